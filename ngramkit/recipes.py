@@ -41,7 +41,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ngramkit.builders.executors import Executor, executing, validate
+from ngramkit.builders.tasks import Executor, open_executor, validate
 from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
 from ngramkit.corpus.deduplication import deduplicate
 from ngramkit.corpus.document import Corpus
@@ -189,7 +189,7 @@ def build(
         status = "would build"
     elif verdict.stale:
         reporter.note(f"{wanted.name}: {verdict.why}")
-        with executing(executor, ray_address, workers, reporter) as runner:
+        with open_executor(executor, ray_address, workers, reporter) as runner:
             run = partial(build_resolved, resolved, root, workers=workers, executor=runner)
             artifact = written(run, place, reporter=reporter, force=True)
         if url is not None:  # where only the record was another, nothing was built

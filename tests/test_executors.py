@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from command_lines import run_here
 
-from ngramkit.builders.executors import Cluster, Task, executing
+from ngramkit.builders.tasks import Cluster, Task, open_executor
 from ngramkit.errors import InputError, UsageError
 from ngramkit.progress import Reporter
 
@@ -26,7 +26,7 @@ def tasks(count, work=double):
 
 
 def test_threads_run_every_task():
-    with executing(workers=3) as executor:
+    with open_executor(workers=3) as executor:
         assert executor.local
         ran = {task.file: result for task, result in executor.run(tasks(20))}
         assert ran == {str(n): 2 * n for n in range(20)}
@@ -45,7 +45,7 @@ def test_threads_run_every_task():
 )
 def test_what_makes_no_sense_is_refused(monkeypatch, options, said):
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
-    with pytest.raises(UsageError, match=said), executing(**options):
+    with pytest.raises(UsageError, match=said), open_executor(**options):
         pass
 
 

@@ -2,7 +2,7 @@
 
 A shard in flight holds 12 bytes per token at 16-bit width: the tokens, their bytes, and where each
 byte's suffix stands (`kernels.suffix.sort`). Memory is planned with 16. A shard is a task
-(`ngramkit.builders.executors`): it reads its part of the token store's files and writes one file.
+(`ngramkit.builders.tasks`): it reads its part of the token store's files and writes one file.
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from ngramkit.builders.executors import Executor, executing
-from ngramkit.builders.sources import Source, default_out, parse_memory
-from ngramkit.builders.stages import (
+from ngramkit.builders.tasks import (
     BASE_MEMORY,
-    Stage,
+    Executor,
     StageRunner,
     Written,
+    open_executor,
     require_shared,
     write_file,
 )
-from ngramkit.builders.tokens import token_store
+from ngramkit.builders.tokens import Source, default_out, parse_memory, token_store
 from ngramkit.corpus.open import CorpusWords, open_corpus
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import require, require_layout, token_dtype
@@ -82,46 +81,35 @@ def build_datastore(
     require_out(out, force=force)
     if shard_tokens is not None:
         require_between("shard_tokens", shard_tokens, 2)
-    with executing(executor, ray_address, workers, reporter) as runner:
+    with open_executor(executor, ray_address, workers, reporter) as runner:
         store = token_store(source, model, eos, runner, reporter, **options)
-        build = partial(_build, store, shard_tokens, memory, threads(workers), runner, recipe)
+        layout = _Layout.of(store)
+
+        def build(out: Path, *, reporter: Reporter, force: bool) -> Datastore:
+            if shard_tokens is None:
+                limit = default_limit(memory or free_memory() // 2, threads(workers))
+                fill = _default_fill(layout, out, limit)
+            else:
+                fill = _fill(layout.size, shard_tokens)
+            plan = layout.plan(fill)
+            if already_built(out, plan):
+                reporter.note(f"{out} is up to date")
+                return Datastore.open(out)
+            inputs, kind = [store.path], Datastore.kind
+            with ArtifactWriter(
+                out, kind, plan, inputs=inputs, recipe=recipe, force=force
+            ) as writer:
+                _sort_all(layout, fill, StageRunner(writer, runner, reporter))
+                writer.commit(
+                    store.tokenizer,
+                    parameters=plan["parameters"],
+                    corpus=store.manifest.corpus,
+                    counts=store.manifest.counts,
+                )
+            return Datastore.open(out)
+
         place = out or default_out(store, "datastore")
         return written(build, place, reporter=reporter, force=force)
-
-
-def _build(
-    store: TokenStore,
-    shard_tokens: int | None,
-    memory: int | None,
-    workers: int,
-    executor: Executor,
-    recipe: Mapping[str, Any] | None,
-    out: Path,
-    *,
-    reporter: Reporter,
-    force: bool,
-) -> Datastore:
-    layout = _Layout.of(store)
-    if shard_tokens is None:
-        limit = default_limit(memory or free_memory() // 2, workers)
-        fill = _default_fill(layout, out, limit)
-    else:
-        fill = _fill(layout.size, shard_tokens)
-    plan = layout.plan(fill)
-    if already_built(out, plan):
-        reporter.note(f"{out} is up to date")
-        return Datastore.open(out)
-    pieces = list(layout.cut(fill))
-    options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
-    with ArtifactWriter(out, Datastore.kind, plan, **options) as writer:
-        _sort_all(layout, pieces, StageRunner(writer, executor, reporter))
-        path = writer.commit(
-            store.tokenizer,
-            parameters=plan["parameters"],
-            corpus=store.manifest.corpus,
-            counts=store.manifest.counts,
-        )
-    return Datastore.open(path)
 
 
 def default_limit(memory: int, workers: int) -> int:
@@ -199,19 +187,17 @@ class _Layout:
         """
         begin = 0
         while begin < self.size:
-            yield (piece := self._next(begin, fill))
+            index = int(np.searchsorted(self.ends, begin + fill))
+            after = int(self.ends[min(index, len(self.ends) - 1)])
+            before = int(self.ends[index - 1]) if index else 0
+            if after <= begin + fill + fill // 8:
+                piece = Piece(begin, after, False)
+            elif before > begin:
+                piece = Piece(begin, before, False)
+            else:  # one token less, for the separator that the piece needs
+                piece = Piece(begin, begin + fill - 1, True)
+            yield piece
             begin = piece.end
-
-    def _next(self, begin: int, fill: int) -> Piece:
-        index = int(np.searchsorted(self.ends, begin + fill))
-        after = int(self.ends[min(index, len(self.ends) - 1)])
-        if after <= begin + fill + fill // 8:
-            return Piece(begin, after, False)
-        before = int(self.ends[index - 1]) if index else 0
-        if before > begin:
-            return Piece(begin, before, False)
-        # One token less, for the separator that the piece needs.
-        return Piece(begin, begin + fill - 1, True)
 
     @cached_property
     def _files(self) -> list[StorePart]:
@@ -234,23 +220,18 @@ def read_piece(folder: Path, parts: Sequence[StorePart], piece: Piece, separator
         arrays = open_arrays(file)
         require_layout(file, arrays, LAYOUT)
         documents = arrays["documents"].astype(np.int64)
-        ends = part.base + documents[1:] + np.arange(1, len(documents))
-        _fill_from(tokens, piece, arrays["tokens"], documents, ends)
+        ends = part.base + documents[1:] + np.arange(1, len(documents))  # in the stream
+        first, last = np.searchsorted(ends, [piece.begin, piece.end], side="right").tolist()
+        for i in range(first, min(last + 1, len(ends))):
+            source_begin, source_end = int(documents[i]), int(documents[i + 1])
+            shift = int(ends[i]) - 1 - source_end  # from the file to the stream
+            begin = max(piece.begin, source_begin + shift)
+            end = min(piece.end, source_end + shift)
+            if begin < end:
+                target = slice(begin - piece.begin, end - piece.begin)
+                tokens[target] = arrays["tokens"][begin - shift : end - shift]
     require(tokens.max() <= separator, folder, "it was changed while it was read")
     return tokens
-
-
-def _fill_from(tokens: Array, piece: Piece, source: Array, documents: Array, ends: Array) -> None:
-    """Copy the piece's part of one token shard, whose documents end at `ends` - 1."""
-    first, last = np.searchsorted(ends, [piece.begin, piece.end], side="right")
-    for i in range(int(first), min(int(last) + 1, len(ends))):
-        source_begin, source_end = int(documents[i]), int(documents[i + 1])
-        shift = int(ends[i]) - 1 - source_end  # from the source to the stream
-        begin = max(piece.begin, source_begin + shift)
-        end = min(piece.end, source_end + shift)
-        if begin < end:
-            target = slice(begin - piece.begin, end - piece.begin)
-            tokens[target] = source[begin - shift : end - shift]
 
 
 def sort_piece(
@@ -263,8 +244,9 @@ def sort_piece(
     return write_file(folder, name, sort_shard(tokens, separator))
 
 
-def _sort_all(layout: _Layout, pieces: list[Piece], stages: StageRunner) -> None:
+def _sort_all(layout: _Layout, fill: int, stages: StageRunner) -> None:
     store, separator = str(layout.store.path.absolute()), layout.store.tokenizer.vocabulary
+    pieces = list(layout.cut(fill))
     tasks = [
         stages.task(
             f"suffix array {index + 1} of {len(pieces)}",
@@ -276,4 +258,4 @@ def _sort_all(layout: _Layout, pieces: list[Piece], stages: StageRunner) -> None
         )
         for index, piece in enumerate(pieces)
     ]
-    stages.run(Stage("suffix arrays", tasks))
+    stages.run("suffix arrays", tasks)

@@ -13,24 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.executors import Executor, executing
-from ngramkit.builders.sources import Source, default_out, parse_memory
-from ngramkit.builders.stages import (
+from ngramkit.builders.tasks import (
     BASE_MEMORY,
-    Stage,
+    Executor,
     StageRunner,
     Written,
+    open_executor,
     require_shared,
     write_file,
 )
-from ngramkit.builders.tokens import token_store
+from ngramkit.builders.tokens import Source, default_out, parse_memory, token_store
 from ngramkit.corpus.open import CorpusWords, open_corpus
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
@@ -103,9 +101,37 @@ def build_frozen(
     if memory is not None:
         require_between("memory", memory, 1)
     require_out(out, force=force)
-    with executing(executor, ray_address, workers, reporter) as runner:
+    with open_executor(executor, ray_address, workers, reporter) as runner:
         store = token_store(source, model, eos, runner, reporter, **options)
-        build = partial(_build, store, table, memory, threads(workers), runner, recipe)
+        plan = {
+            "kind": FrozenTable.kind,
+            "parameters": table._asdict(),
+            "tokenizer": store.tokenizer.fingerprint,
+            "tokens": {name: record.sha256 for name, record in store.manifest.files.items()},
+        }
+
+        def build(out: Path, *, reporter: Reporter, force: bool) -> FrozenTable:
+            if already_built(out, plan):
+                reporter.note(f"{out} is up to date")
+                return FrozenTable.open(out)
+            inputs, kind = [store.path], FrozenTable.kind
+            with ArtifactWriter(
+                out, kind, plan, inputs=inputs, recipe=recipe, force=force
+            ) as writer:
+                stages = StageRunner(writer, runner, reporter)
+                count = _pieces_of_threads if runner.local else _pieces_of_tasks
+                pieces = count(store, table, memory, threads(workers), stages)
+                arrays = table_arrays(whole_table(pieces, table), store.tokenizer.vocabulary)
+                writer.write(TABLE, arrays)
+                sizes = {name: len(arrays[name]) for name in ("leaders", "followers")}
+                writer.commit(
+                    store.tokenizer,
+                    parameters=table._asdict(),
+                    corpus=store.manifest.corpus,
+                    counts={**store.manifest.counts, **sizes},
+                )
+            return FrozenTable.open(out)
+
         place = out or default_out(store, "frozen")
         return written(build, place, reporter=reporter, force=force)
 
@@ -131,56 +157,7 @@ class Table(NamedTuple):
         require_between("followers", self.followers, 1, MOST)
 
 
-def _build(
-    store: TokenStore,
-    table: Table,
-    memory: int | None,
-    workers: int,
-    executor: Executor,
-    recipe: Mapping[str, Any] | None,
-    out: Path,
-    *,
-    reporter: Reporter,
-    force: bool,
-) -> FrozenTable:
-    plan = {
-        "kind": FrozenTable.kind,
-        "parameters": table._asdict(),
-        "tokenizer": store.tokenizer.fingerprint,
-        "tokens": {name: record.sha256 for name, record in store.manifest.files.items()},
-    }
-    if already_built(out, plan):
-        reporter.note(f"{out} is up to date")
-        return FrozenTable.open(out)
-    options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
-    with ArtifactWriter(out, FrozenTable.kind, plan, **options) as writer:
-        if executor.local:
-            from ngramkit.builders.windows import Windows
-
-            bound = _bounded(memory, store, table, reporter)
-            windows = Windows(store, table.length, bound, workers)
-            reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
-            pieces = counted_pieces(windows, table, reporter)
-        else:
-            stages = StageRunner(writer, executor, reporter)
-            pieces = _pieces_of_tasks(store, table, memory, workers, stages)
-        arrays = table_arrays(whole_table(pieces, table), store.tokenizer.vocabulary)
-        writer.write(TABLE, arrays)
-        counts = {
-            **store.manifest.counts,
-            "leaders": len(arrays["leaders"]),
-            "followers": len(arrays["followers"]),
-        }
-        writer.commit(
-            store.tokenizer,
-            parameters=table._asdict(),
-            corpus=store.manifest.corpus,
-            counts=counts,
-        )
-    return FrozenTable.open(out)
-
-
-def counted_pieces(
+def count_pieces(
     windows: Windows, table: Table, reporter: Reporter = SILENT, group: Sequence[Partition] = ()
 ) -> Iterator[Piece]:
     """Yield pieces of the table in the order of their leaders; of one group where it is given."""
@@ -188,12 +165,43 @@ def counted_pieces(
 
     def count(partition: Partition, keys: Keys, counts: Counts | None) -> tuple[int, Piece]:
         if counts is None:
-            return partition.windows, _counted(windows, partition, keys, table)
+            return partition.windows, _count_partition(windows, partition, keys, table)
         return partition.windows, _one_leader(partition, keys, counts, table, ids)
 
     for size, piece in windows.read(group, count) if group else windows.each(count):
         yield piece
         reporter.advance(size)
+
+
+def _pieces_of_threads(
+    store: TokenStore, table: Table, memory: int | None, workers: int, stages: StageRunner
+) -> Iterator[Piece]:
+    """Count on threads of this process, and yield the pieces in order."""
+    from ngramkit.builders.windows import Windows
+
+    reporter = stages.reporter
+    if memory is None:
+        memory = free_memory() // 2
+    else:
+        _note_memory(memory, store, table, reporter)
+    windows = Windows(store, table.length, max(memory, LEAST_MEMORY), workers)
+    reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
+    yield from count_pieces(windows, table, reporter)
+
+
+def _note_memory(memory: int, store: TokenStore, table: Table, reporter: Reporter) -> None:
+    """Note what comes on top of the `memory` (bytes) that counting may take."""
+    if memory < LEAST_MEMORY:
+        reporter.note(f"{LEAST_MEMORY >> 20} MiB for counting, the least that works")
+    rows = table.leaders * table.followers  # at most
+    tokens = store.manifest.counts.get("tokens", rows)
+    row = token_dtype(store.tokenizer.vocabulary).itemsize * table.follower_len + 8
+    size = min(rows, tokens) * row * 2  # twice: its pieces, and what they are joined to
+    if size + BASE_MEMORY > memory:
+        reporter.note(
+            f"memory bounds the counting; Python and kernels take {BASE_MEMORY >> 20} MiB more, "
+            f"the table at most {size >> 20} MiB of {tokens:,} tokens"
+        )
 
 
 def _pieces_of_tasks(
@@ -218,7 +226,7 @@ def _pieces_of_tasks(
         )
         for number, group in enumerate(groups)
     ]
-    stages.run(Stage("counting n-grams", tasks, scratch=True))
+    stages.run("counting n-grams", tasks, scratch=True)
     for task in tasks:
         yield read_piece(stages.writer.partial / task.file)
 
@@ -230,7 +238,7 @@ def count_group(
     from ngramkit.builders.windows import Windows
 
     windows = Windows(TokenStore.open(require_shared(Path(store))), table.length, memory, 1)
-    piece = joined(counted_pieces(windows, table, group=group), table)
+    piece = join(count_pieces(windows, table, group=group), table)
     assert piece is not None
     return write_piece(folder, name, piece, table.leaders)
 
@@ -240,7 +248,7 @@ def whole_table(pieces: Iterable[Piece], table: Table) -> Piece:
 
     Raises InputError where there are none.
     """
-    piece = joined(pieces, table)
+    piece = join(pieces, table)
     if piece is None:
         raise InputError(
             f"no document has {table.length} tokens, so there is nothing to count",
@@ -249,7 +257,7 @@ def whole_table(pieces: Iterable[Piece], table: Table) -> Piece:
     return piece.keep(most_frequent(piece.counts, table.leaders))
 
 
-def joined(parts: Iterable[Piece], table: Table) -> Piece | None:
+def join(parts: Iterable[Piece], table: Table) -> Piece | None:
     """Join pieces in the order of their leaders, of which neighbours may share one.
 
     Leaders that cannot be among the most frequent may be left out; None of no pieces.
@@ -264,30 +272,12 @@ def joined(parts: Iterable[Piece], table: Table) -> Piece | None:
         pieces.append(piece)
         leaders += len(piece.leaders)
         if leaders > 2 * table.leaders + 1:
-            pieces = [prune(join(pieces), table.leaders)]
+            pieces = [prune(concatenate(pieces), table.leaders)]
             leaders = len(pieces[0].leaders)
-    return join(pieces) if pieces else None
+    return concatenate(pieces) if pieces else None
 
 
-def _bounded(memory: int | None, store: TokenStore, table: Table, reporter: Reporter) -> int:
-    """Return the bytes that windows may take, after a note of what comes on top."""
-    if memory is None:
-        return max(free_memory() // 2, LEAST_MEMORY)
-    if memory < LEAST_MEMORY:
-        reporter.note(f"{LEAST_MEMORY >> 20} MiB for counting, the least that works")
-    rows = table.leaders * table.followers  # at most
-    tokens = store.manifest.counts.get("tokens", rows)
-    row = token_dtype(store.tokenizer.vocabulary).itemsize * table.follower_len + 8
-    size = min(rows, tokens) * row * 2  # twice: its pieces, and what they are joined to
-    if size + BASE_MEMORY > memory:
-        reporter.note(
-            f"memory bounds the counting; Python and kernels take {BASE_MEMORY >> 20} MiB more, "
-            f"the table at most {size >> 20} MiB of {tokens:,} tokens"
-        )
-    return max(memory, LEAST_MEMORY)
-
-
-def _counted(windows: Windows, partition: Partition, keys: Keys, table: Table) -> Piece:
+def _count_partition(windows: Windows, partition: Partition, keys: Keys, table: Table) -> Piece:
     """Return the leaders of one partition's sorted windows."""
     from ngramkit.kernels.counting import best_runs, unpack
 
@@ -345,7 +335,7 @@ class Piece:
         )
 
 
-def join(pieces: list[Piece]) -> Piece:
+def concatenate(pieces: list[Piece]) -> Piece:
     """Concatenate pieces, emptying them on the way, so that memory holds little twice."""
     columns = []
     for name in PIECE:
@@ -365,7 +355,7 @@ def merge_ends(pieces: list[Piece], piece: Piece, followers: int) -> Piece:
     if len(last.leaders) > 1:
         pieces.append(last.keep(np.arange(len(last.leaders)) < len(last.leaders) - 1))
     own = last.keep(np.arange(len(last.leaders)) == len(last.leaders) - 1)
-    both = join([own, piece])
+    both = concatenate([own, piece])
     size = int(both.sizes[0] + both.sizes[1])
     order = np.lexsort((*both.followers[:size].T[::-1], -both.follower_counts[:size]))[:followers]
     rows = np.concatenate([order, np.arange(size, len(both.followers))])

@@ -16,7 +16,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramkit.builders import frozen
-from ngramkit.builders.executors import Executor, Local, executing
 from ngramkit.builders.frozen import (
     TASK_MEMORY,
     Piece,
@@ -34,15 +32,17 @@ from ngramkit.builders.frozen import (
     whole_table,
     write_piece,
 )
-from ngramkit.builders.sources import parse_memory
-from ngramkit.builders.stages import (
+from ngramkit.builders.tasks import (
     BASE_MEMORY,
-    Stage,
+    Executor,
+    Local,
     StageRunner,
     Written,
+    open_executor,
     require_shared,
     write_file,
 )
+from ngramkit.builders.tokens import parse_memory
 from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array, WrongFileError, open_arrays, sha256_of
@@ -88,45 +88,35 @@ def merge(
     memory = parse_memory(memory)
     _validate(parts, memory)
     require_out(out, force=force)
-    with executing(executor, ray_address, reporter=reporter) as runner:
-        build = partial(_build, parts, memory, runner)
-        return written(build, out, reporter=reporter, force=force)
-
-
-def _build(
-    parts: Sequence[Artifact],
-    memory: int | None,
-    executor: Executor,
-    out: Path,
-    *,
-    reporter: Reporter,
-    force: bool,
-) -> Artifact:
     plan = {"kind": parts[0].kind, "merged": [part.manifest.build for part in parts]}
-    kind = type(parts[0])
-    if already_built(out, plan):
-        reporter.note(f"{out} is up to date")
-        return kind.open(out)
-    inputs = [part.path for part in parts]
-    with ArtifactWriter(out, kind.kind, plan, inputs=inputs, force=force) as writer:
-        if isinstance(parts[0], Datastore):
-            stages = StageRunner(writer, executor, reporter)
-            parameters, counts = _datastores(parts, stages)
-        else:
-            one_by_one = Local(1) if executor.local else executor
-            stages = StageRunner(writer, one_by_one, reporter)
-            parameters, counts = _frozen_tables(parts, memory, stages)
-        sums = {
-            name: sum(part.manifest.counts.get(name, 0) for part in parts)
-            for name in ("documents", "tokens")
-        }
-        writer.commit(
-            parts[0].tokenizer,
-            parameters={**parameters, "merged": len(parts)},
-            corpus=_corpus(parts),
-            counts={**sums, **counts},
-        )
-    return kind.open(out)
+    kind, inputs = type(parts[0]), [part.path for part in parts]
+    with open_executor(executor, ray_address, reporter=reporter) as runner:
+
+        def build(out: Path, *, reporter: Reporter, force: bool) -> Artifact:
+            if already_built(out, plan):
+                reporter.note(f"{out} is up to date")
+                return kind.open(out)
+            with ArtifactWriter(out, kind.kind, plan, inputs=inputs, force=force) as writer:
+                if kind is Datastore:
+                    stages = StageRunner(writer, runner, reporter)
+                    parameters, counts = _datastores(parts, stages)
+                else:
+                    one_by_one = Local(1) if runner.local else runner
+                    stages = StageRunner(writer, one_by_one, reporter)
+                    parameters, counts = _frozen_tables(parts, memory, stages)
+                sums = {
+                    name: sum(part.manifest.counts.get(name, 0) for part in parts)
+                    for name in ("documents", "tokens")
+                }
+                writer.commit(
+                    parts[0].tokenizer,
+                    parameters={**parameters, "merged": len(parts)},
+                    corpus=_corpus(parts),
+                    counts={**sums, **counts},
+                )
+            return kind.open(out)
+
+        return written(build, out, reporter=reporter, force=force)
 
 
 def _validate(parts: Sequence[Artifact], memory: int | None) -> None:
@@ -176,7 +166,7 @@ def _datastores(
         stages.task(f"copy {number + 1} of {len(files)}", f"shard-{number:05d}", copy_shard, file)
         for number, file in enumerate(files)
     ]
-    stages.run(Stage("copying shards", tasks, "shards"))
+    stages.run("copying shards", tasks, "shards")
     shards = [shard for store in stores for shard in store.shards]
     return {"shard_tokens": max(len(shard.tokens) for shard in shards)}, {}
 
@@ -189,33 +179,6 @@ def copy_shard(source: str, sha256: str, folder: str, name: str) -> Written:
     if written.record.sha256 != sha256 and sha256_of(path) != sha256:
         raise WrongFileError(path, "its checksum is not the one that was listed")
     return written
-
-
-def _frozen_tables(
-    parts: Sequence[Artifact],
-    memory: int | None,
-    stages: StageRunner,
-) -> tuple[dict[str, Any], dict[str, int]]:
-    tables = [part for part in parts if isinstance(part, FrozenTable)]
-    if len({(table.leader_len, table.follower_len) for table in tables}) > 1:
-        raise UsageError(
-            "the frozen tables have leaders or followers of different lengths",
-            "build them with the same leader_len and follower_len",
-            option=("leader_len", "follower_len"),
-        )
-    parameters = dict(tables[0].manifest.parameters)
-    for name in ("leaders", "followers"):
-        parameters[name] = max(table.parameter(name) for table in tables)
-    first = tables[0]
-    lengths = {"leader_len": first.leader_len, "follower_len": first.follower_len}
-    wanted = Table(leaders=parameters["leaders"], followers=parameters["followers"], **lengths)
-    added = add_tables(tables, wanted, memory, stages)
-    arrays = table_arrays(added, first.tokenizer.vocabulary)
-    stages.writer.write(TABLE, arrays)
-    return parameters, {
-        "leaders": len(arrays["leaders"]),
-        "followers": len(arrays["followers"]),
-    }
 
 
 class Part(NamedTuple):
@@ -237,23 +200,30 @@ class Part(NamedTuple):
         return table
 
 
-def add_tables(
-    tables: Sequence[FrozenTable],
-    wanted: Table,
-    memory: int | None,
-    stages: StageRunner,
-) -> Piece:
-    """Add up whole tables. `memory` (bytes) is a task's, beside Python and the kernels.
-
-    Raises InputError where no table has a leader.
-    """
+def _frozen_tables(
+    parts: Sequence[Artifact], memory: int | None, stages: StageRunner
+) -> tuple[dict[str, Any], dict[str, int]]:
+    tables = [part for part in parts if isinstance(part, FrozenTable)]
+    if len({(table.leader_len, table.follower_len) for table in tables}) > 1:
+        raise UsageError(
+            "the frozen tables have leaders or followers of different lengths",
+            "build them with the same leader_len and follower_len",
+            option=("leader_len", "follower_len"),
+        )
     if not any(len(table.leaders) for table in tables):
         raise InputError("none of the frozen tables has a leader", "name others")
+    first = tables[0]
+    wanted = Table(
+        first.leader_len,
+        max(table.parameter("leaders") for table in tables),
+        first.follower_len,
+        max(table.parameter("followers") for table in tables),
+    )
     memory = max(memory or TASK_MEMORY, frozen.LEAST_MEMORY)
-    most = max(memory // row_bytes(tables[0].tokenizer.vocabulary, wanted.length), 1)
+    most = max(memory // row_bytes(first.tokenizer.vocabulary, wanted.length), 1)
     sizes = [len(table.followers) for table in tables]
     ranges = even_ranges(sizes, lambda number, rows: _leaders(tables[number], rows), most)
-    parts = [
+    files = [
         Part(str(table.path.absolute()), table.manifest.files[TABLE].sha256) for table in tables
     ]
     tasks = [
@@ -261,16 +231,20 @@ def add_tables(
             f"leaders {number + 1} of {len(ranges)}",
             f"piece-{number:05d}",
             add_leaders,
-            (parts, within, wanted),
+            (files, within, wanted),
             memory=BASE_MEMORY + memory,
         )
         for number, within in enumerate(ranges)
     ]
     if len(tasks) > 1:
         stages.reporter.note(f"added in {len(tasks)} ranges of leaders, {memory >> 20:,} MiB each")
-    stages.run(Stage("adding tables", tasks, "ranges", True))
-    files = (stages.writer.partial / task.file for task in tasks)
-    return whole_table(map(read_piece, files), wanted)
+    stages.run("adding tables", tasks, "ranges", scratch=True)
+    pieces = (read_piece(stages.writer.partial / task.file) for task in tasks)
+    arrays = table_arrays(whole_table(pieces, wanted), first.tokenizer.vocabulary)
+    stages.writer.write(TABLE, arrays)
+    limits = {"leaders": wanted.leaders, "followers": wanted.followers}
+    counts = {name: len(arrays[name]) for name in limits}
+    return {**first.manifest.parameters, **limits}, counts
 
 
 def _leaders(table: FrozenTable, rows: Array) -> Array:
@@ -293,10 +267,10 @@ def add_leaders(
         owners = np.repeat(leaders[-1], np.diff(offsets), axis=0)
         rows.append(np.hstack([owners, table.followers[span]]))
         row_counts.append(table.follower_counts[span].astype(np.int64))
-    distinct = summed(np.concatenate(rows), np.concatenate(row_counts))
+    distinct = sum_rows(np.concatenate(rows), np.concatenate(row_counts))
     piece = best_followers(*distinct, wanted.leader_len, wanted.followers)
     # A leader was seen more often than the followers that were kept of it.
-    _, piece.counts = summed(np.concatenate(leaders), np.concatenate(counts))
+    _, piece.counts = sum_rows(np.concatenate(leaders), np.concatenate(counts))
     return write_piece(folder, name, piece, wanted.leaders)
 
 
@@ -338,7 +312,7 @@ def _place(ngrams: Array, bound: Ngram) -> int:
     return bisect_left(range(len(ngrams)), bound, key=lambda row: tuple(ngrams[row].tolist()))
 
 
-def summed(rows: Array, counts: Array) -> tuple[Array, Array]:
+def sum_rows(rows: Array, counts: Array) -> tuple[Array, Array]:
     """Sort rows of ids (unsigned or not below 0 [n, columns]), and sum the counts of equal ones.
 
     Returns each row once and its count (int64 [n]).

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.builders.model_passes import (
+    NO_MORE,
     BuiltTable,
     Passes,
     Work,
@@ -22,12 +23,11 @@ from ngramkit.builders.model_passes import (
     flops_of_a_pass,
     matmul_peak,
     require_bigram_options,
-    require_k,
     require_usable,
     table_plan,
 )
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
@@ -64,8 +64,12 @@ def build_model_bigram(
     require_bigram_options(k, width, prefix, extend)
     require_usable(model, tokenizer)
     absent = absent_ids(tokenizer)
-    require_k(k, tokenizer.record.vocabulary - len(absent))
-    before = _prefix(tokenizer, prefix)
+    require_between("k", k, 1, tokenizer.record.vocabulary - len(absent), NO_MORE)
+    if prefix == "bos" and tokenizer.bos is None:
+        raise UsageError(
+            f"{tokenizer.record.id} has no BOS token", "use prefix=none", option="prefix"
+        )
+    before = [] if tokenizer.bos is None or prefix == "none" else [tokenizer.bos]
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
     plan = table_plan(ModelBigram.kind, model, tokenizer, options)
     if already_built(out, plan):
@@ -82,17 +86,6 @@ def build_model_bigram(
             counts={"rows": rows, "drafts": rows * k},
         )
     return BuiltTable(ModelBigram.open(out), work)
-
-
-def _prefix(tokenizer: TextTokenizer, prefix: str) -> list[int]:
-    if prefix == "none":
-        return []
-    bos = tokenizer.bos
-    if bos is None:
-        raise UsageError(
-            f"{tokenizer.record.id} has no BOS token", "use prefix=none", option="prefix"
-        )
-    return [bos]
 
 
 def _write(
@@ -132,15 +125,15 @@ def _next_tokens(
     begin = rows.end
     reporter.stage("next tokens", vocabulary)
     reporter.advance(begin)
-    for batch in passes.likeliest(np.arange(begin, vocabulary), k):
-        if np.isnan(batch.log_probs).any():
+    for tokens, log_probs in passes.likeliest(np.arange(begin, vocabulary), k):
+        if np.isnan(log_probs).any():
             raise InputError(
                 "the model's logits are not all numbers (infinite or NaN)",
                 "try dtype=bfloat16 or dtype=float32",
                 option="dtype",
             )
-        rows.add(next_tokens=batch.tokens, log_probs=batch.log_probs)
-        reporter.advance(len(batch.tokens), tokens=rows.end)
+        rows.add(next_tokens=tokens, log_probs=log_probs)
+        reporter.advance(len(tokens), tokens=rows.end)
     return rows, vocabulary - begin
 
 
@@ -188,9 +181,13 @@ class SavedRows:
         self._writer = writer
         self._stage = stage
         self.arrays = arrays
-        self.end = 0
-        self._parts = 0
-        self._recall()
+        self.end = self._parts = 0
+        while (facts := writer.finished(self._name(self._parts))) is not None:
+            saved = open_arrays(writer.partial / self._name(self._parts))
+            for name, array in arrays.items():
+                array[self.end : facts["end"]] = saved[name]
+            self.end = facts["end"]
+            self._parts += 1
         self._saved = self.end
         self._saved_at = time.monotonic()
 
@@ -218,14 +215,6 @@ class SavedRows:
         self._parts += 1
         self._saved = self.end
         self._saved_at = time.monotonic()
-
-    def _recall(self) -> None:
-        while (facts := self._writer.finished(self._name(self._parts))) is not None:
-            saved = open_arrays(self._writer.partial / self._name(self._parts))
-            for name, array in self.arrays.items():
-                array[self.end : facts["end"]] = saved[name]
-            self.end = facts["end"]
-            self._parts += 1
 
     def _name(self, part: int) -> str:
         return f"{self._stage}-{part:05d}.safetensors"

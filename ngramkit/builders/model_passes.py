@@ -34,6 +34,7 @@ PREFIXES = ("none", "bos")
 EXTENSIONS = ("bigram", "model")
 MOST_WIDTH = 1024  # tokens of a draft
 RULES = ("distance", "inner-product")
+NO_MORE = "the vocabulary has no more tokens"
 HASHED = 1 << 22  # elements summed up at a time
 # Side of the square matrices whose product is the device's peak: a fraction of a second each.
 CPU_SIDE, ACCELERATOR_SIDE = 1024, 8192
@@ -61,30 +62,24 @@ def require_unigram_options(k: int, rule: str) -> None:
     _require_known("rule", rule, RULES)
 
 
-def require_k(k: int, tokens: int) -> None:
-    """Raise UsageError where there are not even `k` tokens."""
-    require_between("k", k, 1, tokens, "the vocabulary has no more tokens")
+def table_plan(
+    kind: str, model: Any, tokenizer: TextTokenizer, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return everything that decides a table's bytes, the manifest's parameters among it.
 
-
-def model_parameters(model: Any, tokenizer: TextTokenizer) -> dict[str, Any]:
-    """Return the manifest's facts of a model: a short name's Hub id, its commit if known."""
-    name = tokenizer.record.id
-    revision = getattr(model.config, "_commit_hash", None)
-    return {
+    They name a model by its Hub id, where it has one, and by its commit, where that is known.
+    """
+    name, revision = tokenizer.record.id, getattr(model.config, "_commit_hash", None)
+    parameters = {
         "model": HUB_IDS.get(name, name),
         **({"revision": revision} if revision else {}),
         **({"weights": Path(resolve_model(name)).name} if is_gguf(name) else {}),
         "dtype": str(model.dtype).removeprefix("torch."),
+        **options,
     }
-
-
-def table_plan(
-    kind: str, model: Any, tokenizer: TextTokenizer, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return everything that decides a table's bytes, the manifest's parameters among it."""
     return {
         "kind": kind,
-        "parameters": {**model_parameters(model, tokenizer), **options},
+        "parameters": parameters,
         "tokenizer": tokenizer.record.fingerprint,
         "weights": weights_fingerprint(model),
     }
@@ -217,37 +212,25 @@ def matmul_peak(device: torch.device, dtype: torch.dtype, rounds: int = 4) -> fl
     """Measure FLOP/s: the best of some products of large square matrices."""
     import torch
 
+    def finished() -> float:
+        """Return the time at which the device has finished its work."""
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        return time.perf_counter()
+
     side = CPU_SIDE if device.type == "cpu" else ACCELERATOR_SIDE
     # Not ones or zeros: an accelerator draws less power for those, and runs faster than it can.
     left = torch.randn(side, side, device=device).to(dtype)
     right = torch.randn(side, side, device=device).to(dtype)
     best = float("inf")
     for _ in range(rounds):
-        synchronize(device)
-        began = time.perf_counter()
+        began = finished()
         torch.mm(left, right)
-        synchronize(device)
-        best = min(best, time.perf_counter() - began)
+        best = min(best, finished() - began)
     return 2.0 * side**3 / best
 
 
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has finished its work."""
-    import torch
-
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
-
-
 # The likeliest tokens after each of many short texts.
-
-
-@dataclass(frozen=True)
-class Likeliest:
-    """The k likeliest next tokens of n texts, on the host."""
-
-    tokens: Array  # int32[n, k], best first, ties by id
-    log_probs: Array  # float16[n, k]
 
 
 class Passes:
@@ -270,10 +253,12 @@ class Passes:
         self._prefix_cache: Any = None
         self.rows = ROWS.get(self._device.type, ACCELERATOR_ROWS)
 
-    def likeliest(self, tokens: Array, k: int) -> Iterator[Likeliest]:
-        """Yield the best k after every text [prefix, token], batch by batch; tokens int[n].
+    def likeliest(self, tokens: Array, k: int) -> Iterator[tuple[Array, Array]]:
+        """Yield the best k tokens after every text [prefix, token], batch by batch; tokens int[n].
 
-        Raises InputError where one text alone is too much for the memory.
+        They are int32[rows, k], best first, ties by id; with them come their log-probabilities,
+        float16[rows, k], both on the host. Raises InputError where one text alone is too much for
+        the memory.
         """
 
         def work(begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -281,7 +266,7 @@ class Passes:
             return _best(self._real(logits), k)
 
         for ids, log_probs in _one_behind(self._batches(0, len(tokens), work)):
-            yield Likeliest(ids.cpu().numpy(), log_probs.cpu().numpy())
+            yield ids.cpu().numpy(), log_probs.cpu().numpy()
 
     def continued(self, seconds: Array, begin: int, length: int) -> Iterator[Array]:
         """Yield greedy continuations int32[rows, length] of [prefix, token, seconds[token, j]].
@@ -342,7 +327,7 @@ class Passes:
         return torch.as_tensor(rows, dtype=torch.int64).to(self._device)
 
     def _real(self, logits: torch.Tensor) -> torch.Tensor:
-        """Leave out the columns that no token has: cut at the end, lowest inside."""
+        """Return the logits of tokens alone: others are cut at the end, and -inf inside."""
         real = logits[:, : self.vocabulary]
         if len(self._absent):
             real = real.index_fill(1, self._absent.to(real.device), float("-inf"))
@@ -350,39 +335,31 @@ class Passes:
 
     def _batches(self, begin: int, total: int, work: Callable[[int, int], T]) -> Iterator[T]:
         """Yield `work` over begin..total; out of memory, halve the batch for good."""
+        import torch
+
         while begin < total:
             end = min(begin + self.rows, total)
-            done = self._attempt(work, begin, end)
-            if done is None:
-                # Here, not where the error was caught: its traceback holds the tensors.
-                self._halve()
+            result = None
+            try:
+                with torch.inference_mode():
+                    result = work(begin, end)
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+            if result is not None:
+                yield result
+                begin = end
                 continue
-            yield done
-            begin = end
-
-    def _attempt(self, work: Callable[[int, int], T], begin: int, end: int) -> T | None:
-        import torch
-
-        try:
-            with torch.inference_mode():
-                return work(begin, end)
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
-            return None
-
-    def _halve(self) -> None:
-        import torch
-
-        if self.rows == 1:
-            raise InputError(
-                "out of memory with one token at a time",
-                "use a device with more memory, device_map=auto for several, or a 16-bit dtype",
-                option=("device_map", "dtype"),
-            )
-        self.rows //= 2
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+            # Not where the error was caught: its traceback holds the tensors.
+            if self.rows == 1:
+                raise InputError(
+                    "out of memory with one token at a time",
+                    "use a device with more memory, device_map=auto for several, or a 16-bit dtype",
+                    option=("device_map", "dtype"),
+                )
+            self.rows //= 2
+            if self._device.type == "cuda":
+                torch.cuda.empty_cache()
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -408,19 +385,15 @@ def _best(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the best ids int32[n, k], ties by id, and their log-probabilities float16[n, k]."""
     import torch
 
-    rows = max(1, SELECTED // logits.shape[1])
-    parts = [_best_of(part.float(), k) for part in torch.split(logits, rows)]
-    ids, log_probs = zip(*parts, strict=True)
+    ids, log_probs = [], []
+    for part in torch.split(logits, max(1, SELECTED // logits.shape[1])):
+        values = part.float()
+        normaliser = values.logsumexp(dim=1, keepdim=True)
+        best = select_likeliest(values, k)
+        ids.append(best.to(torch.int32))
+        probs = (values.gather(1, best) - normaliser).clamp(float(LOWEST), 0.0)
+        log_probs.append(probs.to(torch.float16))
     return torch.cat(ids), torch.cat(log_probs)
-
-
-def _best_of(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    import torch
-
-    normaliser = logits.logsumexp(dim=1, keepdim=True)
-    ids = select_likeliest(logits, k)
-    log_probs = (logits.gather(1, ids) - normaliser).clamp(float(LOWEST), 0.0)
-    return ids.to(torch.int32), log_probs.to(torch.float16)
 
 
 def select_likeliest(values: torch.Tensor, k: int) -> torch.Tensor:

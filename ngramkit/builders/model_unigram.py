@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngramkit.builders.model_passes import (
+    NO_MORE,
     BuiltTable,
     Work,
     absent_ids,
     matmul_peak,
     out_of_memory,
-    require_k,
     require_unigram_options,
     require_usable,
     table_plan,
 )
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_unigram import TABLE, ModelUnigram
@@ -59,7 +59,7 @@ def build_model_unigram(
     require_unigram_options(k, rule)
     require_usable(model, tokenizer)
     absent = absent_ids(tokenizer)
-    require_k(k, tokenizer.record.vocabulary - len(absent))
+    require_between("k", k, 1, tokenizer.record.vocabulary - len(absent), NO_MORE)
     plan = table_plan(ModelUnigram.kind, model, tokenizer, {"k": k, "rule": rule})
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")

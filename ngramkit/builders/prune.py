@@ -65,14 +65,16 @@ def prune(
     documents says what is wanted, and a frozen table's counts do. Where the whole artifact fits,
     all of it is kept. Raises UsageError for other kinds, and where `size` is too small for any.
     """
-    plan = {
-        "kind": artifact.kind,
-        "pruned": artifact.manifest.build,
+    manifest, kind = artifact.manifest, type(artifact)
+    rule = {
         "bytes": size,
         "rule": DATASTORE_RULE if isinstance(artifact, Datastore) else FROZEN_RULE,
-        "answers": _digest(answers),
+        **({"answers": _digest(answers)} if len(answers) else {}),
     }
-    kind = type(artifact)
+    plan = {"kind": artifact.kind, "pruned": manifest.build, "answers": None, **rule}
+    whole = {"build": manifest.build, "bytes": manifest.bytes, "parameters": manifest.parameters}
+    if "pruned" in manifest.corpus:  # by an earlier pruning
+        whole["pruned"] = manifest.corpus["pruned"]
     if not isinstance(artifact, Datastore | FrozenTable):
         raise UsageError(
             f"a {artifact.kind} cannot be pruned", "prune a datastore or a frozen table"
@@ -89,27 +91,14 @@ def prune(
         writer.commit(
             artifact.tokenizer,
             parameters=parameters,
-            corpus={**artifact.manifest.corpus, "pruned": _provenance(artifact, plan)},
+            corpus={**artifact.manifest.corpus, "pruned": {**rule, "of": whole}},
             counts={**artifact.manifest.counts, **counts},
         )
     return kind.open(out)
 
 
-def _provenance(artifact: Artifact, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest's facts of the pruning, and of an earlier one."""
-    whole = artifact.manifest
-    of: dict[str, Any] = {"build": whole.build, "bytes": whole.bytes}
-    of["parameters"] = whole.parameters
-    if "pruned" in whole.corpus:
-        of["pruned"] = whole.corpus["pruned"]
-    facts = {name: plan[name] for name in ("bytes", "rule", "answers") if plan[name] is not None}
-    return {**facts, "of": of}
-
-
-def _digest(answers: Sequence[Array]) -> str | None:
-    """Return the sha256 of all ids, in the order given; None of no answers."""
-    if not len(answers):
-        return None
+def _digest(answers: Sequence[Array]) -> str:
+    """Return the sha256 of all ids, in the order given."""
     digest = hashlib.sha256()
     for answer in answers:
         digest.update(len(answer).to_bytes(8, "little") + answer.astype("<u4").tobytes())
@@ -126,14 +115,16 @@ def _datastore(
     separator = datastore.separator
     budget, shards = _room(datastore, size)
     reporter.stage("choosing passages", None)
-    passages = chosen_passages(datastore.shards, separator, budget - shards, answers)
+    passages = choose_passages(datastore.shards, separator, budget - shards, answers)
     if not len(passages.rows):
         raise _too_small(datastore, size, 8 * (separator + 2) + HEADER)
     fill = -(-passages.size // shards)
     reporter.stage("suffix arrays", passages.size)
     from ngramkit.kernels.suffix.sort import sort_shard
 
-    for number, part in enumerate(_cut(passages, fill)):
+    ends = np.cumsum(passages.lengths + ~passages.joined)
+    for number in range(int((ends[-1] - 1) // fill) + 1):
+        part = passages.keep((ends - 1) // fill == number)
         name = f"shard-{number:05d}.safetensors"
         if writer.finished(name) is None:
             tokens = _tokens(datastore, part)
@@ -164,15 +155,6 @@ def _too_small(artifact: Artifact, size: int, empty: int) -> UsageError:
     )
 
 
-def _cut(passages: Passages, fill: int) -> list[Passages]:
-    """Split passages into one part per shard, each of about `fill` tokens."""
-    ends = np.cumsum(passages.lengths + ~passages.joined)
-    parts = []
-    for shard in range(int((ends[-1] - 1) // fill) + 1):
-        parts.append(passages.kept((ends - 1) // fill == shard))
-    return parts
-
-
 def _tokens(datastore: Datastore, passages: Passages) -> Array:
     """Return a shard's tokens: a separator behind each passage that the next does not continue."""
     separator = datastore.separator
@@ -199,7 +181,7 @@ def _frozen_table(
     reporter: Reporter,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     reporter.stage("choosing followers", None)
-    arrays = pruned(table, size - HEADER, answers)
+    arrays = prune_table(table, size - HEADER, answers)
     if not len(arrays["leaders"]):
         raise _too_small(table, size, HEADER)
     writer.write(TABLE, arrays)
@@ -210,27 +192,15 @@ def _frozen_table(
 # Rows of a frozen table.
 
 
-def pruned(table: FrozenTable, size: int, answers: Sequence[Array] = ()) -> dict[str, Array]:
+def prune_table(table: FrozenTable, size: int, answers: Sequence[Array] = ()) -> dict[str, Array]:
     """Return the arrays of a table of at most `size` bytes; without leaders where none fits.
 
-    Ties go to the earlier leader. Counts of leaders stay what they were in the corpus.
+    Followers are kept by worth per byte, a leader's best before its others; ties go to the earlier
+    leader. Counts of leaders stay what they were in the corpus.
     """
     sizes: Array = np.diff(table.follower_offsets.astype(np.int64))
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    kept = _kept(table, _worth(table, owner, answers), owner, sizes, size)
-    left = np.bincount(owner[kept], minlength=len(sizes))
-    leaders = left > 0
-    return {
-        "leaders": table.leaders[leaders],
-        "leader_counts": table.leader_counts[leaders],
-        "follower_offsets": np.concatenate([[0], np.cumsum(left[leaders])]).astype(np.uint64),
-        "followers": table.followers[kept],
-        "follower_counts": table.follower_counts[kept],
-    }
-
-
-def _kept(table: FrozenTable, worth: Array, owner: Array, sizes: Array, size: int) -> Array:
-    """Mark the followers to keep, by worth per byte, a leader's best before its others: bool[F]."""
+    worth = _worth(table, owner, answers)
     row = table.followers.itemsize * table.follower_len + table.follower_counts.itemsize
     head = table.leaders.itemsize * table.leader_len + table.leader_counts.itemsize + 8
     best_first = np.lexsort((-worth, owner))
@@ -243,7 +213,15 @@ def _kept(table: FrozenTable, worth: Array, owner: Array, sizes: Array, size: in
     fitting = np.searchsorted(np.cumsum(costs[order]), size - 8, side="right")
     kept = np.zeros(len(worth), bool)
     kept[best_first[order[:fitting]]] = True
-    return kept
+    left = np.bincount(owner[kept], minlength=len(sizes))
+    leaders = left > 0
+    return {
+        "leaders": table.leaders[leaders],
+        "leader_counts": table.leader_counts[leaders],
+        "follower_offsets": np.concatenate([[0], np.cumsum(left[leaders])]).astype(np.uint64),
+        "followers": table.followers[kept],
+        "follower_counts": table.follower_counts[kept],
+    }
 
 
 def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
@@ -274,7 +252,7 @@ class Passages:
     joined: Array  # bool[n], whether a row goes on where the one before it ends
     training: Array  # bool[n], whether its document is of the training split
 
-    def kept(self, chosen: Array) -> Passages:
+    def keep(self, chosen: Array) -> Passages:
         """Return those that are `chosen`, bool[n]."""
         joined = self.joined.copy()
         joined[1:] &= chosen[:-1]
@@ -291,7 +269,7 @@ class Passages:
         return int(self.lengths.sum() + np.count_nonzero(~self.joined))
 
 
-def chosen_passages(
+def choose_passages(
     shards: Sequence[DatastoreShard], separator: int, budget: int, answers: Sequence[Array] = ()
 ) -> Passages:
     """Choose what to keep of these shards in `budget` tokens, separators included.
@@ -318,21 +296,17 @@ def chosen_passages(
     want(table, where, trained, 1, False)
     want(table, where, rows.reshape(-1, 3), ANSWER, False)
 
-    candidates = passages.kept(~passages.training)
+    candidates = passages.keep(~passages.training)
     rows = choose(table, where, candidates.rows, candidates.joined, budget)
     chosen = np.zeros(len(passages.rows), bool)
     chosen[np.flatnonzero(~passages.training)[rows]] = True
-    _fill(passages, chosen, budget)
-    return passages.kept(chosen)
-
-
-def _fill(passages: Passages, chosen: Array, budget: int) -> None:
-    """Choose more while there is room, those of the training split last."""
-    left = budget - passages.kept(chosen).size
+    # Where there is room, more is chosen, of the training split last.
     others = np.flatnonzero(~chosen)
     order = others[np.lexsort((_drawn(others), passages.training[others]))]
     costs = np.cumsum(passages.lengths[order] + 1)
+    left = budget - passages.keep(chosen).size
     chosen[order[: np.searchsorted(costs, left, side="right")]] = True
+    return passages.keep(chosen)
 
 
 def _documents(shards: Sequence[DatastoreShard], separator: int) -> Passages:

@@ -18,16 +18,15 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.builders.stages import (
+from ngramkit.builders.tasks import (
     BASE_MEMORY,
-    Stage,
     StageRunner,
     Written,
     require_shared,
@@ -39,8 +38,8 @@ from ngramkit.corpus.deduplication import (
     Deduplicated,
     Deduplicator,
     digest,
+    parse_sketch,
     sketch,
-    sketched,
 )
 from ngramkit.corpus.document import Corpus, Document, Position
 from ngramkit.corpus.encoding import Encoder, Packed, encode_documents, open_encoder, use_cores
@@ -135,11 +134,11 @@ def encode_parts(
         )
         for number, part in enumerate(parts)
     ]
-    with closing(stages.in_order(Stage("tokenize", tasks, "parts", True))) as finished:
+    with closing(stages.in_order("tokenize", tasks, "parts", scratch=True)) as finished:
         for task in finished:
             facts = stages.facts(task.file)
             encoded = EncodedPart.read(stages.writer.partial / task.file, facts, marking)
-            decided = yield from encoded.kept(deduplicator, skipped)
+            decided = yield from encoded.keep(deduplicator, skipped)
             bad = facts["bad"]
             if deduplicator.full:  # what stands behind the last document does not count
                 bad = int(encoded.arrays["bad"][decided - 1])
@@ -168,7 +167,7 @@ def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> 
                 )
                 for number, piece in enumerate(pieces, before)
             ]
-            stages.run(Stage("counting documents", tasks, "parts", True))
+            stages.run("counting documents", tasks, "parts", scratch=True)
             counts = [stages.facts(task.file)["documents"] for task in tasks]
             firsts = np.cumsum([0, *counts])[:-1].tolist()
         before += len(pieces)
@@ -206,7 +205,7 @@ class EncodedPart(NamedTuple):
         require(fit, path, "its arrays do not fit each other")
         return cls(arrays, facts["licenses"])
 
-    def kept(self, deduplicator: Deduplicator, skipped: int) -> Generator[Packed, None, int]:
+    def keep(self, deduplicator: Deduplicator, skipped: int) -> Generator[Packed, None, int]:
         """Yield what the deduplicator keeps, without the first `skipped` of all that it keeps;
         return how many documents it decided about."""
         kinds = [Document("", tuple(names), "", 0, 0, 0, 0, 0) for names in self.licenses]
@@ -234,15 +233,15 @@ class EncodedPart(NamedTuple):
     def _keeps(self, deduplicator: Deduplicator, row: int) -> bool:
         if "digests" not in self.arrays:
             return deduplicator.keeps(False, bytes, bytes)
-        evaluated = bool(self.arrays["evaluated"][row])
-        row_digest = self.arrays["digests"][row].tobytes
-        return deduplicator.keeps(evaluated, row_digest, partial(self._sketch, row))
+        digest_of_row = self.arrays["digests"][row].tobytes
 
-    def _sketch(self, row: int) -> Any:
-        """Return a document's sketch as a rensa.RMinHash."""
-        ends = self.arrays["ends"]
-        begin = int(ends[row - 1]) if row else 0
-        return sketched(self.arrays["sketches"][begin : int(ends[row])].tobytes())
+        def sketch_of_row() -> Any:
+            ends = self.arrays["ends"]
+            begin = int(ends[row - 1]) if row else 0
+            return parse_sketch(self.arrays["sketches"][begin : int(ends[row])].tobytes())
+
+        evaluated = bool(self.arrays["evaluated"][row])
+        return deduplicator.keeps(evaluated, digest_of_row, sketch_of_row)
 
 
 # Tasks, each of which writes the file `name` in `folder`.
@@ -250,8 +249,9 @@ class EncodedPart(NamedTuple):
 
 def count_part(part: Corpus, folder: str, name: str) -> Written:
     """Count the documents of a part, kept or not."""
-    _require_places(part)
-    documents = getattr(part.source, "counted", lambda: None)()
+    for place in part.places:
+        require_shared(place)
+    documents = part.source.count()
     if documents is None:
         documents = sum(len(row.texts) for row in part.source.rows(0))
     arrays = {"documents": np.array([documents], np.uint64)}
@@ -265,7 +265,8 @@ def encode_part(
 
     Ids and sketches are gathered on the disk, so that the part may be of any size.
     """
-    _require_places(part.corpus)
+    for place in part.corpus.places:
+        require_shared(place)
     encoder, notes = _encoder(encoding.tokenizer, encoding.fingerprint)
     selection = replace(part.corpus.selection, limit=part.limit)
     corpus = replace(part.corpus, selection=selection)
@@ -284,7 +285,7 @@ def encode_part(
                 bad.append(document.bad)
                 if marks is not None:
                     marks.add(document.text)
-        tokens = _mapped(ids, dtype)
+        tokens = _map_file(ids, dtype)
         arrays = {
             "tokens": tokens,
             "lengths": np.concatenate(lengths).astype(np.uint64),
@@ -314,7 +315,7 @@ class _Marks:
 
     def add(self, text: str) -> None:
         """Mark the next document."""
-        evaluated = self._evaluation is not None and self._evaluation.stand_in(text)
+        evaluated = self._evaluation is not None and self._evaluation.occur_in(text)
         self._evaluated.append(evaluated)
         self._digests += bytes(DIGEST) if self._dedup is None else digest(text)
         # A document that is left out in any case needs no sketch.
@@ -326,12 +327,12 @@ class _Marks:
         return {
             "evaluated": np.frombuffer(self._evaluated, np.uint8),
             "digests": np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST),
-            "sketches": _mapped(self._sketches, np.dtype(np.uint8)),
+            "sketches": _map_file(self._sketches, np.dtype(np.uint8)),
             "ends": np.array(self._ends[1:], np.uint64),
         }
 
 
-def _mapped(file: IO[bytes], dtype: np.dtype[Any]) -> Array:
+def _map_file(file: IO[bytes], dtype: np.dtype[Any]) -> Array:
     """Return what was written to a file as an array; it lives no longer than the open file."""
     file.flush()
     return np.memmap(file, dtype, "r") if file.tell() else np.empty(0, dtype)
@@ -372,11 +373,6 @@ def _evaluation(texts: str | None, sha256: str | None) -> EvaluationTexts | None
         return None
     text = open_arrays(require_shared(Path(texts)))["json"].tobytes()
     return EvaluationTexts(tuple(json.loads(text)))
-
-
-def _require_places(part: Corpus) -> None:
-    for place in part.places:
-        require_shared(place)
 
 
 def _require_rensa(wanted: str) -> None:

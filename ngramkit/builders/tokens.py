@@ -22,14 +22,12 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.executors import Executor, executing
-from ngramkit.builders.sources import Source, Text, open_text
-from ngramkit.builders.stages import StageRunner
+from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.builders.token_parts import encode_parts
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoding import Packed, encode_documents, open_encoder, use_cores
-from ngramkit.corpus.open import AnyCorpus, CorpusWords, is_artifact, open_corpus
+from ngramkit.corpus.open import AnyCorpus, CorpusWords, Openable, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.artifact import token_dtype
@@ -38,6 +36,7 @@ from ngramkit.formats.manifest import build_id
 from ngramkit.formats.outputs import corpus_name, default_place
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import SCRATCH, ArtifactWriter, already_built
+from ngramkit.machine import parse_size
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
@@ -47,6 +46,11 @@ from ngramkit.text import many
 
 SHARD_TOKENS = 1 << 24
 KEEP_EVERY = 5.0  # seconds after which a kill costs no more
+
+# A corpus, opened or what `open_corpus` opens.
+Text = AnyCorpus | Openable
+# Tokens or text: a token store, its folder or URL, else text.
+Source = TokenStore | Text
 
 
 @public_with(open_corpus, CorpusWords)
@@ -75,12 +79,18 @@ def tokenize(
 
     The store is written to `out`, a folder or a URL (`ngramkit.remote.publishing`), by default
     under artifacts/; one of the same plan is opened as it is. `executor` is "local", or "ray" for
-    the nodes of the cluster at `ray_address`, see `ngramkit.builders.executors`; the bytes are the
+    the nodes of the cluster at `ray_address`, see `ngramkit.builders.tasks`; the bytes are the
     same. Raises InputError where the corpus gives no document, or none with text.
     """
     require_out(out, force=force)
-    with executing(executor, ray_address, workers, reporter) as runner:
-        text = open_text(corpus, reporter, **options)
+    with open_executor(executor, ray_address, workers, reporter) as runner:
+        if isinstance(corpus, AnyCorpus):
+            text, limit = corpus, parse_memory(options.pop("max_document", None))
+            for name in options:
+                raise UsageError(f"{name} comes too late for an opened corpus", option=name)
+            text = text if limit is None else text.bounded(limit)
+        else:
+            text = open_corpus(corpus, **options, reporter=reporter)
         tokenizer = model
         if not isinstance(tokenizer, TextTokenizer):
             tokenizer = load_tokenizer(chosen_model(tokenizer).name)
@@ -133,6 +143,17 @@ def default_path(model: str, plan: Mapping[str, Any]) -> Path:
     return default_place(corpus_name(plan["corpus"]), model, "tokens", build_id(plan)[:8])
 
 
+def default_out(store: TokenStore, kind: str) -> Path:
+    """Return artifacts/CORPUS-MODEL-KIND, for what is built of a token store."""
+    corpus = corpus_name(store.manifest.corpus, store.path.name)
+    return default_place(corpus, store.tokenizer.id, kind)
+
+
+def parse_memory(memory: int | str | None) -> int | None:
+    """Return bytes of a number or a text like "4G". Raises UsageError where it is no size."""
+    return parse_size(memory) if isinstance(memory, str) else memory
+
+
 def _build(
     corpus: AnyCorpus,
     tokenizer: TextTokenizer,
@@ -168,7 +189,7 @@ def _build(
             batches = encode_parts(corpus, tokenizer, ending, stages, done)
         cutter.cut(batches)
         _require_text(corpus, tokenizer, eos, cutter.counts)
-        facts: dict[str, Any] = {}
+        facts = dict(plan["corpus"])
         if cutter.licenses:
             facts["licenses"] = dict(sorted(cutter.licenses.items()))
         if isinstance(corpus, Deduplicated):
@@ -177,12 +198,8 @@ def _build(
             facts["bad_records"] = corpus.skipped.records
             bad = many(corpus.skipped.records, "bad record")
             reporter.note(f"skipped {bad}; the first: {corpus.skipped.first}")
-        writer.commit(
-            record,
-            parameters=plan["parameters"],
-            corpus={**plan["corpus"], **facts},
-            counts=cutter.counts,
-        )
+        parameters, counts = plan["parameters"], cutter.counts
+        writer.commit(record, parameters=parameters, corpus=facts, counts=counts)
     return TokenStore.open(path)
 
 
@@ -266,6 +283,7 @@ class ShardCutter:
         self._positions = positions
         self._shard = 0
         self._gathered: list[_Gathered] = []  # for the next shard
+        self._room = shard_tokens  # what it lacks
         self._kept = 0  # of these
         self._files = 0  # that hold them
         self._last_kept = time.monotonic()
@@ -286,8 +304,8 @@ class ShardCutter:
         self._kept = len(self._gathered)
 
     def _go_behind(self, facts: Mapping[str, Any] | None) -> bool:
-        """Go on behind a file with these facts; return False where they do not say where that
-        is."""
+        """Set what is counted, and the position, to those behind a file with these facts. Return
+        False where they lack a position that is needed."""
         if facts is None or (self._positions and "position" not in facts):
             return False
         if self._positions:
@@ -332,10 +350,6 @@ class ShardCutter:
             self._take(documents[:n], tokens[:end], lengths[:n])
             documents, tokens, lengths = documents[n:], tokens[end:], lengths[n:]
 
-    @property
-    def _room(self) -> int:
-        return self._shard_tokens - sum(len(each.tokens) for each in self._gathered)
-
     def _take(self, documents: Sequence[Document], tokens: Array, lengths: Array) -> None:
         self.counts["documents"] += len(documents)
         self.counts["tokens"] += len(tokens)
@@ -349,6 +363,7 @@ class ShardCutter:
         """Add documents that the counts hold already, in one step that nothing interrupts."""
         so_far = (dict(self.counts), Counter(self.licenses), self.position)
         self._gathered.append(_Gathered(tokens, lengths, *so_far))
+        self._room -= len(tokens)
 
     def _keep(self) -> None:
         """Write what was gathered since the last time, so that a killed build goes on behind it."""
@@ -356,7 +371,7 @@ class ShardCutter:
         self._last_kept = time.monotonic()
         if self._positions and fresh:
             arrays = {
-                "tokens": self._joined(fresh),
+                "tokens": self._join(fresh),
                 "lengths": np.concatenate([each.lengths for each in fresh]).astype(np.uint64),
             }
             self._writer.write(self._scratch, arrays, **self._facts(fresh), **{SCRATCH: self._name})
@@ -368,21 +383,21 @@ class ShardCutter:
         lengths = np.concatenate([each.lengths for each in self._gathered])
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:])
-        arrays = {"tokens": self._joined(self._gathered), "documents": offsets}
+        arrays = {"tokens": self._join(self._gathered), "documents": offsets}
         self._writer.write(self._name, arrays, **self._facts(self._gathered))
         self._shard += 1  # what is kept for an earlier one counts no more
-        self._gathered = []
+        self._gathered, self._room = [], self._shard_tokens
         for number in range(self._files):
             self._writer.discard(f"gathered-{number:05d}.safetensors")
         self._kept = self._files = 0
         self._last_kept = time.monotonic()
 
-    def _joined(self, gathered: Sequence[_Gathered]) -> Array:
+    def _join(self, gathered: Sequence[_Gathered]) -> Array:
         joined = np.concatenate([each.tokens for each in gathered])
         return joined.astype(self._dtype, copy=False)
 
     def _facts(self, gathered: Sequence[_Gathered]) -> dict[str, Any]:
         """Return where a build goes on behind these, and what it had counted there."""
         last = gathered[-1]
-        place = {"position": last.position.to_json()} if self._positions else {}
+        place = {"position": asdict(last.position)} if self._positions else {}
         return {**last.counts, "licenses": dict(last.licenses), **place}

@@ -122,13 +122,15 @@ class Windows:
         is given, each window once.
         """
         if len(group[0].prefix) == self.length - 1:
-            for partition in group:
-                yield use(partition, *self._last_tokens(partition))
+            for partition in group:  # the last token alone is open: its histogram
+                counts = self._after(partition.prefix).sum(axis=0)[partition.low : partition.high]
+                last = np.flatnonzero(counts)
+                yield use(partition, last.astype(np.uint64)[:, None], counts[last])
             return
         keys, ends = self._fill(group)
         parts = np.split(keys, ends[:-1])
         yield from self._pool.map(
-            lambda partition, part: use(partition, _sorted(part), None), group, parts
+            lambda partition, part: use(partition, _sort_keys(part), None), group, parts
         )
 
     def runs(self) -> Iterator[Runs]:
@@ -152,11 +154,6 @@ class Windows:
                 masks[word] = (1 << 64) - (1 << self.bits * others)
             stop = start
         return masks
-
-    def _span(self, rest: int) -> int:
-        """Return how many different first tokens one partition can tell apart."""
-        packed = rest - (self.words(rest) - 1) * (64 // self.bits)  # tokens in the first word
-        return 1 << min(self.bits, 64 - self.bits * (packed - 1))
 
     def _count(self, prefix: tuple[int, ...]) -> Counts:
         """Count the windows of each worker that begin with `prefix` and then each token.
@@ -203,8 +200,10 @@ class Windows:
         """Yield partitions in ascending order, each small enough or of the last token alone."""
         shares = self._after(prefix)
         counts = shares.sum(axis=0)
-        rest = self.length - len(prefix)
-        enough, span = min(COMFORTABLE, self._most), self._span(rest)
+        rest, enough = self.length - len(prefix), min(COMFORTABLE, self._most)
+        packed = rest - (self.words(rest) - 1) * (64 // self.bits)  # tokens in the first word
+        # First tokens that one partition can tell apart.
+        span = 1 << min(self.bits, 64 - self.bits * (packed - 1))
         low = windows = 0
         for token in np.flatnonzero(counts).tolist():
             count = int(counts[token])
@@ -226,12 +225,6 @@ class Windows:
         """
         short = max(len(first), len(second)) <= 1
         return first == second or (short and self.length > 2 and self.words(self.length) == 1)
-
-    def _last_tokens(self, partition: Partition) -> tuple[Keys, Counts]:
-        """Return the windows of a partition whose last token alone is open: its histogram."""
-        counts = self._after(partition.prefix).sum(axis=0)[partition.low : partition.high]
-        last = np.flatnonzero(counts)
-        return last.astype(np.uint64)[:, None], counts[last]
 
     def _fill(self, group: Sequence[Partition]) -> tuple[Keys, Counts]:
         """Pass over the store once: (keys uint64[n, words], where each partition ends)."""
@@ -287,7 +280,7 @@ def _shares(shards: Sequence[TokenShard], workers: int) -> list[list[Stretch]]:
     return shares
 
 
-def _sorted(keys: Keys) -> Keys:
+def _sort_keys(keys: Keys) -> Keys:
     """Sort rows by the first word, in place; then, where rows tie, by the next."""
     if keys.shape[1] == 1:
         keys[:, 0].sort()

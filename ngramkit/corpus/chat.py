@@ -1,18 +1,29 @@
 """Conversations as the text that a chat model reads: jinja2 templates, and the choice of one.
 
 It is the model's own template, else the one that is known for its name; none is guessed.
+
+A model's template comes from strangers. It runs in jinja2's sandbox, gets plain strings only, and
+may use the functions that transformers offers (utils/chat_template_utils.py of 5.23). A sandbox
+does not stop endless loops or strings that double, so such a template runs in a process of its own,
+whose processor time and memory are bounded.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from datetime import datetime
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
-from ngramkit.corpus.chat_template import render_chat, render_confined
 from ngramkit.errors import InputError, UsageError
+from ngramkit.machine import Lock, start_python
 from ngramkit.models import DEFAULT, resolve_model
 
 if TYPE_CHECKING:
@@ -21,6 +32,9 @@ if TYPE_CHECKING:
 
 OWN, AUTO = "own", "auto"
 PLACEHOLDER = "\N{SNOWMAN}"  # an answer, to find the text around it
+SECONDS = 10  # of processor time for one conversation; real templates take milliseconds
+MEMORY = 1 << 29  # bytes of the whole process, an eighth of them Python's
+LONGEST = 1 << 24  # characters of a conversation as text
 
 # FastChat's vicuna_v1.1, as in its conversation.py: a space after a question, </s> after an answer.
 VICUNA = """\
@@ -147,3 +161,179 @@ def known_for(model: str) -> str | None:
             if re.search(pattern, last):
                 return template
     return None
+
+
+# Rendering. Turns have a role and a content.
+
+Turns = Sequence[Mapping[str, str]]
+
+
+def render_confined(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
+    """Render a template that somebody else wrote. Raises InputError as `render_chat`, and where it
+    takes more than SECONDS, MEMORY or LONGEST."""
+    return _renderer.render([template, list(map(dict, turns)), dict(special_tokens), SECONDS])
+
+
+def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
+    """Render a conversation up to where the model's next answer begins. Raises InputError where the
+    template fails or refuses it."""
+    from jinja2.exceptions import TemplateError
+
+    messages = [{str(key): str(value) for key, value in turn.items()} for turn in turns]
+    facts = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
+    try:
+        return str(_compile(template).render(**facts, **special_tokens))
+    except (
+        TemplateError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError
+    ) as error:  # fmt: skip
+        raise _refused(str(error)) from error
+
+
+def _refused(why: str) -> InputError:
+    return InputError(
+        f"the model's chat template refuses this conversation: {why}",
+        "choose another template",
+        option="template",
+    )
+
+
+class _Renderer:
+    """A process that renders strangers' templates, started when it is first needed.
+
+    A request is a line of JSON, [template, turns, special tokens, seconds]; so is its answer,
+    {"text": ...} or {"refused": ...}.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def render(self, request: list[Any]) -> str:
+        with self._lock:
+            answer = self._ask(json.dumps(request) + "\n")
+        if not answer:
+            raise _refused(f"it takes more than {request[-1]} s or {MEMORY >> 20} MiB")
+        body = json.loads(answer)
+        if "refused" in body:
+            raise _refused(body["refused"])
+        return str(body["text"])
+
+    def _ask(self, line: str) -> str:
+        """Return the answer, "" where the process died of the request."""
+        if self._process is None:
+            self._process = start_python(
+                "from ngramkit.corpus.chat import serve; serve()",
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        except BaseException:  # as Ctrl-C: what is still to come answers nobody
+            self._process.kill()
+            self.close()
+            raise
+        if not answer:
+            self.close()
+        return answer
+
+    def close(self) -> None:
+        """End the process; the next request starts another."""
+        process, self._process = self._process, None
+        if process is not None:
+            for stream in (process.stdin, process.stdout):
+                with suppress(OSError):
+                    stream.close()  # type: ignore[union-attr]
+            process.wait()
+
+    def forget(self) -> None:
+        """Forget the process in a forked child: it is the parent's, which may be using it."""
+        process, self._process = self._process, None
+        if process is not None:
+            # Text left in a buffer is the parent's: closing must not send it.
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for stream in (process.stdin, process.stdout):
+                os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
+            os.close(nowhere)
+
+
+_renderer = _Renderer()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renderer.forget)
+
+
+def serve() -> None:
+    """Answer requests of a `_Renderer`, until its end of the pipe is closed."""
+    _bound_memory()
+    for line in sys.stdin:
+        template, turns, special_tokens, seconds = json.loads(line)
+        _bound_time(seconds)
+        try:
+            text = render_chat(template, turns, special_tokens)
+            if len(text) > LONGEST:
+                raise _refused(f"it would have {len(text):,} characters")
+            answer = {"text": text}
+        except InputError as error:
+            answer = {"refused": str(error).partition(": ")[2][:1000]}
+        except MemoryError:
+            raise
+        except Exception as error:  # a stranger's template may raise anything
+            answer = {"refused": f"{error!r:.1000}"}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+def _bound_memory() -> None:
+    with suppress(ImportError, ValueError, OSError):  # not on every system
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _bound_time(seconds: int) -> None:
+    """Bound the processor time from now on; the system kills a process that takes longer."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+        import time
+
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + seconds, hard))
+
+
+@lru_cache
+def _compile(template: str) -> Any:
+    from jinja2 import nodes
+    from jinja2.exceptions import TemplateError
+    from jinja2.ext import Extension
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """The tag `{% generation %}`, which marks answers for training and is ignored here."""
+
+        tags = {"generation"}  # noqa: RUF012 (jinja2's own declaration)
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body, lineno=line)
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    def to_json(value: Any, ensure_ascii: bool = False, indent: Any = None, **options: Any) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = to_json
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return environment.from_string(template)

@@ -42,56 +42,53 @@ class EvaluationTexts:
         digest = hashlib.sha256("\0".join(self.texts).encode("utf-8", "replace"))
         return {"texts": len(self.texts), "sha256": digest.hexdigest()}
 
-    def stand_in(self, document: str) -> bool:
+    def occur_in(self, document: str) -> bool:
         """Return whether the document contains one of the texts."""
         words = np.array([self._word_ids.get(w, 0) for w in _words(document)], np.uint64)
         # A document with an n-gram of a text has LEAST of its words in a row; most have none.
         if not _any_in(_grams(words, LEAST), self._in_a_row):
             return False
-        return any(self._contains(words, length) for length in self._by_length)
-
-    def _contains(self, words: Array, length: int) -> bool:
-        """Return whether the document contains a text whose n-grams have `length` words."""
-        keys, owners, needed = self._by_length[length]
-        grams = np.unique(_grams(words, length))
-        low = np.searchsorted(keys, grams)
-        high = np.searchsorted(keys, grams, side="right")
-        hits = np.zeros(len(needed), np.int64)
-        common = low < high
-        for begin, end in zip(low[common], high[common], strict=True):
-            hits[owners[begin:end]] += 1  # each text has an n-gram once
-        return bool(np.any(hits >= needed))
+        for length, (keys, owners, needed) in self._by_length.items():
+            grams = np.unique(_grams(words, length))
+            low = np.searchsorted(keys, grams)
+            high = np.searchsorted(keys, grams, side="right")
+            hits = np.zeros(len(needed), np.int64)
+            common = low < high
+            for begin, end in zip(low[common], high[common], strict=True):
+                hits[owners[begin:end]] += 1  # each text has an n-gram once
+            if np.any(hits >= needed):
+                return True
+        return False
 
     @cached_property
     def _word_ids(self) -> dict[str, int]:
         """{word: id} from 1 on, for every word of the texts."""
-        ids: dict[str, int] = {}
-        for text in self.texts:
-            for word in _words(text):
-                ids.setdefault(word, len(ids) + 1)
-        return ids
+        words = dict.fromkeys(word for text in self.texts for word in _words(text))
+        return {word: number for number, word in enumerate(words, 1)}
+
+    @cached_property
+    def _ids(self) -> list[Array]:
+        """The words of every text by their ids, uint64."""
+        return [
+            np.array([self._word_ids[w] for w in _words(text)], np.uint64) for text in self.texts
+        ]
 
     @cached_property
     def _in_a_row(self) -> Array:
-        """uint64, sorted: the hashes of every LEAST words in a row of the texts."""
-        ids = (np.array([self._word_ids[w] for w in _words(t)], np.uint64) for t in self.texts)
+        """The hashes of every LEAST words in a row of the texts, uint64, sorted."""
         none = np.empty(0, np.uint64)
-        return np.unique(np.concatenate([none, *(_grams(words, LEAST) for words in ids)]))
+        return np.unique(np.concatenate([none, *(_grams(words, LEAST) for words in self._ids)]))
 
     @cached_property
     def _by_length(self) -> dict[int, tuple[Array, Array, Array]]:
-        """Per length of n-grams: their hashes (uint64, sorted), the text of each, and how many
+        """The n-grams of each length: their hashes (uint64, sorted), the text of each, and how many
         different ones of each text a document must have."""
-        ids = [[self._word_ids[word] for word in _words(text)] for text in self.texts]
         tables = {}
-        for length in sorted({min(len(words), WORDS) for words in ids}):
-            if length < LEAST:
+        for length in range(LEAST, WORDS + 1):
+            texts = [words for words in self._ids if min(len(words), WORDS) == length]
+            if not texts:
                 continue
-            grams = [
-                np.unique(_grams(np.array(words, np.uint64), length))
-                for words in ids
-                if min(len(words), WORDS) == length
-            ]
+            grams = [np.unique(_grams(words, length)) for words in texts]
             sizes = np.array([len(each) for each in grams])
             keys, owners = np.concatenate(grams), np.repeat(np.arange(len(grams)), sizes)
             order = np.argsort(keys, kind="stable")

@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from ngramkit.corpus.decontamination import EvaluationTexts
 from ngramkit.corpus.document import Corpus, Document, Position, Skipped
-from ngramkit.corpus.mixing import Mixture
-from ngramkit.corpus.selection import Selection
+from ngramkit.corpus.mixing import Composed, Mixture
 from ngramkit.errors import InputError, UsageError
 
 METHODS = ("exact", "minhash")
@@ -39,13 +37,13 @@ DUPLICATES, EVALUATION = "duplicates", "evaluation"
 
 
 @dataclass(frozen=True)
-class Deduplicated:
-    """A corpus for builders, as `Corpus` is. `limit` counts the documents that are kept."""
+class Deduplicated(Composed):
+    """A corpus without duplicates and evaluation texts, for builders."""
 
     corpus: Corpus | Mixture
     dedup: str | None = None
     evaluation: EvaluationTexts | None = None
-    limit: int | None = None
+    limit: int | None = None  # of documents that are kept
     left_out: Counter[str] = field(default_factory=Counter, compare=False)
 
     def __post_init__(self) -> None:
@@ -59,34 +57,17 @@ class Deduplicated:
             )
 
     @property
-    def id(self) -> str:
-        return self.corpus.id
-
-    @property
-    def selection(self) -> Selection:
-        return Selection(limit=self.limit)
+    def members(self) -> tuple[Corpus | Mixture]:
+        return (self.corpus,)
 
     @property
     def narrowed(self) -> bool:
         return True
 
     @property
-    def places(self) -> Sequence[Path]:
-        return self.corpus.places
-
-    @property
     def skipped(self) -> Skipped:
         """The bad records of the corpus that were skipped."""
         return self.corpus.skipped
-
-    @property
-    def size(self) -> int | None:
-        """As `Corpus.size`."""
-        return self.corpus.size
-
-    @property
-    def reached(self) -> int:
-        return self.corpus.reached
 
     def bounded(self, max_document: int) -> Deduplicated:
         return replace(self, corpus=self.corpus.bounded(max_document), left_out=Counter())
@@ -107,7 +88,7 @@ class Deduplicated:
         deduplicator, first = self.deduplicator(), start.kept if start else 0
         for document in self.corpus.documents():
             text = document.text
-            evaluated = self.evaluation is not None and self.evaluation.stand_in(text)
+            evaluated = self.evaluation is not None and self.evaluation.occur_in(text)
             keeps = deduplicator.keeps(evaluated, partial(digest, text), partial(runs_of, text))
             if keeps and deduplicator.kept > first:
                 yield document._replace(kept=deduplicator.kept - 1)
@@ -148,7 +129,7 @@ class Deduplicator:
 
     @property
     def full(self) -> bool:
-        """True once `limit` documents are kept."""
+        """Whether `limit` documents are kept."""
         return self.kept == self._limit
 
     def keeps(
@@ -191,13 +172,13 @@ def runs_of(text: str) -> list[str]:
 
 
 def sketch(text: str) -> bytes:
-    """Return the MinHash of the text's runs, as bytes that `sketched` reads."""
+    """Return the MinHash of the text's runs, as bytes that `parse_sketch` reads."""
     from rensa import RMinHash
 
     return bytes(RMinHash.from_token_sets([runs_of(text)], PERMUTATIONS, SEED)[0].__getstate__())
 
 
-def sketched(state: bytes) -> Any:
+def parse_sketch(state: bytes) -> Any:
     """Return the rensa.RMinHash of `sketch`. Raises InputError where this rensa cannot read it."""
     from rensa import RMinHash
 

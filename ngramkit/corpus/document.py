@@ -7,10 +7,10 @@ documents in them, keeps the selected ones, and can begin again in the middle.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ngramkit.corpus.selection import Selection
 from ngramkit.corpus.unpacking import MAX_DOCUMENT, too_large
@@ -34,33 +34,66 @@ class Skipped:
     first: str = ""  # what was wrong with the first one of this reading
 
 
-class Source(Protocol):
-    """Rows in parts. The order of parts and rows never changes while `record` stays the same."""
+class Source:
+    """The base of sources: rows in parts, whose order never changes while `record` stays the same.
+
+    What it does of itself suits a source that knows no more than its rows.
+    """
+
+    id: str
 
     @property
-    def id(self) -> str: ...
+    def parts(self) -> int:
+        raise NotImplementedError
 
     @property
-    def parts(self) -> int: ...
+    def places(self) -> Sequence[Path]:
+        """The files and folders of this machine that are read."""
+        return ()
+
+    @property
+    def size(self) -> int | None:
+        """The bytes that are read; None where they are not known before."""
+        return None
+
+    @property
+    def reached(self) -> int:
+        """The bytes that were read so far."""
+        return 0
 
     def record(self) -> dict[str, Any]:
         """Return JSON that pins the rows: revision or digest, split, column."""
+        raise NotImplementedError
 
     def rows(self, part: int) -> Iterator[Row]:
         """Yield the rows of one part, in order; nothing is opened before the first."""
+        raise NotImplementedError
+
+    def only(self, part: int) -> Source:
+        """Return a source of one part."""
+        return OnePart(self.id, self, part)
+
+    def pieces(self) -> Sequence[Source]:
+        """Return a source of one part as several, where processes can share its work."""
+        return [self]
+
+    def count(self) -> int | None:
+        """Return the documents of a source of one part; None where only its rows tell."""
+        return None
+
+    def bounded(self, max_document: int) -> Source:
+        """Return the source with another bound on a document's bytes, where it has one."""
+        return self
 
 
 @dataclass(frozen=True)
-class OnePart:
+class OnePart(Source):
     """One part of a source, as a source."""
 
+    id: str
     source: Source
     part: int
     parts: int = 1
-
-    @property
-    def id(self) -> str:
-        return self.source.id
 
     def record(self) -> dict[str, Any]:
         return {**self.source.record(), "part": self.part}
@@ -79,9 +112,6 @@ class Position:
     number: int = 0  # index of the next document in the whole corpus
     kept: int = 0  # documents yielded so far
     bad: int = 0  # records skipped so far
-
-    def to_json(self) -> dict[str, int]:
-        return asdict(self)
 
 
 class Document(NamedTuple):
@@ -114,8 +144,8 @@ class Corpus:
     skipped: Skipped = field(default_factory=Skipped, compare=False, repr=False)
 
     def __repr__(self) -> str:
-        chosen = [f"{name} {value}" for name, value in self.selection.record().items() if value]
-        return f"<Corpus {', '.join([self.id, *chosen])}>"
+        options = (f"{name} {value}" for name, value in self.selection.record().items() if value)
+        return f"<Corpus {', '.join([self.id, *options])}>"
 
     @property
     def id(self) -> str:
@@ -123,47 +153,37 @@ class Corpus:
 
     @property
     def narrowed(self) -> bool:
-        """True where documents are left out."""
+        """Whether documents are left out."""
         return bool(self.selection.record())
 
     @property
     def places(self) -> Sequence[Path]:
-        """The files and folders of this machine that are read; a source may have none."""
-        return getattr(self.source, "places", ())
+        """The files and folders of this machine that are read."""
+        return self.source.places
 
     @property
     def size(self) -> int | None:
         """The bytes that are read; None where they are not known before."""
-        return getattr(self.source, "size", None)
+        return self.source.size
 
     @property
     def reached(self) -> int:
         """The bytes that were read so far."""
-        return int(getattr(self.source, "reached", [0])[0])
+        return self.source.reached
 
     def bounded(self, max_document: int) -> Corpus:
         """Return the corpus with another bound on a document's size; a larger document is an
         error."""
         require_between("max_document", max_document, 1, 1 << 40)
-        source: Any = self.source
-        if hasattr(source, "max_document"):
-            source = replace(source, max_document=max_document)
+        source = self.source.bounded(max_document)
         return replace(self, source=source, max_document=max_document)
-
-    def only(self, part: int) -> Corpus:
-        """Return a corpus of one part alone, which another process may read."""
-        narrowed = getattr(self.source, "only", None)
-        source = OnePart(self.source, part) if narrowed is None else narrowed(part)
-        return replace(self, source=source)
 
     def pieces(self) -> Iterator[Corpus]:
         """Yield corpora that several processes may read: the parts in order, large files as
         several."""
         for part in range(self.source.parts):
-            corpus = self.only(part)
-            split = getattr(corpus.source, "stretches", None)
-            for source in [corpus.source] if split is None else split():
-                yield replace(corpus, source=source)
+            for source in self.source.only(part).pieces():
+                yield replace(self, source=source)
 
     def record(self) -> dict[str, Any]:
         """Return JSON for the manifest: everything that decides which documents there are."""

@@ -5,10 +5,9 @@ that reading, encoding and packing overlap.
 
 A long build is encoded by gigatoken, several times faster, where it gives the ids of tokenizers.
 Before it is used, both encode texts that are hard for tokenizers (`hard_texts`) and the documents
-that the build began with. At first every document is encoded by both, later one in a thousand and
-the last of every batch. The first difference ends gigatoken's use, and that batch is encoded anew;
-nothing before it was behind the last good comparison. So an artifact does not depend on which of
-the two has encoded it, and its plan does not say.
+that the build began with; afterwards, the last document of every batch. The first difference ends
+gigatoken's use, and that batch is encoded anew. So an artifact does not depend on which of the two
+has encoded it, and its plan does not say.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import logging
 import os
 import unicodedata
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
 from itertools import chain
@@ -43,8 +42,6 @@ PIECE_CHARACTERS = 1 << 22
 ENCODERS = 2  # threads: one packs while the other encodes
 PENDING = 4  # batches encoded ahead of the consumer
 LONG = 1 << 21  # characters after which gigatoken is tried; they are then encoded by both
-FIRST = 1 << 20  # characters after those that are encoded by both, too
-EVERY = 1000  # afterwards, one document in so many is
 SHOWN = 40  # characters of a text that is encoded differently
 PLANES = range(0x20000)  # the basic and the first supplementary plane
 SPARSE = range(0x20000, 0x110000, 251)  # of the other planes, one character in so many
@@ -155,20 +152,19 @@ def encode_batch(
 
 
 def _encode_in_pieces(encoder: Encoder, texts: Sequence[str], dtype: np.dtype[Any]) -> Ids:
-    pieces = [list(_pieces(encoder, text, dtype)) for text in texts]
-    lengths = np.array([sum(map(len, of_text)) for of_text in pieces], np.int64)
-    return Ids(np.concatenate(list(chain.from_iterable(pieces))), lengths)
-
-
-def _pieces(encoder: Encoder, text: str, dtype: np.dtype[Any]) -> Iterator[Array]:
-    """Yield the ids of one piece at a time, so that only one encoding is in memory."""
-    begin = 0
-    while begin < len(text):
-        end = begin + PIECE_CHARACTERS
-        if end < len(text):
-            end = (text.rfind("\n", begin, end) + 1) or end
-        yield encoder.encode([text[begin:end]]).tokens.astype(dtype)
-        begin = end
+    """Encode one piece at a time, so that only one encoding is in memory."""
+    pieces: list[Array] = []
+    lengths = np.zeros(len(texts), np.int64)
+    for number, text in enumerate(texts):
+        begin = 0
+        while begin < len(text):
+            end = begin + PIECE_CHARACTERS
+            if end < len(text):
+                end = (text.rfind("\n", begin, end) + 1) or end
+            pieces.append(encoder.encode([text[begin:end]]).tokens.astype(dtype))
+            lengths[number] += len(pieces[-1])
+            begin = end
+    return Ids(np.concatenate(pieces), lengths)
 
 
 # Encoders.
@@ -195,11 +191,6 @@ class PlainEncoder:
         self.backend = backend
 
     def encode(self, texts: list[str]) -> Ids:
-        ids = self.lists(texts)
-        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-        return Ids(np.fromiter(chain.from_iterable(ids), np.uint32, int(lengths.sum())), lengths)
-
-    def lists(self, texts: list[str]) -> list[list[int]]:
         try:
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError):
@@ -207,7 +198,9 @@ class PlainEncoder:
         except BaseException as error:
             refuse_fault(error, "the model")
             raise
-        return [encoding.ids for encoding in encodings]
+        ids = [encoding.ids for encoding in encodings]
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        return Ids(np.fromiter(chain.from_iterable(ids), np.uint32, int(lengths.sum())), lengths)
 
 
 class ComparedEncoder:
@@ -219,33 +212,27 @@ class ComparedEncoder:
         self._fast: Any = None
         self._is_decided = False
         self._begun: list[tuple[list[str], Ids]] = []  # encoded before gigatoken was tried
-        self._characters = self._documents = 0
+        self._characters = 0
 
     def encode(self, texts: list[str]) -> Ids:
         with self._lock:
-            characters, documents = self._characters, self._documents
-            self._characters += sum(map(len, texts))
-            self._documents += len(texts)
-            if characters >= LONG and not self._is_decided:
+            if self._characters >= LONG and not self._is_decided:
                 self._fast, self._is_decided = self._open_gigatoken(), True
                 self._begun = []
+            self._characters += sum(map(len, texts))
         fast = self._fast
         if fast is None or not texts:
-            return self._by_plain(texts)
-        compared = list(_compared(documents, len(texts), whole=characters < LONG + FIRST))
-        ids, fault = _encode_compared(fast, self._plain, texts, compared)
-        if ids is not None:
+            ids = self._plain.encode(texts)
+            with self._lock:
+                if not self._is_decided:
+                    self._begun.append((texts, ids))
             return ids
+        encoded = self._encode_compared(fast, texts, [len(texts) - 1])
+        if isinstance(encoded, Ids):
+            return encoded
         self._fast = None
-        LOG.warning("gigatoken %s: what follows is encoded by tokenizers", fault)
+        LOG.warning("gigatoken %s: what follows is encoded by tokenizers", encoded)
         return self._plain.encode(texts)
-
-    def _by_plain(self, texts: list[str]) -> Ids:
-        ids = self._plain.encode(texts)
-        with self._lock:
-            if not self._is_decided:
-                self._begun.append((texts, ids))
-        return ids
 
     def _open_gigatoken(self) -> Any:
         """Return gigatoken's tokenizer; None, with a note, where it cannot be used."""
@@ -258,43 +245,45 @@ class ComparedEncoder:
             self._reporter.note(f"encoded by tokenizers: gigatoken takes no such tokenizer ({why})")
             return None
         for texts, right in [(list(hard_texts(self._plain.backend)), None), *self._begun]:
-            ids, fault = _encode_compared(fast, self._plain, texts, range(len(texts)), right)
-            if ids is None:
-                self._reporter.note(f"encoded by tokenizers: gigatoken {fault}")
+            encoded = self._encode_compared(fast, texts, range(len(texts)), right)
+            if isinstance(encoded, str):
+                self._reporter.note(f"encoded by tokenizers: gigatoken {encoded}")
                 return None
         self._reporter.note("encoded by gigatoken, compared with tokenizers as it goes")
         return fast
+
+    def _encode_compared(
+        self, fast: Any, texts: list[str], compared: Sequence[int], right: Ids | None = None
+    ) -> Ids | str:
+        """Return gigatoken's ids; where they are wrong, a text that says how.
+
+        The texts of the numbers in `compared` are checked against `right`, by default against what
+        tokenizers gives for them.
+        """
+        try:
+            ids = _encode_fast(fast, texts)
+            right = right or self._plain.encode([texts[number] for number in compared])
+            ends, right_ends = np.cumsum(ids.lengths), np.cumsum(right.lengths)
+            for place, number in enumerate(compared):
+                own = ids.tokens[ends[number] - ids.lengths[number] : ends[number]]
+                wanted = right.tokens[right_ends[place] - right.lengths[place] : right_ends[place]]
+                if not np.array_equal(own, wanted):
+                    length = min(len(own), len(wanted))
+                    differs = np.append(own[:length] != wanted[:length], True)
+                    before = wanted[: int(np.argmax(differs))].tolist()
+                    text = self._plain.backend.decode(before, skip_special_tokens=False)
+                    at = max(len(text) - 8, 0)
+                    shown = visible(texts[number][at : at + SHOWN])
+                    return f"encodes {shown!r} differently"
+        except Exception as error:
+            return f"fails ({type(error).__name__}: {visible(error, 200)})"
+        return ids
 
 
 def open_encoder(backend: Any, reporter: Reporter) -> Encoder:
     """Return the encoder for a tokenizers.Tokenizer."""
     plain = PlainEncoder(backend)
     return plain if find_spec("gigatoken") is None else ComparedEncoder(plain, reporter)
-
-
-def _encode_compared(
-    fast: Any,
-    plain: PlainEncoder,
-    texts: list[str],
-    compared: Sequence[int],
-    right: Ids | None = None,
-) -> tuple[Ids | None, str]:
-    """Return gigatoken's ids, and None with the fault where they are wrong.
-
-    The texts of the numbers in `compared` are checked, against `right`, the ids of all texts, or
-    else against what `plain` encodes.
-    """
-    try:
-        ids = _encode_fast(fast, texts)
-        if right is None:
-            expected: Sequence[Any] = plain.lists([texts[number] for number in compared])
-        else:
-            ids_of = np.split(right.tokens, np.cumsum(right.lengths)[:-1])
-            expected = [ids_of[number] for number in compared]
-        fault = _difference(plain, texts, ids, dict(zip(compared, expected, strict=True)))
-    except Exception as error:
-        return None, f"fails ({type(error).__name__}: {visible(error, 200)})"
-    return (None if fault else ids), fault
 
 
 def _encode_fast(fast: Any, texts: list[str]) -> Ids:
@@ -308,31 +297,6 @@ def _encode_fast(fast: Any, texts: list[str]) -> Ids:
     if len(lengths) != len(texts):
         raise ValueError(f"{len(texts)} documents became {len(lengths)}")
     return Ids(tokens, lengths)
-
-
-def _compared(begin: int, count: int, *, whole: bool) -> Iterator[int]:
-    """Yield the numbers of a batch's documents to compare; `begin` documents came before it."""
-    for number in range(count):
-        if whole or (begin + number) % EVERY == 0 or number == count - 1:
-            yield number
-
-
-def _difference(
-    plain: PlainEncoder, texts: Sequence[str], encoded: Ids, right: Mapping[int, Sequence[int]]
-) -> str:
-    """Describe the first text whose ids in `encoded` are not those in `right`, {text's number:
-    ids}; "" where all are the same."""
-    ends = np.cumsum(encoded.lengths)
-    for number, ids in right.items():
-        own = encoded.tokens[ends[number] - encoded.lengths[number] : ends[number]]
-        if len(own) != len(ids) or not np.array_equal(own, ids):
-            same = next(
-                (i for i, (a, b) in enumerate(zip(own, ids, strict=False)) if a != b),
-                min(len(own), len(ids)),
-            )
-            at = max(len(plain.backend.decode(ids[:same], skip_special_tokens=False)) - 8, 0)
-            return f"encodes {visible(texts[number][at : at + SHOWN])!r} differently"
-    return ""
 
 
 def _clean(texts: list[str]) -> list[str]:
@@ -349,7 +313,14 @@ def hard_texts(backend: Any) -> Iterator[str]:
     tokenizers.Tokenizer, in and beside words.
     """
     yield from ODD
-    yield from _lines()
+    characters = map(chr, (*PLANES, *SPARSE))
+    assigned = [c for c in characters if unicodedata.category(c) not in ("Cn", "Cs")]
+    for begin in range(0, len(assigned), LINE):
+        line = assigned[begin : begin + LINE]
+        yield "".join(line)
+        yield " ".join(line)
+        yield "".join(f"a{c}1{c}" for c in line)
+        yield "\n".join(line)
     for space in SPACES:
         yield space.join(WORDS)
         yield space.join(("", *WORDS, ""))
@@ -366,15 +337,3 @@ def hard_texts(backend: Any) -> Iterator[str]:
             f"\n{token}\n",
             f"{token}{token[:-1]}",
         )
-
-
-def _lines() -> Iterator[str]:
-    """Yield every assigned character in four surroundings."""
-    characters = map(chr, (*PLANES, *SPARSE))
-    assigned = [c for c in characters if unicodedata.category(c) not in ("Cn", "Cs")]
-    for begin in range(0, len(assigned), LINE):
-        line = assigned[begin : begin + LINE]
-        yield "".join(line)
-        yield " ".join(line)
-        yield "".join(f"a{c}1{c}" for c in line)
-        yield "\n".join(line)

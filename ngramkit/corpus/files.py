@@ -19,19 +19,18 @@ import os
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, repeat
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Self, cast
 
 from ngramkit.corpus import readers, unpacking
-from ngramkit.corpus.document import Row
-from ngramkit.corpus.readers import READERS, UNFOLDED, Reading, read_parquet
-from ngramkit.corpus.unpacking import MAX_DOCUMENT
-from ngramkit.errors import ArtifactError, InputError, reason, storage_errors
+from ngramkit.corpus.document import Row, Source
+from ngramkit.corpus.readers import READERS, UNFOLDED, Reading, read_parquet, row_places
+from ngramkit.errors import ArtifactError, InputError, UsageError, reason, storage_errors
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import PROGRESS
@@ -39,6 +38,7 @@ from ngramkit.remote.urls import has_magic, label, open_storage, path_label, pla
 
 SUFFIXES = frozenset(READERS)
 SEEKING = (".parquet", ".arrow")
+PLAIN = (".txt", ".md", ".py")  # files without columns
 ARRAYS = ".safetensors"
 # A listing's keys that change with a file's content, by storage.
 VERSIONS = (
@@ -51,50 +51,6 @@ NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "__pycache__"})
 HELD_OUT_ONE_IN = 10
 SPLITS = ("train", "held-out", "all")
 DEFAULT_SPLIT = "train"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileOptions:
-    """Options of how files become rows; `join_turns` makes a conversation one document, `skip_bad`
-    goes on behind bad records."""
-
-    column: str | None = None
-    join_turns: bool = False
-    skip_bad: bool = False
-    max_document: int = MAX_DOCUMENT  # bytes
-    groups: tuple[int, int] | None = None  # row groups [begin, end) of a parquet file
-    reached: list[int] = field(default_factory=lambda: [0], compare=False, repr=False)  # bytes
-
-    def option_record(self) -> dict[str, Any]:
-        """Return JSON for a corpus's record: only the options that are set."""
-        column = {} if self.column is None else {"column": self.column}
-        switches = {"join_turns": self.join_turns, "skip_bad": self.skip_bad}
-        return {**column, **{name: True for name, is_on in switches.items() if is_on}}
-
-    def read(self, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
-        """Yield the rows of a file of `size` bytes that is open as `raw`; errors name `path`."""
-        kind, most = kind_of(path), self.max_document
-        if kind == ".json":
-            most = UNFOLDED * max(size, most)
-        with unpacked(path, raw) as file:
-            reading = Reading(self.column, self.join_turns, self.skip_bad, most)
-            if self.groups is None:
-                yield from READERS[kind](path, file, reading)
-            else:
-                yield from read_parquet(path, file, reading, range(*self.groups))
-
-    def watched(
-        self, rows: Iterable[Row], raw: IO[bytes], path: Path, begin: int, size: int
-    ) -> Iterator[Row]:
-        """Yield the rows of a file, and keep in `reached` how far they are, where `begin` bytes are
-        before the file and `size` in it."""
-        in_all = None if self.groups else readers.rows_of(path, raw)
-        tells = raw.seekable()
-        for number, row in enumerate(rows, 1):
-            at = size * number // in_all if in_all else raw.tell() if tells else 0
-            self.reached[0] = begin + min(at, size)
-            yield row
-        self.reached[0] = begin + size
 
 
 def kind_of(path: Path) -> str:
@@ -124,7 +80,7 @@ def require_read(path: Path, name: str) -> None:
 
 
 @contextmanager
-def unpacked(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
+def unpack(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield the file of plain bytes; a table that cannot seek is copied to a temporary file."""
     plain = unpacking.decompress(path.suffix.lower(), raw)
     if kind_of(path) in SEEKING and (plain is not raw or not raw.seekable()):
@@ -137,10 +93,68 @@ def unpacked(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
 
 
 @dataclass(frozen=True)
-class LocalSource(FileOptions):
-    """Files of this machine; `names` are relative, so that a folder can move."""
+class FileSource(Source):
+    """The base of sources whose parts are files; `reached_bytes` has one item."""
 
     id: str
+    reading: Reading = field(default=Reading(), kw_only=True)
+    groups: tuple[int, int] | None = field(default=None, kw_only=True)  # [begin, end) of a parquet
+    reached_bytes: list[int] = field(
+        default_factory=lambda: [0], kw_only=True, compare=False, repr=False
+    )
+
+    @property
+    def size(self) -> int | None:
+        """The bytes of all files; None where a storage does not say."""
+        return self._ends[-1]
+
+    @property
+    def reached(self) -> int:
+        return self.reached_bytes[0]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """The ends of the files in bytes, one behind the other."""
+        return list(accumulate(self._sizes()))
+
+    def _sizes(self) -> Iterator[int]:
+        raise NotImplementedError
+
+    def bounded(self, max_document: int) -> Self:
+        return replace(self, reading=replace(self.reading, max_document=max_document))
+
+    def _rows(self, part: int, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
+        """Yield the rows of a file of `size` bytes that is open as `raw`; errors name `path`."""
+        kind, reading, begin = kind_of(path), self.reading, self._ends[part] - size
+        if kind == ".json":  # which is unpacked as a whole
+            reading = replace(reading, max_document=UNFOLDED * max(size, reading.max_document))
+        tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
+        places = row_places(path, raw) or tells
+        with unpack(path, raw) as file:
+            if self.groups is None:
+                rows = READERS[kind](path, file, reading)
+            else:
+                rows = read_parquet(path, file, reading, range(*self.groups))
+            for row in rows:
+                self.reached_bytes[0] = begin + min(next(places, size), size)
+                yield row
+        self.reached_bytes[0] = begin + size
+
+
+def require_columns(paths: Sequence[Path], reading: Reading, name: str) -> None:
+    """Raise UsageError where a column is asked for, and none of the files has columns."""
+    if reading.column is not None and all(kind_of(path) in PLAIN for path in paths):
+        raise UsageError(
+            f"{name} is plain text and has no column {reading.column!r}",
+            "leave out column",
+            option="column",
+        )
+
+
+@dataclass(frozen=True)
+class LocalSource(FileSource):
+    """Files of this machine; `names` are relative, so that a folder can move."""
+
     names: Sequence[str]
     paths: Sequence[Path]
     facts: Mapping[str, Any] = field(default_factory=dict)  # more for the record
@@ -154,35 +168,26 @@ class LocalSource(FileOptions):
     def parts(self) -> int:
         return len(self.paths)
 
+    def _sizes(self) -> Iterator[int]:
+        return (path.stat().st_size if path.exists() else 0 for path in self.paths)
+
     def only(self, part: int) -> LocalSource:
         """Return a source of one file, by its absolute path."""
         path = self.paths[part].absolute()
         return replace(self, names=[self.names[part]], paths=[path], folder=None)
 
-    @cached_property
-    def _ends(self) -> list[int]:
-        """Where every file ends, if all stand one behind the other, in bytes."""
-        sizes = (path.stat().st_size if path.exists() else 0 for path in self.paths)
-        return list(accumulate(sizes))
-
-    @property
-    def size(self) -> int:
-        """The bytes of all files."""
-        return self._ends[-1]
-
-    def stretches(self) -> list[LocalSource]:
-        """Split a source of one file into several, where it is a large one of row groups."""
+    def pieces(self) -> list[LocalSource]:
+        """Split a source of one file, where it is a large one of row groups."""
         [path] = self.paths
         groups = readers.split_row_groups(path) if path.suffix.lower() == ".parquet" else []
         return [replace(self, groups=stretch) for stretch in groups] or [self]
 
-    def counted(self) -> int | None:
-        """Return the documents in a source of one file; None where only the rows tell."""
+    def count(self) -> int | None:
         [path] = self.paths
         if path.suffix.lower() != ".parquet":
             return None
         groups = None if self.groups is None else range(*self.groups)
-        return readers.count_documents(path, self.column, groups)
+        return readers.count_documents(path, self.reading.column, groups)
 
     @cached_property
     def digest(self) -> str:
@@ -194,7 +199,7 @@ class LocalSource(FileOptions):
 
     def record(self) -> dict[str, Any]:
         files = {"files": len(self.paths), "sha256": self.digest}
-        return {**self.facts, **files, **self.option_record()}
+        return {**self.facts, **files, **self.reading.record()}
 
     def rows(self, part: int) -> Iterator[Row]:
         """Yield the rows of a file. Raises InputError where it is gone or its compression is
@@ -202,49 +207,37 @@ class LocalSource(FileOptions):
         path = self.paths[part]
         try:
             with path.open("rb") as raw:
-                size, end = path.stat().st_size, self._ends[part]
-                yield from self.watched(self.read(path, raw, size), raw, path, end - size, size)
+                yield from self._rows(part, path, raw, path.stat().st_size)
         except unpacking.ERRORS as error:
             raise InputError(f"{path} is damaged: {error}", "fetch the file again") from error
         except FileNotFoundError as error:
             raise InputError(f"{path} is gone", "check the path") from error
 
 
-def local_source(
-    pattern: str,
-    *,
-    column: str | None = None,
-    join_turns: bool = False,
-    skip_bad: bool = False,
-) -> LocalSource:
+def local_source(pattern: str, reading: Reading) -> LocalSource:
     """Return a file, a folder (all readable files below it) or a glob as a source, sorted.
 
-    Raises InputError where nothing matches, or a file is of a kind that is not read.
+    Raises InputError where nothing matches, or a file is of a kind that is not read; UsageError for
+    a column of plain text.
     """
-    paths = _find_files(pattern)
-    common = os.path.commonpath([path.absolute().parent for path in paths])
-    names = [_as_text(Path(os.path.relpath(path.absolute(), common)).as_posix()) for path in paths]
-    folder = Path(pattern).expanduser()
-    whole = folder if folder.is_dir() else None
-    name = _as_text(path_label(folder.absolute().parts[1:]))  # not where it lies on this machine
-    return LocalSource(
-        name, names, paths,
-        folder=whole, column=column, join_turns=join_turns, skip_bad=skip_bad,
-    )  # fmt: skip
-
-
-def _find_files(pattern: str) -> list[Path]:
     path = Path(pattern).expanduser()
     if path.is_dir():
-        files = sorted(_files_below(path))
+        paths = sorted(_files_below(path))
     else:
-        matches = [path] if path.exists() else _glob(path)
-        files = sorted(match for match in matches if match.is_file())
-    if not files:
+        # A glob below its root: pathlib takes no absolute one.
+        root = Path(path.anchor or ".")
+        matches = [path] if path.exists() else root.glob(str(path.relative_to(path.anchor)))
+        paths = sorted(match for match in matches if match.is_file())
+    if not paths:
         raise InputError(f"no file matches {pattern}", "check the path, and quote a glob")
-    for file in files:
+    for file in paths:
         require_read(file, str(file))
-    return files
+    require_columns(paths, reading, pattern)
+    common = os.path.commonpath([file.absolute().parent for file in paths])
+    names = [_as_text(Path(os.path.relpath(file.absolute(), common)).as_posix()) for file in paths]
+    name = _as_text(path_label(path.absolute().parts[1:]))  # not where it lies on this machine
+    folder = path if path.is_dir() else None
+    return LocalSource(name, names, paths, folder=folder, reading=reading)
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -264,21 +257,15 @@ def _is_artifact(folder: Path) -> bool:
     return True
 
 
-def _glob(path: Path) -> Iterable[Path]:
-    root = Path(path.anchor or ".")
-    return root.glob(str(path.relative_to(path.anchor)))
-
-
 def _as_text(path: str) -> str:
     """Return a path as text in any locale: file names are bytes, usually UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True)
-class RemoteSource(FileOptions):
+class RemoteSource(FileSource):
     """Files behind a URL; `files` are the storage's entries, sorted by name."""
 
-    id: str
     storage: Any  # an fsspec file system
     files: Sequence[Mapping[str, Any]]
 
@@ -288,12 +275,10 @@ class RemoteSource(FileOptions):
 
     @property
     def size(self) -> int | None:
-        """The bytes of all files; None where the storage does not say."""
-        return self._ends[-1] if all(isinstance(f.get("size"), int) for f in self.files) else None
+        return super().size if all(isinstance(f.get("size"), int) for f in self.files) else None
 
-    @cached_property
-    def _ends(self) -> list[int]:
-        return list(accumulate(int(file.get("size") or 0) for file in self.files))
+    def _sizes(self) -> Iterator[int]:
+        return (int(file.get("size") or 0) for file in self.files)
 
     def only(self, part: int) -> RemoteSource:
         return replace(self, files=[self.files[part]])
@@ -301,35 +286,32 @@ class RemoteSource(FileOptions):
     def record(self) -> dict[str, Any]:
         lines = [json.dumps(_pinned(file), sort_keys=True) for file in self.files]
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-        return {"files": len(self.files), "listing": digest, **self.option_record()}
+        return {"files": len(self.files), "listing": digest, **self.reading.record()}
 
     def rows(self, part: int) -> Iterator[Row]:
         name, size = str(self.files[part]["name"]), self.files[part].get("size")
         path = plain_path(name)
         with _storage_errors(str(path)), self.storage.open(name, "rb") as raw:
-            size = size if isinstance(size, int) else 0
-            rows, begin = self.read(path, raw, size), self._ends[part] - size
-            yield from self.watched(rows, raw, path, begin, size)
+            yield from self._rows(part, path, raw, size if isinstance(size, int) else 0)
 
 
-def remote_source(
-    url: str, *, column: str | None = None, join_turns: bool = False, skip_bad: bool = False
-) -> RemoteSource:
+def remote_source(url: str, reading: Reading) -> RemoteSource:
     """Return the files of a URL as a source: a file, a folder or a glob. No file is read.
 
-    Raises UsageError for a storage that is unknown or needs a package, InputError where nothing
-    matches or a file is of a kind that is not read, NetworkError where the storage refuses.
+    Raises UsageError for a storage that is unknown or needs a package, and for a column of plain
+    text; InputError where nothing matches or a file is of a kind that is not read, NetworkError
+    where the storage refuses.
     """
     storage, path = open_storage(url, "corpus")
     with _storage_errors(label(url)):
         files = _list_files(storage, path)
     if not files:
         raise InputError(f"no file matches {label(url)}", "check the URL, and quote a glob")
-    for file in files:
-        require_read(plain_path(str(file["name"])), label(str(file["name"])))
-    return RemoteSource(
-        label(url), storage, files, column=column, join_turns=join_turns, skip_bad=skip_bad
-    )
+    paths = [plain_path(str(file["name"])) for file in files]
+    for file, plain in zip(files, paths, strict=True):
+        require_read(plain, label(str(file["name"])))
+    require_columns(paths, reading, label(url))
+    return RemoteSource(label(url), storage, files, reading=reading)
 
 
 def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:

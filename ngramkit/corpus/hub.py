@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ngramkit.corpus.document import Row
+from ngramkit.corpus.document import Row, Source
 from ngramkit.corpus.readers import Reading, RowMaker, attempt, read_row
 from ngramkit.errors import InputError, first_line, hub_errors
 from ngramkit.progress import SILENT, Reporter, show_downloads
@@ -19,44 +19,42 @@ SCRIPT_ERROR = "scripts are no longer supported"
 
 
 @dataclass(frozen=True)
-class HubSource:
+class HubSource(Source):
     """A dataset of the Hub; `stream` is a datasets.IterableDataset, each of its shards a part."""
 
     id: str  # what the user calls it
     repository: str
     stream: Any
     maker: RowMaker
+    reading: Reading
     facts: Mapping[str, Any] = field(default_factory=dict)
-    skip_bad: bool = False
 
     @property
     def parts(self) -> int:
         return int(self.stream.num_shards)
 
     def record(self) -> dict[str, Any]:
-        record = {"dataset": self.repository, **self.facts, "column": self.maker.column}
-        switches = {"join_turns": self.maker.join_turns, "skip_bad": self.skip_bad}
-        return {**record, **{name: True for name, is_on in switches.items() if is_on}}
+        facts = {"dataset": self.repository, **self.facts}
+        return {**facts, **self.reading.record(), "column": self.maker.column}
 
     def rows(self, part: int) -> Iterator[Row]:
+        skip_bad = self.reading.skip_bad
         with dataset_errors(self.repository):
             shard = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
             for batch in shard.iter(batch_size=BATCH):
                 for record in batch.to_pylist():
-                    yield attempt(partial(read_row, self.id, self.maker, record), self.skip_bad)
+                    yield attempt(partial(read_row, self.id, self.maker, record), skip_bad)
 
 
 def hub_source(
     repository: str,
+    reading: Reading,
     *,
     id: str,
     config: str | None = None,
     split: str = "train",
-    column: str | None = None,
     revision: str | None = None,
     data_dir: str | None = None,
-    join_turns: bool = False,
-    skip_bad: bool = False,
     reporter: Reporter = SILENT,
 ) -> HubSource:
     """Open a dataset for streaming; reads no more than its card, file list and schema.
@@ -76,7 +74,13 @@ def hub_source(
             info = _info(repository, PARQUET_BRANCH)
             folder = _parquet_folder(repository, config, info)
             builder = _builder(repository, None, info.sha, folder)
-        stream, maker = _stream(builder, repository, split, column, join_turns)
+        stream = _split(builder, repository, split)
+        maker = RowMaker.of(columns_of(stream), repository, reading)
+        if hasattr(builder.config, "columns"):  # Parquet: other columns are never fetched
+            builder.config.columns = maker.columns
+            stream = _split(builder, repository, split)
+        else:
+            stream = stream.select_columns(maker.columns)
     facts = {
         "revision": info.sha,
         "split": split,
@@ -85,7 +89,7 @@ def hub_source(
         "dataset_license": None if info.card_data is None else info.card_data.get("license"),
     }
     facts = {name: value for name, value in facts.items() if value is not None}
-    return HubSource(id, repository, stream, maker, facts, skip_bad)
+    return HubSource(id, repository, stream, maker, reading, facts)
 
 
 @contextmanager
@@ -150,17 +154,6 @@ def _parquet_folder(repository: str, config: str | None, info: Any) -> str:
     raise InputError(
         f"{repository} has {problem}", f"choose one as hf:{repository}:CONFIG: {', '.join(folders)}"
     )
-
-
-def _stream(
-    builder: Any, repository: str, split: str, column: str | None, join_turns: bool
-) -> tuple[Any, RowMaker]:
-    stream = _split(builder, repository, split)
-    maker = RowMaker.of(columns_of(stream), repository, Reading(column, join_turns))
-    if hasattr(builder.config, "columns"):  # Parquet: other columns are never fetched
-        builder.config.columns = maker.columns
-        return _split(builder, repository, split), maker
-    return stream.select_columns(maker.columns), maker
 
 
 def _split(builder: Any, repository: str, split: str) -> Any:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ngramkit.corpus.document import Corpus, Document, Position, Skipped
-from ngramkit.corpus.selection import Selection, require_weight
+from ngramkit.corpus.selection import Selection
 from ngramkit.errors import UsageError
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -31,9 +31,43 @@ class Weighted(NamedTuple):
     weight: float = 1.0
 
 
+class Composed:
+    """The base of corpora for builders that are made of others; each of these has a selection of
+    its own."""
+
+    limit: int | None
+
+    @property
+    def members(self) -> Sequence[Corpus | Composed]:
+        raise NotImplementedError
+
+    @property
+    def id(self) -> str:
+        return " + ".join(corpus.id for corpus in self.members)
+
+    @property
+    def selection(self) -> Selection:
+        """The selection from the whole."""
+        return Selection(limit=self.limit)
+
+    @property
+    def places(self) -> Sequence[Path]:
+        return [place for corpus in self.members for place in corpus.places]
+
+    @property
+    def size(self) -> int | None:
+        """The bytes that are read; None where they are not known before."""
+        sizes = [corpus.size for corpus in self.members]
+        return None if None in sizes else sum(filter(None, sizes))
+
+    @property
+    def reached(self) -> int:
+        return sum(corpus.reached for corpus in self.members)
+
+
 @dataclass(frozen=True)
-class Mixture:
-    """A corpus for builders, as `Corpus` is. Its corpora have their weights in their selections."""
+class Mixture(Composed):
+    """Several corpora, for builders. They have their weights in their selections."""
 
     corpora: tuple[Corpus, ...]
     limit: int | None = None
@@ -53,31 +87,12 @@ class Mixture:
                 )
 
     @property
-    def id(self) -> str:
-        return " + ".join(corpus.id for corpus in self.corpora)
-
-    @property
-    def selection(self) -> Selection:
-        """The selection from the whole; each corpus has one of its own."""
-        return Selection(limit=self.limit)
+    def members(self) -> Sequence[Corpus]:
+        return self.corpora
 
     @property
     def narrowed(self) -> bool:
         return any(corpus.narrowed for corpus in self.corpora)
-
-    @property
-    def places(self) -> Sequence[Path]:
-        return [place for corpus in self.corpora for place in corpus.places]
-
-    @property
-    def size(self) -> int | None:
-        """As `Corpus.size`."""
-        sizes = [corpus.size for corpus in self.corpora]
-        return None if None in sizes else sum(filter(None, sizes))
-
-    @property
-    def reached(self) -> int:
-        return sum(corpus.reached for corpus in self.corpora)
 
     def bounded(self, max_document: int) -> Mixture:
         return replace(self, corpora=tuple(corpus.bounded(max_document) for corpus in self.corpora))
@@ -98,13 +113,10 @@ class Mixture:
         if kept == self.limit:
             return
         for corpus in self.corpora:
-            parts = corpus.source.parts
-            if at.part < before + parts:
-                inside = at.part >= before
+            part = at.part - before
+            if part < corpus.source.parts:
                 begin = Position(kept=kept, bad=self.skipped.records)
-                if inside:
-                    begin = replace(at, part=at.part - before)
-                for document in corpus.documents(begin):
+                for document in corpus.documents(begin if part < 0 else replace(at, part=part)):
                     yield document._replace(part=before + document.part)
                     kept += 1
                     if kept == self.limit:
@@ -113,7 +125,7 @@ class Mixture:
                 self.skipped.first = self.skipped.first or corpus.skipped.first
                 if kept == self.limit:
                     return
-            before += parts
+            before += corpus.source.parts
 
 
 def parse_weighted(text: str) -> Weighted:
@@ -143,15 +155,3 @@ def parse_weighted(text: str) -> Weighted:
             option="corpus",
         )
     return Weighted(name, weight)
-
-
-def mix(corpora: Sequence[Weighted], limit: int | None = None) -> Mixture:
-    """Return the mixture of opened corpora, each with its weight on top of its own sample."""
-    if not corpora:
-        raise UsageError("no corpus was named", "give at least one", option="corpus")
-    parts = []
-    for corpus, weight in corpora:
-        assert isinstance(corpus, Corpus)
-        require_weight(corpus.id, weight)
-        parts.append(replace(corpus, selection=replace(corpus.selection, weight=weight)))
-    return Mixture(tuple(parts), limit)

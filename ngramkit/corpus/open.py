@@ -30,11 +30,11 @@ from ngramkit.corpus.files import (
     remote_source,
     stdlib_split,
 )
-from ngramkit.corpus.held import ANY_SIZE, NAME as HELD, Held, Spool, Spooling, held_rows
 from ngramkit.corpus.hub import hub_source
-from ngramkit.corpus.mixing import Mixture, Weighted, mix
+from ngramkit.corpus.mixing import Mixture, Weighted
 from ngramkit.corpus.readers import Reading
-from ngramkit.corpus.selection import Selection, read_exclusions
+from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
+from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
 from ngramkit.errors import UsageError
 from ngramkit.formats.manifest import NAME
 from ngramkit.machine import parse_size
@@ -116,7 +116,7 @@ HUB = "hf:"
 Part = Corpus | str | Path | tuple[Corpus | str | Path, float]
 AnyCorpus = Corpus | Mixture | Deduplicated  # what builders read
 # What is opened: a corpus by name or file, several of them, or texts that a program holds.
-Openable = str | Path | Sequence[Part] | Held
+Openable = str | Path | Sequence[Part] | Texts
 ONE_CORPUS_ONLY = ("split", "column", "revision", "language", "name")
 LOOKED_AT = 100  # entries of a list, which tell whether it is of texts or of names
 LIKE_A_NAME = 0.8  # how near a word is to a corpus's name, to be taken for one that is misspelt
@@ -169,8 +169,8 @@ def open_corpus(
 
     Texts that you hold are any iterable of strings or of dicts, also a generator, a pandas or
     polars Series or DataFrame, an Arrow table, a datasets.Dataset or IterableDataset; `name` is
-    what the artifact calls them, see corpus.held. Strings of which one names a corpus or a file are
-    a mixture; `iter(strings)` is always texts.
+    what the artifact calls them, see corpus.texts. Strings of which one names a corpus or a file
+    are a mixture; `iter(strings)` is always texts.
 
     `split`, `column`, `revision`, `language` and `name` are options of a single corpus; `column`
     holds the text, by default text, content, or the only column of strings. `join_turns` makes a
@@ -196,42 +196,43 @@ def open_corpus(
         licenses=frozenset(licence.strip().lower() for licence in licenses),
         excluded=frozenset().union(*exclusions),
     )
-    options = OriginOptions(split, column, revision, language, name, join_turns, skip_bad, reporter)
+    reading = Reading(column, join_turns, skip_bad)
+    origin = Origin(split, revision, language, name, reading, reporter)
     opened: AnyCorpus
     if isinstance(corpus, str | Path):
-        named = Corpus(_source(as_url(corpus) or str(corpus), options), selection)
+        named = Corpus(_source(as_url(corpus) or str(corpus), origin), selection)
         opened = deduplicate(named, dedup, evaluation)
     elif isinstance(corpus, list | tuple) and _is_mixture(corpus):
-        opened = deduplicate(_open_mixture(corpus, options, selection), dedup, evaluation)
+        opened = deduplicate(_open_mixture(corpus, origin, selection), dedup, evaluation)
     else:
-        opened = _hold(corpus, options, selection, dedup, evaluation)
+        opened = _open_texts(corpus, origin, selection, dedup, evaluation)
     most = parse_size(max_document) if isinstance(max_document, str) else max_document
     return opened if most is None else opened.bounded(most)
 
 
-def _hold(
-    held: Any,
-    options: OriginOptions,
+def _open_texts(
+    texts: Any,
+    origin: Origin,
     selection: Selection,
     dedup: str | None,
     evaluation: EvaluationTexts | None,
 ) -> AnyCorpus:
     """Read texts that the caller holds, until there are as many documents as the limit says."""
-    name = HELD if options.name is None else options.name
+    name = TEXTS if origin.name is None else origin.name
     if name in NAMED or not name.strip() or name.startswith(HUB):
         raise UsageError(f"{name!r} is no name for texts", "choose another", option="name")
-    options.refuse(name, "split", "revision", "language")
-    reading = Reading(options.column, options.join_turns, options.skip_bad, ANY_SIZE)
-    rows = held_rows(held, name, reading)
+    origin.refuse(name, "split", "revision", "language")
+    # They are in memory already: no bound on a document is of use.
+    rows = read_texts(texts, name, replace(origin.reading, max_document=ANY_SIZE))
     with tempfile.TemporaryFile() as file:
         spool = Spool(file)
         whole = Corpus(Spooling(name, rows, spool), selection, max_document=ANY_SIZE)
         # A limit counts what is left without duplicates.
         read = whole if selection.limit is None else deduplicate(whole, dedup, evaluation)
-        options.reporter.stage(f"reading {name}", selection.limit, "documents")
+        origin.reporter.stage(f"reading {name}", selection.limit, "documents")
         for _ in read.documents():
-            options.reporter.advance(1)
-        source = spool.source(name, skip_bad=options.skip_bad)
+            origin.reporter.advance(1)
+        source = spool.source(name, skip_bad=origin.reading.skip_bad)
     return deduplicate(Corpus(source, selection), dedup, evaluation)
 
 
@@ -255,25 +256,26 @@ def _looks_like_a_name(text: str) -> bool:
     return bool(near) or text.startswith(HUB) or is_url(text) or is_read(Path(text)) or pattern
 
 
-def _open_mixture(parts: Sequence[Part], options: OriginOptions, selection: Selection) -> Mixture:
+def _open_mixture(parts: Sequence[Part], origin: Origin, selection: Selection) -> Mixture:
     for option in ONE_CORPUS_ONLY:
-        if getattr(options, option) is not None:
+        if origin.given(option) is not None:
             raise UsageError(
                 f"{option} does not say of which corpus of a mixture",
                 "a recipe has a [[corpus]] with options for each; in Python, open each first",
                 option=option,
             )
+    if not parts:
+        raise UsageError("no corpus was named", "give at least one", option="corpus")
     weighted = [_weighted(part) for part in parts]
     if any(isinstance(corpus, Corpus) for corpus, _ in weighted):
-        _refuse_late(options, selection)
-    unlimited = replace(selection, limit=None)
-    corpora = [
-        Weighted(
-            part if isinstance(part, Corpus) else Corpus(_source(part, options), unlimited), weight
-        )
-        for part, weight in weighted
-    ]
-    return mix(corpora, selection.limit)
+        _refuse_late(origin, selection)
+    corpora = []
+    for part, weight in weighted:
+        corpus = part
+        if not isinstance(corpus, Corpus):
+            corpus = Corpus(_source(corpus, origin), replace(selection, limit=None))
+        corpora.append(replace(corpus, selection=replace(corpus.selection, weight=weight)))
+    return Mixture(tuple(corpora), selection.limit)
 
 
 def _weighted(part: Any) -> Weighted:
@@ -291,20 +293,15 @@ def _weighted(part: Any) -> Weighted:
             option="corpus",
         )
     named = corpus if isinstance(corpus, Corpus) else as_url(corpus) or str(corpus)
-    if not isinstance(weight, float | int):
-        raise UsageError(
-            f"the weight of {named} is no number: {weight!r}",
-            "as in (corpus, 0.3)",
-            option="corpus",
-        )
+    require_weight(named.id if isinstance(named, Corpus) else named, weight)
     return Weighted(named, weight)
 
 
-def _refuse_late(options: OriginOptions, selection: Selection) -> None:
+def _refuse_late(origin: Origin, selection: Selection) -> None:
     """Raise UsageError for options that an opened corpus cannot take any more."""
     late = {
-        "join_turns": options.join_turns,
-        "skip_bad": options.skip_bad,
+        "join_turns": origin.reading.join_turns,
+        "skip_bad": origin.reading.skip_bad,
         "sample": selection.sample != 1.0,
         "seed": selection.seed != 0,
         "licenses": selection.licenses,
@@ -316,75 +313,68 @@ def _refuse_late(options: OriginOptions, selection: Selection) -> None:
 
 
 @dataclass(frozen=True)
-class OriginOptions:
+class Origin:
     """Options of one corpus that decide its rows, not which of them are kept."""
 
-    split: str | None = None
-    column: str | None = None
-    revision: str | None = None
-    language: str | None = None
-    name: str | None = None
-    join_turns: bool = False
-    skip_bad: bool = False
-    reporter: Reporter = SILENT
+    split: str | None
+    revision: str | None
+    language: str | None
+    name: str | None
+    reading: Reading
+    reporter: Reporter
+
+    def given(self, option: str) -> Any:
+        """Return what was given for an option of a single corpus; None where nothing was."""
+        return self.reading.column if option == "column" else getattr(self, option)
 
     def refuse(self, name: str, *options: str) -> None:
         """Raise UsageError where one of these options is given."""
         for option in options:
-            if getattr(self, option) is not None:
+            if self.given(option) is not None:
                 raise UsageError(
                     f"{option} means nothing for {name}", "leave it out", option=option
                 )
 
 
-def _source(name: str, options: OriginOptions) -> Source:
+def _source(name: str, origin: Origin) -> Source:
     if not name:
         raise UsageError("corpus is empty", "name one, or a file or folder", option="corpus")
-    options.refuse(name, "name")
+    origin.refuse(name, "name")
     if name == STDLIB:
-        options.refuse(name, "revision", "language", "column")
-        return _stdlib(options.split or DEFAULT_SPLIT)
+        origin.refuse(name, "revision", "language", "column")
+        split = origin.split or DEFAULT_SPLIT
+        names, paths = zip(*stdlib_split(split), strict=True)
+        return LocalSource(STDLIB, names, paths, facts={"split": split})
     if name in NAMED:
-        return _hub_source(name, NAMED[name], options)
+        return _hub_source(name, NAMED[name], origin)
     if name.lower().startswith("file://"):
         name = str(as_path(name))
     if name.startswith(HUB) and not is_url(name):
         repository, _, config = name.removeprefix(HUB).partition(":")
         dataset = NamedCorpus(repository, "a dataset of the Hub", repository)
-        return _hub_source(name, dataset, options, config or None)
+        return _hub_source(name, dataset, origin, config or None)
     if not is_url(name):
         _require_path(name)
-    options.refuse(name, "revision", "language", "split")
-    open_files = remote_source if is_url(name) else local_source
-    return open_files(
-        name, column=options.column, join_turns=options.join_turns, skip_bad=options.skip_bad
-    )
+    origin.refuse(name, "revision", "language", "split")
+    return (remote_source if is_url(name) else local_source)(name, origin.reading)
 
 
 def _hub_source(
-    name: str, corpus: NamedCorpus, options: OriginOptions, config: str | None = None
+    name: str, corpus: NamedCorpus, origin: Origin, config: str | None = None
 ) -> Source:
     if corpus.languages is None:
-        options.refuse(name, "language")
+        origin.refuse(name, "language")
+    language = origin.language or corpus.language
     return hub_source(
         corpus.hub or "",
+        replace(origin.reading, column=origin.reading.column or corpus.column),
         id=corpus.name,
         config=config,
-        split=options.split or corpus.split,
-        column=options.column or corpus.column,
-        revision=options.revision,
-        data_dir=corpus.languages
-        and corpus.languages.format(language=options.language or corpus.language),
-        join_turns=options.join_turns,
-        skip_bad=options.skip_bad,
-        reporter=options.reporter,
+        split=origin.split or corpus.split,
+        revision=origin.revision,
+        data_dir=corpus.languages and corpus.languages.format(language=language),
+        reporter=origin.reporter,
     )
-
-
-def _stdlib(split: str) -> LocalSource:
-    files = stdlib_split(split)
-    names, paths = [name for name, _ in files], [path for _, path in files]
-    return LocalSource(STDLIB, names, paths, facts={"split": split})
 
 
 def _require_path(name: str) -> None:

@@ -56,12 +56,18 @@ CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 @dataclass(frozen=True)
 class Reading:
-    """The options of a reader."""
+    """The options of a reader; `join_turns` makes a conversation one document, `skip_bad` goes on
+    behind bad records."""
 
     column: str | None = None
     join_turns: bool = False
     skip_bad: bool = False
-    most: int = MAX_DOCUMENT  # bytes of a document; of a .json file, which is read whole
+    max_document: int = MAX_DOCUMENT  # bytes; of a .json file, which is read whole
+
+    def record(self) -> dict[str, Any]:
+        """Return JSON for a corpus's record: only the options that are set."""
+        given = {"column": self.column, "join_turns": self.join_turns, "skip_bad": self.skip_bad}
+        return {name: value for name, value in given.items() if value not in (None, False)}
 
 
 Reader = Callable[[Path, IO[bytes], Reading], Iterator[Row]]
@@ -182,29 +188,34 @@ def _strings(value: Any) -> tuple[str, ...]:
     return tuple(str(entry) for entry in values if entry)
 
 
-# The footer of a parquet file: where to cut it, and how many rows it has.
+# The footer of a parquet file: where to cut it, how many rows it has, where they lie.
+
+
+def _footer(file: Path | IO[bytes]) -> Any:
+    """Return the pyarrow.parquet.FileMetaData; None of a damaged file, whose rows raise the
+    error."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with suppress(pa.ArrowException, OSError, UnicodeError):
+        return pq.read_metadata(file)
+    return None
 
 
 def split_row_groups(path: Path) -> list[tuple[int, int]]:
     """Return row groups [begin, end) of about STRETCH bytes each; [] for a small or damaged
     file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        if path.stat().st_size < LARGE:
-            return []
-        footer = pq.read_metadata(path)
-        sizes = [footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)]
-    except (pa.ArrowException, OSError, UnicodeError):
+    footer = _footer(path) if path.exists() and path.stat().st_size >= LARGE else None
+    if footer is None:
         return []
     cuts, total = [0], 0
-    for group, size in enumerate(sizes):
+    for group in range(footer.num_row_groups):
+        size = footer.row_group(group).total_byte_size
         if total and total + size > STRETCH:
             cuts.append(group)
             total = 0
         total += size
-    return list(zip(cuts, [*cuts[1:], len(sizes)], strict=True))
+    return list(zip(cuts, [*cuts[1:], footer.num_row_groups], strict=True))
 
 
 def count_documents(path: Path, column: str | None, groups: Sequence[int] | None) -> int | None:
@@ -213,32 +224,41 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
     Return None where only the rows tell: a conversation may be several documents.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    footer = _footer(path)
+    if footer is None:
+        return None
     try:
-        with pq.ParquetFile(path) as file:
-            columns = string_columns(file.schema_arrow)
-            if not columns[text_column(columns, column, str(path))]:
-                return None
-            counted = range(file.metadata.num_row_groups) if groups is None else groups
-            return sum(int(file.metadata.row_group(i).num_rows) for i in counted)
-    except (pa.ArrowException, OSError, UnicodeError, InputError):
+        columns = string_columns(footer.schema.to_arrow_schema())
+        if not columns[text_column(columns, column, str(path))]:
+            return None
+    except (pa.ArrowException, UnicodeError, InputError):
         return None  # reading the rows raises the error
+    counted = range(footer.num_row_groups) if groups is None else groups
+    return sum(int(footer.row_group(i).num_rows) for i in counted)
 
 
-def rows_of(path: Path, file: IO[bytes]) -> int | None:
-    """Return how many rows an open parquet file has; None for other kinds and damaged ones."""
+def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
+    """Return an iterator over the rows of an open parquet file: how many bytes are read with each.
+
+    They are those of the row groups before it and, in even steps, of its own. Return None for files
+    of other kinds and damaged ones.
+    """
     if path.suffix.lower() != ".parquet" or not file.seekable():
         return None
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    footer = _footer(file)
+    file.seek(0)
 
-    try:
-        return int(pq.read_metadata(file).num_rows)
-    except (pa.ArrowException, OSError, UnicodeError):
-        return None
-    finally:
-        file.seek(0)
+    def places() -> Iterator[int]:
+        before = 0
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            columns = map(group.column, range(group.num_columns))
+            size = sum(column.total_compressed_size for column in columns)
+            for row in range(group.num_rows):
+                yield before + size * (row + 1) // group.num_rows
+            before += size
+
+    return None if footer is None else places()
 
 
 # The readers.
@@ -246,13 +266,13 @@ def rows_of(path: Path, file: IO[bytes]) -> int | None:
 
 def read_text(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the whole file as one document, in UTF-8."""
-    raw = whole(file, reading.most, str(path))
+    raw = whole(file, reading.max_document, str(path))
     yield attempt(lambda: Row((_decode(path, raw, "utf-8-sig"),)), reading.skip_bad)
 
 
 def read_python(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the whole file as one document, in the encoding that the source declares."""
-    raw = whole(file, reading.most, str(path))
+    raw = whole(file, reading.max_document, str(path))
     declared = next(filter(None, map(CODING.match, raw.splitlines()[:2])), None)
     encoding = declared.group(1).decode() if declared else "utf-8-sig"
     yield attempt(lambda: Row((_decode(path, raw, encoding),)), reading.skip_bad)
@@ -279,49 +299,47 @@ def _decode(path: Path, raw: bytes, encoding: str) -> str:
 
 def read_jsonl(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield one row per line; blank lines are skipped."""
-    numbered = lines(file, reading.most, str(path))
-    places = ((f"{path}, line {number}", line) for number, line in numbered)
-    return record_rows(((where, partial(_parse, line, where)) for where, line in places), reading)
+
+    def records() -> Iterator[tuple[str, Any]]:
+        for number, line in lines(file, reading.max_document, str(path)):
+            where = f"{path}, line {number}"
+            yield where, _parse(line, where)
+
+    return record_rows(records(), reading)
 
 
 def read_json(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the rows of a list of records, or of one record; the file is read whole."""
-    raw = whole(file, reading.most, str(path))
-    body = attempt(partial(_parse, raw, str(path)), reading.skip_bad)
-    if isinstance(body, Row):
-        yield body
-        return
+    body = _parse(whole(file, reading.max_document, str(path)), str(path))
+    if isinstance(body, BadRecordError):
+        return record_rows([(str(path), body)], reading)
     listed = enumerate(body if isinstance(body, list) else [body])
-    places = ((f"{path}, record {number}", record) for number, record in listed)
-    yield from record_rows(((where, partial(itself, record)) for where, record in places), reading)
+    return record_rows(((f"{path}, record {number}", record) for number, record in listed), reading)
 
 
 def _parse(raw: bytes, where: str) -> Any:
-    return parse_json(
-        raw, where, most_values=MOST_VALUES, error=BadRecordError, hint="mend it, or drop it"
-    )
+    """Return the record in JSON; the error of one that does not parse."""
+    hint = "mend it, or drop it"
+    try:
+        return parse_json(raw, where, most_values=MOST_VALUES, error=BadRecordError, hint=hint)
+    except BadRecordError as error:
+        return error
 
 
-def itself(record: Any) -> Any:
-    """Return the record, which needs no parsing."""
-    return record
-
-
-def record_rows(
-    records: Iterable[tuple[str, Callable[[], Any]]], reading: Reading
-) -> Iterator[Row]:
-    """Yield the rows of (place, function that returns the record); the first one that is not bad
-    decides which columns are read."""
+def record_rows(records: Iterable[tuple[str, Any]], reading: Reading) -> Iterator[Row]:
+    """Yield the rows of (place, record); the first record that is not bad decides which columns
+    are read. A BadRecordError stands for a record that does not parse."""
     maker: RowMaker | None = None
 
-    def row(where: str, read: Callable[[], Any]) -> Row:
+    def row(where: str, record: Any) -> Row:
         nonlocal maker
-        record = read()
+        if isinstance(record, BadRecordError):
+            raise record
         maker = maker or _maker(where, record, reading)
         return read_row(where, maker, record)
 
-    for where, read in records:
-        yield attempt(partial(row, where, read), reading.skip_bad)
+    for where, record in records:
+        yield attempt(partial(row, where, record), reading.skip_bad)
 
 
 def _maker(where: str, record: Any, reading: Reading) -> RowMaker:
@@ -357,7 +375,7 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
 def read_csv(path: Path, file: IO[bytes], reading: Reading, separator: str = ",") -> Iterator[Row]:
     """Yield one row per line, or per several where a quoted value goes on over them; the first one
     names the columns."""
-    table = _CsvTable(file, separator, reading.most, str(path))
+    table = _CsvTable(file, separator, reading.max_document, str(path))
     header = next(table, None)
     if header is None:
         return
@@ -447,7 +465,7 @@ def read_parquet(
         maker = RowMaker.of(string_columns(schema), str(path), reading)
         # As dictionaries: a value that occurs a million times is in memory once.
         folded = pq.ParquetFile(file, read_dictionary=_text_paths(pq.read_metadata(file)))
-        at_once = _rows_at_once(folded.metadata, reading.most)
+        at_once = _rows_at_once(folded.metadata, reading.max_document)
         for group in range(folded.num_row_groups) if groups is None else groups:
             for batch in _group_batches(file, folded, group, maker.columns, at_once):
                 yield from batch_rows(path, maker, batch, reading)
@@ -479,7 +497,7 @@ def read_arrow(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     import pyarrow as pa
 
     try:
-        for batch in _arrow_batches(file, reading.most):
+        for batch in _arrow_batches(file, reading.max_document):
             maker = RowMaker.of(string_columns(batch.schema), str(path), reading)
             yield from batch_rows(path, maker, batch, reading)
     except (pa.ArrowException, OSError, UnicodeError, MessageError) as error:
@@ -521,7 +539,7 @@ def batch_rows(where: Path | str, maker: RowMaker, batch: Any, reading: Reading)
     of a largest document together."""
     import pyarrow as pa
 
-    chosen, most = batch.select(maker.columns), reading.most
+    chosen, most = batch.select(maker.columns), reading.max_document
     chosen.validate(full=True)  # other functions of pyarrow trust offsets and indices
     try:
         all_sizes = [row_sizes(column) for column in chosen.columns]

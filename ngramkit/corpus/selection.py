@@ -69,12 +69,10 @@ class Selection:
             names = {licence.lower() for licence in licenses}
             if not names or not names <= self.licenses:
                 return False
-        return not self.excluded or not self._excludes(text, repository)
-
-    def _excludes(self, text: str, repository: str) -> bool:
-        if repository.lower() in self.excluded:
+        if not self.excluded:
             return True
-        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() in self.excluded
+        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        return self.excluded.isdisjoint((repository.lower(), digest))
 
     def record(self) -> dict[str, Any]:
         """Return JSON for the manifest: only what differs from keeping everything."""
@@ -95,11 +93,11 @@ class Selection:
         return record
 
 
-def require_weight(corpus: str, weight: float) -> None:
-    """Raise UsageError where the weight is not in (0, 1]."""
-    if isinstance(weight, bool) or not 0 < weight <= 1:
+def require_weight(corpus: str, weight: Any) -> None:
+    """Raise UsageError where the weight is not a number in (0, 1]."""
+    if not isinstance(weight, float | int) or isinstance(weight, bool) or not 0 < weight <= 1:
         raise UsageError(
-            f"the weight of {corpus} must be above 0 and at most 1, is {weight:g}",
+            f"the weight of {corpus} must be above 0 and at most 1, is {weight!r:.40}",
             "0.3 keeps three documents in ten",
             option="corpus",
         )

@@ -22,15 +22,22 @@ import tokenizers
 from tokenizers import Tokenizer
 
 from ngramkit.cache import TextCache
-from ngramkit.corpus.chat_template import find_chat_template, render_confined
-from ngramkit.corpus.tokenizer_files import AGAIN, CONFIG, TOKENIZER, TokenizerFiles, find_files
-from ngramkit.errors import InputError, NgramkitError, UsageError, from_hub
+from ngramkit.errors import InputError, from_hub, hub_errors, reason
 from ngramkit.formats.manifest import MOST_TOKENS, SHA256, TokenizerRecord
 from ngramkit.formats.probes import FORM, PROBES, encodes, same_ids
+from ngramkit.gguf.files import find_gguf, tokenizer_folder
 from ngramkit.models import DEFAULT, resolve_model, split_revision
 from ngramkit.public import public
-from ngramkit.untrusted import parse_json, whole_number
+from ngramkit.untrusted import parse_json, read_plain, whole_number
 
+TOKENIZER = "tokenizer.json"
+CONFIG = "tokenizer_config.json"
+TEMPLATE = "chat_template.jinja"
+NAMES = (
+    TOKENIZER, CONFIG, "special_tokens_map.json", "added_tokens.json", "config.json", TEMPLATE,
+)  # fmt: skip
+MOST = 1 << 28  # bytes of one file; the largest tokenizers take an eighth of it
+AGAIN = "download the model again"
 CACHE = TextCache("tokenizers", 256, 1 << 29)
 CACHE_FORM = 1  # goes up when what is kept of a tokenizer changes
 # The parts of a tokenizer that decide ids: not the post-processor, the padding or the file's name.
@@ -90,17 +97,6 @@ class TextTokenizer:
             refuse_fault(error, self.record.id)
             raise
 
-    def chat(self, turns: Sequence[Mapping[str, str]]) -> str:
-        """Render a conversation (role and content of each turn) by the model's own template, up to
-        where its next answer begins. Raises UsageError where there is no template."""
-        if self.chat_template is None:
-            raise UsageError(
-                f"the tokenizer of {self.record.id} has no template for conversations",
-                "leave out chat, name a template, or use an instruction-tuned model",
-                option=("chat", "template"),
-            )
-        return render_confined(self.chat_template, turns, self.special)
-
     @property
     def eos_token(self) -> str | None:
         return self.special.get("eos_token")
@@ -113,8 +109,79 @@ class TextTokenizer:
 
     @property
     def adds_bos(self) -> bool:
-        """True where a prompt begins with BOS."""
+        """Whether a prompt begins with BOS."""
         return self.bos is not None and self.encode_prompt("a")[:1].tolist() == [self.bos]
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """Paths by name. `source` is a folder or a Hub id."""
+
+    source: str
+    paths: Mapping[str, Path]
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Return the JSON object of a file, {} where there is no such file.
+
+        Raises InputError where it holds something else.
+        """
+        if name not in self.paths:
+            return {}
+        body = parse_json(self.text(name), str(self.paths[name]), hint=AGAIN)
+        if not isinstance(body, dict):
+            raise InputError(f"{self.paths[name]} is not a JSON object", AGAIN)
+        return body
+
+    def text(self, name: str) -> str:
+        """Return the text of a file. Raises InputError as `raw`, and where it is not UTF-8."""
+        try:
+            return self.raw(name).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self.paths[name]} cannot be read: {reason(error)}", AGAIN
+            ) from error
+
+    def raw(self, name: str) -> bytes:
+        """Return the bytes of a file. Raises InputError where it cannot be read or is too large."""
+        path = self.paths[name]
+        try:
+            return read_plain(path, MOST, error=InputError, hint=AGAIN)
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {reason(error)}", AGAIN) from error
+
+    def chat_template(self) -> str | None:
+        """Return chat_template.jinja, else the template in tokenizer_config.json; of several, the
+        default one."""
+        if TEMPLATE in self.paths:
+            return self.text(TEMPLATE)
+        template = self.json(CONFIG).get("chat_template")
+        if isinstance(template, list):
+            entries = [entry for entry in template if isinstance(entry, dict)]
+            default = (entry for entry in entries if entry.get("name") == "default")
+            template = next(default, {}).get("template")
+        elif isinstance(template, dict):
+            template = template.get("default")
+        return template if isinstance(template, str) else None
+
+
+def find_files(model: str, revision: str | None = None) -> TokenizerFiles:
+    """Find the files of a short name, a Hub id (at `revision`), a folder or a GGUF file.
+
+    What the Hub's cache lacks is fetched. Raises InputError where there is no such model,
+    NetworkError where the Hub cannot be reached and its cache holds nothing of the model.
+    """
+    gguf = find_gguf(model, revision)
+    if gguf is None:
+        source = resolve_model(model, revision)
+    else:
+        source = str(tokenizer_folder(gguf))
+    folder = Path(source)
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+
+        with hub_errors(source, "model"):
+            folder = Path(snapshot_download(source, revision=revision, allow_patterns=list(NAMES)))
+    return TokenizerFiles(source, {n: folder / n for n in NAMES if (folder / n).is_file()})
 
 
 @public
@@ -131,10 +198,12 @@ def load_tokenizer(
     resolve_model(model)  # a folder has no revisions
     model, revision = split_revision(model, revision)
     files = find_files(model, revision)
-    template = find_chat_template(files)
+    template = files.chat_template()
     try:
-        if files.source == resolve_model(DEFAULT):
-            backend, special = _load_embedded(files)
+        if files.source == resolve_model(DEFAULT):  # as transformers loads it
+            named = files.json(CONFIG).items()
+            special = {key: text for key, text in named if key.endswith("_token")}
+            backend = Tokenizer.from_str(files.text(TOKENIZER))
         elif not files.paths and Path(files.source).is_dir() and not _may_hold(files.source):
             raise InputError(
                 f"{files.source} holds no tokenizer",
@@ -162,18 +231,17 @@ def _may_hold(folder: str) -> bool:
     return any(re.search(r"tok|vocab|merges|model", path.name) for path in Path(folder).iterdir())
 
 
-def _load_embedded(files: TokenizerFiles) -> Loaded:
-    """Read the embedded model's tokenizer.json, which is as transformers loads it."""
-    named = {key: text for key, text in files.json(CONFIG).items() if key.endswith("_token")}
-    return Tokenizer.from_str(files.text(TOKENIZER)), named
-
-
 def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loaded:
     """Return what was kept of these very files, else ask transformers and keep its answer.
 
     A cached text is a line of JSON, then the tokenizers.Tokenizer as JSON.
     """
-    key = _cache_key(files)
+    contents = {name: hashlib.sha256(files.raw(name)).hexdigest() for name in sorted(files.paths)}
+    # Of some Hub ids transformers knows better than their files; a folder's name is nothing to it.
+    source = None if Path(files.source).is_dir() else files.source
+    versions = [version("transformers"), tokenizers.__version__]
+    decisive = json.dumps([CACHE_FORM, versions, source, contents])
+    key = f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
     loaded = _parse(CACHE.get(key) or "")
     if loaded is not None:
         return loaded
@@ -182,16 +250,6 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loa
     head = {"special": special, "encode_special_tokens": backend.encode_special_tokens}
     CACHE.put(key, f"{json.dumps(head)}\n{backend.to_str()}")
     return backend, special
-
-
-def _cache_key(files: TokenizerFiles) -> str:
-    """Return the sha256 over all that decides what transformers makes of the files."""
-    contents = {name: hashlib.sha256(files.raw(name)).hexdigest() for name in sorted(files.paths)}
-    # Of some Hub ids transformers knows better than their files; a folder's name is nothing to it.
-    source = None if Path(files.source).is_dir() else files.source
-    versions = [version("transformers"), tokenizers.__version__]
-    decisive = json.dumps([CACHE_FORM, versions, source, contents])
-    return f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
 
 
 def _parse(text: str) -> Loaded | None:
@@ -247,7 +305,13 @@ def _load_by_transformers(
     except MemoryError:
         raise
     except Exception as error:  # strangers' values anywhere in transformers' reading of them
-        raise _not_loaded(model, files.source, error) from error
+        what = f"the tokenizer of {model}"
+        explained = from_hub(error, files.source, "model") or needs_code(error, what)
+        raise explained or InputError(
+            f"no tokenizer could be loaded from {files.source}",
+            f"the model {model} must hold a tokenizer.json",
+            option="model",
+        ) from error
     backend = getattr(full, "backend_tokenizer", None)
     if backend is None:
         raise InputError(
@@ -257,15 +321,6 @@ def _load_by_transformers(
     backend.no_truncation()
     backend.no_padding()
     return backend, {key: str(token) for key, token in full.special_tokens_map.items()}
-
-
-def _not_loaded(model: str, source: str, error: Exception) -> NgramkitError:
-    explained = from_hub(error, source, "model") or needs_code(error, f"the tokenizer of {model}")
-    return explained or InputError(
-        f"no tokenizer could be loaded from {source}",
-        f"the model {model} must hold a tokenizer.json",
-        option="model",
-    )
 
 
 def needs_code(error: Exception, what: str) -> InputError | None:
@@ -301,7 +356,10 @@ class Digests(NamedTuple):
 
 def digests(backend: Any) -> Digests:
     """Return the digests of a tokenizers.Tokenizer, kept in the cache from the first time on."""
-    key = _digests_key(backend)
+    # All that decides digests: the tokenizer, its reader, the probes.
+    facts = [tokenizers.__version__, backend.encode_special_tokens, DECISIVE, PROBES]
+    decisive = json.dumps(facts) + backend.to_str()
+    key = f"{hashlib.sha256(decisive.encode()).hexdigest()}.json"
     cached = _parse_digests(CACHE.get(key) or "")
     if cached is not None:
         return cached
@@ -333,12 +391,6 @@ def agrees(backend: Any, record: TokenizerRecord) -> bool:
     """Return whether a tokenizers.Tokenizer gives the ids of the tokenizer that `record` is of."""
     own = digests(backend)
     return own.fingerprint == record.fingerprint or same_ids(own.encodes, record.encodes)
-
-
-def _digests_key(backend: Any) -> str:
-    """Return the sha256 over all that decides digests: the tokenizer, its reader, the probes."""
-    facts = [tokenizers.__version__, backend.encode_special_tokens, DECISIVE, PROBES]
-    return f"{hashlib.sha256((json.dumps(facts) + backend.to_str()).encode()).hexdigest()}.json"
 
 
 def _parse_digests(text: str) -> Digests | None:

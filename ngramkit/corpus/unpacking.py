@@ -60,35 +60,33 @@ def lines(
     >>> list(lines(io.BytesIO(b"\n\na\n \nb"), 10, "x"))
     [(3, b'a'), (5, b'b')]
     """
-    number, begun = 1, bytearray()
+    number, line = 1, bytearray()
     while block := file.read(BLOCK):
         at = 0
         while at < len(block):
-            if not begun:
+            if not line:
                 after = BLANK.match(block, at).end()  # type: ignore[union-attr]
                 number += block.count(b"\n", at, after)
                 at = after
             end = block.find(b"\n", at)
-            begun += block[at : end if end >= 0 else len(block)]
-            if len(begun) > most:
+            line += block[at : end if end >= 0 else len(block)]
+            if len(line) > most:
                 raise too_large(f"{where}, line {number}", most, hint)
             if end < 0:
                 break
-            if begun:
-                yield number, bytes(begun)
-                begun = bytearray()
+            if line:
+                yield number, bytes(line)
+                line = bytearray()
                 number += 1
             at = end + 1
-    if begun:
-        yield number, bytes(begun)
+    if line:
+        yield number, bytes(line)
 
 
 def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
     """Return the error for a document of more than `most` bytes."""
     return InputError(
-        f"{where}: a document of more than {most:,} bytes",
-        hint,
-        option="max_document",
+        f"{where}: a document of more than {most:,} bytes", hint, option="max_document"
     )
 
 
@@ -110,16 +108,13 @@ def open_lines(path: Path, suffix: str) -> Iterator[tuple[int, bytes]]:
         yield from lines(file, MAX_DOCUMENT, str(path), "leave it out")
 
 
-def _decompressor() -> Any:
-    return zstandard.ZstdDecompressor(max_window_size=WINDOW).decompressobj()
-
-
 class _ZstdFrames(io.RawIOBase):
     """A stream of zstd frames. zstandard's own reader takes a truncated file for a whole one."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
-        self._frame = _decompressor()
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW)
+        self._frame = self._decompressor.decompressobj()
         self._whole = False  # whether the frame has ended
         self._plain = memoryview(b"")
 
@@ -137,7 +132,7 @@ class _ZstdFrames(io.RawIOBase):
             if not chunk:
                 raise EOFError("the file was cut short")
             if self._whole:
-                self._frame = _decompressor()
+                self._frame = self._decompressor.decompressobj()
             self._plain = memoryview(self._frame.decompress(chunk))
             self._whole = self._frame.eof
         taken, self._plain = self._plain[: len(room)], self._plain[len(room) :]
@@ -161,7 +156,9 @@ def require_bounded(file: IO[bytes], size: int, most: int) -> None:
     place = file.tell()
     try:
         while header := _metadata(file, size):
-            body, end = file.tell(), _require_inside(file.tell(), _length(header), size)
+            field, body = _field(header, _follow(header), 3), file.tell()
+            length = int(struct.unpack_from("<q", header, field)[0]) if field else 0
+            end = _require_inside(body, length, size)
             unpacked = sum(_unpacked(file, body, end, *each) for each in _buffers(header))
             if unpacked > most:
                 raise MessageError(f"a batch of it would unpack to {unpacked:,} bytes")
@@ -188,10 +185,6 @@ def _require_inside(place: int, length: int, size: int) -> int:
     return place + length
 
 
-def _root(header: bytes) -> int:
-    return int(struct.unpack_from("<I", header, 0)[0])
-
-
 def _field(header: bytes, table: int, number: int) -> int:
     """Return the offset of a field of a flatbuffer's table, 0 where it has none."""
     (back,) = struct.unpack_from("<i", header, table)
@@ -205,19 +198,14 @@ def _field(header: bytes, table: int, number: int) -> int:
     return table + place if place else 0
 
 
-def _follow(header: bytes, place: int) -> int:
+def _follow(header: bytes, place: int = 0) -> int:
+    """Return where the offset at `place` leads: at 0, to the message."""
     return place + int(struct.unpack_from("<I", header, place)[0])
-
-
-def _length(header: bytes) -> int:
-    """Return the bytes of the body."""
-    place = _field(header, _root(header), 3)
-    return int(struct.unpack_from("<q", header, place)[0]) if place else 0
 
 
 def _buffers(header: bytes) -> Iterator[tuple[int, int]]:
     """Yield (offset, length) of each buffer of the body that is compressed."""
-    message = _root(header)
+    message = _follow(header)
     kind, content = _field(header, message, 1), _field(header, message, 2)
     if not kind or not content:
         return
@@ -274,7 +262,7 @@ def row_sizes(array: Any) -> Sizes:
         return _dictionary_sizes(array)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return Sizes(_view_lengths(array), ones)
-    if _is_bytes(kind):
+    if is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return Sizes(pc.binary_length(array).fill_null(0).to_numpy().astype(np.int64), ones)
     if pa.types.is_struct(kind):
         parts = [row_sizes(part) for part in array.flatten()]
@@ -290,30 +278,23 @@ def without_dictionaries(kind: Any) -> Any:
     """Return the Arrow type with plain values for dictionaries, in lists and objects too."""
     import pyarrow as pa
 
+    def plain(field: Any) -> Any:
+        return field.with_type(without_dictionaries(field.type))
+
     if pa.types.is_dictionary(kind):
         return without_dictionaries(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         form = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return form(_plain(kind.value_field))
+        return form(plain(kind.value_field))
     if pa.types.is_struct(kind):
-        return pa.struct([_plain(kind.field(i)) for i in range(kind.num_fields)])
+        return pa.struct([plain(kind.field(i)) for i in range(kind.num_fields)])
     return kind
-
-
-def _plain(field: Any) -> Any:
-    return field.with_type(without_dictionaries(field.type))
 
 
 def is_string(kind: Any) -> bool:
     from pyarrow import types
 
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-def _is_bytes(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return is_string(kind) or bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _dictionary_sizes(array: Any) -> Sizes:
@@ -339,10 +320,6 @@ def _list_sizes(array: Any) -> Sizes:
     begin, end = int(offsets[0]), int(offsets[-1])
     inner = row_sizes(array.values.slice(begin, end - begin))
     ends = offsets - begin
-    return Sizes(_sums(inner.bytes, ends), 1 + _sums(inner.values, ends))
-
-
-def _sums(sizes: Array, ends: Array) -> Array:
-    until = np.concatenate([[0], np.cumsum(sizes)])
-    sums: Array = until[ends[1:]] - until[ends[:-1]]
-    return sums
+    until = [np.concatenate([[0], np.cumsum(sizes)]) for sizes in inner]
+    bytes_, values = (sums[ends[1:]] - sums[ends[:-1]] for sums in until)
+    return Sizes(bytes_, 1 + values)

@@ -57,7 +57,7 @@ def use_file(path: Path, scratch: Path) -> None:
     else:
         for options in ({}, {"column": "turns"}, {"column": "text", "join_turns": True}):
             corpus: Any = open_corpus(path, **options).bounded(LONGEST)
-            corpus.source.counted()
+            corpus.source.count()
             for piece in corpus.pieces():
                 for document in piece.documents():
                     document.text.encode()

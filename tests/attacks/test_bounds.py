@@ -19,9 +19,8 @@ from attacks.crafted import sign
 from ngramkit import untrusted
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.tokens import tokenize
-from ngramkit.corpus import chat_template
-from ngramkit.corpus.chat import find_template
-from ngramkit.corpus.chat_template import render_confined
+from ngramkit.corpus import chat
+from ngramkit.corpus.chat import find_template, render_confined
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.evaluate.runs import Runs
@@ -137,7 +136,7 @@ TEMPLATES = {
 
 @pytest.mark.parametrize("what", TEMPLATES)
 def test_templates_without_an_end(monkeypatch, what):
-    monkeypatch.setattr(chat_template, "SECONDS", 1)
+    monkeypatch.setattr(chat, "SECONDS", 1)
     with pytest.raises(InputError, match="chat template refuses this conversation"):
         render_confined(TEMPLATES[what], TURNS, {})
     assert render_confined("{{ messages[0].content }}", TURNS, {}) == "hello"
@@ -154,14 +153,11 @@ def test_a_models_own_template_is_confined(folder, monkeypatch):
 
     shutil.copytree(files("ngramkit") / "demo" / "model", "model")
     Path("model/chat_template.jinja").write_text(TEMPLATES["loops in loops"])
-    monkeypatch.setattr(chat_template, "SECONDS", 1)
+    monkeypatch.setattr(chat, "SECONDS", 1)
     tokenizer = load_tokenizer("./model")
-    for render in (
-        lambda: tokenizer.chat(TURNS),
-        lambda: find_template("auto", tokenizer).prompt([Message("user", "hello")]),
-    ):
+    for name in ("own", "auto"):
         with pytest.raises(InputError, match="takes more than 1 s"):
-            render()
+            find_template(name, tokenizer).prompt([Message("user", "hello")])
     tally("chat templates that do not end, or would leave the sandbox", "refused", 2)
 
 

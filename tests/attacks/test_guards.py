@@ -56,7 +56,7 @@ KNOWN = {
         "ngramkit/formats/replacing.py": ["ctypes.CDLL"],  # the same
     },
     "templates": {
-        "ngramkit/corpus/chat_template.py": ["jinja2.sandbox.ImmutableSandboxedEnvironment"],
+        "ngramkit/corpus/chat.py": ["jinja2.sandbox.ImmutableSandboxedEnvironment"],
         "ngramkit/evaluate/report.py": ["jinja2.Environment"],  # a template of the package's own
     },
     "asking": {  # prompts; never for consent

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from twins import cacheback as reference_cacheback
 
 from ngramkit.builders import frozen, windows
-from ngramkit.builders.frozen import Table, build_frozen, counted_pieces, whole_table
+from ngramkit.builders.frozen import Table, build_frozen, count_pieces, whole_table
 from ngramkit.builders.windows import Windows
 from ngramkit.errors import InputError, UsageError
 
@@ -63,9 +63,9 @@ def test_equals_a_counter_in_any_memory(
     made = Windows(store, wanted.length, memory, workers)
     if not expected:
         with pytest.raises(InputError, match="nothing to count"):
-            whole_table(counted_pieces(made, wanted), wanted)
+            whole_table(count_pieces(made, wanted), wanted)
         return
-    table = whole_table(counted_pieces(made, wanted), wanted)
+    table = whole_table(count_pieces(made, wanted), wanted)
     found = as_dict(
         table.leaders, table.counts, table.sizes, table.followers, table.follower_counts
     )

@@ -129,9 +129,9 @@ def test_a_pruned_table_keeps_the_most_frequent(frozen, tmp_path, size):
 
 def test_the_training_split_is_bounded_and_kept_last(datastore, monkeypatch):
     monkeypatch.setattr(pruning, "MOST_TRAINED", 100)
-    whole = pruning.chosen_passages(datastore.shards, VOCABULARY, 1 << 20)
+    whole = pruning.choose_passages(datastore.shards, VOCABULARY, 1 << 20)
     assert 0 < whole.lengths[whole.training].sum() <= 100
-    fewer = pruning.chosen_passages(datastore.shards, VOCABULARY, whole.size - 200)
+    fewer = pruning.choose_passages(datastore.shards, VOCABULARY, whole.size - 200)
     assert not fewer.training.any()
 
 

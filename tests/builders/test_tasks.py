@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ngramkit.builders import frozen
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.builders.executors import Local
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.merge import best_followers, merge, summed
-from ngramkit.builders.stages import require_shared
+from ngramkit.builders.merge import best_followers, merge, sum_rows
+from ngramkit.builders.tasks import Local, require_shared
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError
@@ -89,7 +88,7 @@ def test_sums_and_best_followers_are_those_of_a_dict(rows):
     for leader, follower, count in rows:
         sums[leader, follower] = sums.get((leader, follower), 0) + count
     ids = np.array([row[:2] for row in rows], np.uint32).reshape(-1, 2)
-    found, counts = summed(ids, np.array([row[2] for row in rows], np.int64))
+    found, counts = sum_rows(ids, np.array([row[2] for row in rows], np.int64))
     assert list(zip(map(tuple, found.tolist()), counts.tolist(), strict=True)) == sorted(
         sums.items()
     )

@@ -276,6 +276,24 @@ def test_progress_goes_by_the_bytes_that_are_read(tmp_path, monkeypatch, kind):
     assert sum(limited.steps) == 7
 
 
+def test_progress_over_parquet_goes_by_the_bytes_of_row_groups(tmp_path, monkeypatch):
+    """Most rows are in the first group, most bytes in the second."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 50)
+    digits = np.random.default_rng(1).integers(0, 10, (50, 2000))
+    texts = [*["short"] * 450, *("".join(map(str, row)) for row in digits)]
+    with parquet.ParquetWriter(tmp_path / "a.parquet", pa.schema({"text": pa.string()})) as writer:
+        for part in (texts[:450], texts[450:]):
+            writer.write_table(pa.table({"text": part}))
+    heard = Amounts()
+    tokenize(str(tmp_path / "a.parquet"), "demo", tmp_path / "store", reporter=heard)
+    size = (tmp_path / "a.parquet").stat().st_size
+    assert sum(heard.steps) == size
+    assert max(heard.steps) > size * 0.9
+
+
 def test_a_long_document_is_encoded_in_pieces(demo, tmp_path, monkeypatch):
     text = "".join(f"line {n} of a long text\n" for n in range(300))
     (tmp_path / "long.txt").write_text(text)

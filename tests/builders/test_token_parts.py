@@ -55,7 +55,7 @@ def test_a_large_parquet_file_is_several_parts(tmp_path, monkeypatch, options, t
     assert contents(there.path) == contents(here.path)
     pieces = list(corpus.pieces())
     assert len(pieces) > 3
-    assert (pieces[0].source.counted() is None) == turns
+    assert (pieces[0].source.count() is None) == turns
     assert len(run.ran) > 3 or "limit" in options
 
 
@@ -127,7 +127,7 @@ def test_bad_records_are_counted_alike(tmp_path, options, mixed):
 
 @pytest.mark.parametrize("options", [{}, {"limit": 17}, {"sample": 0.4}], ids=str)
 def test_texts_that_this_process_holds_go_to_tasks(tmp_path, monkeypatch, options):
-    monkeypatch.setattr("ngramkit.corpus.held.BATCH_ROWS", 7)
+    monkeypatch.setattr("ngramkit.corpus.texts.BATCH_ROWS", 7)
     corpus = open_corpus((f"text {n}" for n in range(60)), **options)
     here = tokenize(corpus, "demo", tmp_path / "here")
     run = Elsewhere()

@@ -17,7 +17,7 @@ import slow_tasks
 from elsewhere import contents
 
 import ngramkit
-from ngramkit.builders.executors import Task, executing
+from ngramkit.builders.tasks import Task, open_executor
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError, NetworkError
@@ -115,7 +115,7 @@ def third(cluster, tmp_path_factory):
     """A node that works already."""
     node = cluster.add_node(num_cpus=2, memory=4 << 30, object_store_memory=80 << 20)
     folder = tmp_path_factory.mktemp("warm")
-    with executing("ray") as executor:
+    with open_executor("ray") as executor:
         while not any(node.node_id in each.read_text() for each in folder.glob("*.begun")):
             list(executor.run(tasks(folder, 4, 0.5)))
     yield node
@@ -155,7 +155,7 @@ def test_a_node_that_is_lost_changes_nothing(cluster, third, texts, tmp_path, bu
 
 def test_what_ran_on_a_lost_node_is_begun_again(cluster, third, tmp_path):
     staying = tasks(tmp_path, 9, third.node_id, slow_tasks.stay)
-    with executing("ray") as executor:
+    with open_executor("ray") as executor:
         finished = []
         for task, name in executor.run(staying):
             assert task.file == name
@@ -172,7 +172,7 @@ def test_what_ran_on_a_lost_node_is_begun_again(cluster, third, tmp_path):
 
 def test_a_killed_worker_is_replaced_and_a_deadly_task_given_up(cluster, tmp_path):
     once = Task("dies once", "once", slow_tasks.die_once, (str(tmp_path), "once"), 1 << 20)
-    with executing("ray") as executor:
+    with open_executor("ray") as executor:
         assert [name for _, name in executor.run([once])] == ["once"]
         assert executor.retries == 1
         with pytest.raises(InputError, match="deadly was lost 4 times") as error:
@@ -181,7 +181,7 @@ def test_a_killed_worker_is_replaced_and_a_deadly_task_given_up(cluster, tmp_pat
 
 
 def test_what_a_task_raises_is_raised_here(cluster):
-    with executing("ray") as executor:
+    with open_executor("ray") as executor:
         with pytest.raises(InputError, match="cannot be read") as error:
             list(executor.run([Task("refuses", "x", slow_tasks.refuse, (), 1 << 20)]))
         assert (error.value.hint, error.value.option) == ("fetch it again", ("corpus",))
@@ -192,12 +192,12 @@ def test_what_a_task_raises_is_raised_here(cluster):
 def test_a_task_that_fits_no_node_is_refused_at_once(cluster):
     huge = Task("huge", "x", slow_tasks.refuse, (), 8 << 30)
     said = r"huge needs 8,192 MiB, the largest node has 4,096"
-    with executing("ray") as executor, pytest.raises(InputError, match=said):
+    with open_executor("ray") as executor, pytest.raises(InputError, match=said):
         list(executor.run([huge]))
 
 
 def test_workers_bound_what_is_in_flight(cluster, tmp_path):
-    with executing("ray", workers=1) as executor:
+    with open_executor("ray", workers=1) as executor:
         ran = executor.run(tasks(tmp_path, 3, 0.0))
         next(ran)
         assert len(list(tmp_path.glob("*.begun"))) <= 1

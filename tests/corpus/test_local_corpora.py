@@ -145,6 +145,15 @@ def test_a_missing_column(tmp_path):
     assert caught.value.hint == "its columns: text, n"
 
 
+def test_a_column_of_plain_text_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    for corpus in (tmp_path / "a.txt", tmp_path, f"file://{tmp_path}/a.txt", f"{tmp_path}/*.txt"):
+        with pytest.raises(UsageError, match="is plain text and has no column 'body'"):
+            open_corpus(corpus, column="body")
+    (tmp_path / "b.jsonl").write_bytes(lines([{"body": "b", "text": "c"}]))
+    assert texts(tmp_path, column="body") == ["a", "b"]
+
+
 def test_an_unknown_corpus():
     with pytest.raises(UsageError, match="did you mean openwebtext"):
         open_corpus("openwebtex")

@@ -9,9 +9,8 @@ import sys
 import pytest
 from tokenizer_folders import CHAT, SHAPES, byte_level, write, write_all
 
-from ngramkit.corpus.chat_template import find_chat_template
-from ngramkit.corpus.tokenizer import fingerprint, load_tokenizer
-from ngramkit.corpus.tokenizer_files import TokenizerFiles
+from ngramkit.corpus.chat import OWN, Message, find_template
+from ngramkit.corpus.tokenizer import TokenizerFiles, fingerprint, load_tokenizer
 from ngramkit.errors import InputError
 from ngramkit.models import resolve_model
 
@@ -22,6 +21,11 @@ PROBE = (
     "  return 'a</s><s>b' <|endoftext|> <|im_end|>\n<unk>end "
 )
 TURNS = [{"role": "user", "content": "Hi <b> & 'you'"}, {"role": "assistant", "content": "Yes"}]
+
+
+def chat(tokenizer):
+    """The turns by the tokenizer's own template."""
+    return find_template(OWN, tokenizer).prompt([Message(**turn) for turn in TURNS])
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +47,7 @@ def require_same(path):
     assert (ours.chat_template is None) == (full.chat_template is None)
     if full.chat_template:
         rendered = full.apply_chat_template(TURNS, tokenize=False, add_generation_prompt=True)
-        assert ours.chat(TURNS) == rendered
+        assert chat(ours) == rendered
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -86,9 +90,9 @@ def test_the_default_one_of_several_templates_is_taken(tmp_path):
     for several in (templates, {"tool_use": "for tools", "default": "for people"}):
         config.write_text(json.dumps({"chat_template": several}))
         files = TokenizerFiles(str(tmp_path), {config.name: config})
-        assert find_chat_template(files) == "for people"
+        assert files.chat_template() == "for people"
     config.write_text(json.dumps({"chat_template": templates[:3]}))
-    assert find_chat_template(files) is None
+    assert files.chat_template() is None
 
 
 def test_a_template_that_fails_or_leaves_the_sandbox_is_an_error(tmp_path):
@@ -103,7 +107,7 @@ def test_a_template_that_fails_or_leaves_the_sandbox_is_an_error(tmp_path):
         config = {"tokenizer_class": "GPT2Tokenizer", "chat_template": template}
         path = write(tmp_path / str(number), body, config, "gpt2", {})
         with pytest.raises(InputError):
-            load_tokenizer(str(path)).chat(TURNS)
+            chat(load_tokenizer(str(path)))
 
 
 def test_classes_with_steps_of_their_own(tmp_path):

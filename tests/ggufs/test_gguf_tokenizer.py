@@ -8,6 +8,7 @@ import pytest
 from gguf_files import demo_metadata, write_gguf
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
+from ngramkit.corpus.chat import OWN, Message, find_template
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import InputError
 from ngramkit.formats.probes import PROBES
@@ -85,7 +86,7 @@ def test_bos_template_and_special_tokens(tmp_path):
     assert found.encode_prompt("a")[0] == 0
     assert found.encode("a<|user|>")[-1] == user
     assert found.record.vocabulary == len(tokens) - 1, "an unused row is no token"
-    assert found.chat([{"role": "user", "content": "hi"}]) == "hi!"
+    assert find_template(OWN, found).prompt([Message("user", "hi")]) == "hi!"
 
 
 @pytest.mark.attack

@@ -24,14 +24,13 @@ from functools import partial
 from itertools import chain, islice
 from typing import IO, Any, Protocol
 
-from ngramkit.corpus.document import Row
+from ngramkit.corpus.document import Row, Source
 from ngramkit.corpus.hub import columns_of, dataset_errors
 from ngramkit.corpus.readers import (
     Reading,
     RowMaker,
     attempt,
     batch_rows,
-    itself,
     record_rows,
     require_text,
     string_columns,
@@ -65,51 +64,41 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-Held = Iterable[str] | Iterable[Mapping[str, Any]] | ArrowStream
+Texts = Iterable[str] | Iterable[Mapping[str, Any]] | ArrowStream
 
 
-def held_rows(held: Any, name: str, reading: Reading) -> Iterator[Row]:
-    """Yield a row for every text or record that `held` holds; errors call it `name`.
+def read_texts(texts: Any, name: str, reading: Reading) -> Iterator[Row]:
+    """Yield a row for every text or record of `texts`; errors call it `name`.
 
-    Raises UsageError for what holds none, InputError where there is no such column.
+    Raises UsageError for what gives none in an order that stays, InputError where there is no such
+    column.
     """
     import pyarrow as pa
 
-    _require_order(held)
-    if hasattr(held, "with_format") and hasattr(held, "select_columns"):
-        rows = _dataset_rows(held, name, reading)
-    elif hasattr(held, "__arrow_c_stream__") or isinstance(held, pa.Array):
-        rows = _arrow_rows(held, name, reading)
-    elif hasattr(type(held), "columns") or not isinstance(held, Iterable):
-        raise UsageError(
-            f"a corpus is no {_type_of(held)}",
-            "give a list, a generator, a column, an Arrow table, or the name of a corpus",
-            option="corpus",
-        )
+    if isinstance(texts, Mapping):
+        keys = ", ".join(repr(key) for key in list(texts)[:10])
+        hint = f"give one of its values, of the keys {keys}; or records, as a list of dicts"
+        raise _no_corpus(texts, hint)
+    if isinstance(texts, AbstractSet):
+        raise _no_corpus(texts, "it has no order: give sorted(...)")
+    if isinstance(texts, bytes | bytearray | memoryview):
+        raise _no_corpus(texts, "decode it, and give a list of texts")
+    if hasattr(texts, "with_format") and hasattr(texts, "select_columns"):
+        rows = _dataset_rows(texts, name, reading)
+    elif hasattr(texts, "__arrow_c_stream__") or isinstance(texts, pa.Array):
+        rows = _arrow_rows(texts, name, reading)
+    elif hasattr(type(texts), "columns") or not isinstance(texts, Iterable):
+        hint = "give a list, a generator, a column, an Arrow table, or the name of a corpus"
+        raise _no_corpus(texts, hint)
     else:
-        rows = _item_rows(held, name, reading)
+        rows = _item_rows(texts, name, reading)
     for number, row in enumerate(rows):
         yield attempt(partial(_checked, row, f"{name}, document {number}"), reading.skip_bad)
 
 
-def _type_of(held: object) -> str:
-    return f"{type(held).__module__.partition('.')[0]}.{type(held).__name__}".removeprefix(
-        "builtins."
-    )
-
-
-def _require_order(held: object) -> None:
-    """Raise UsageError for what is iterable, but not by its texts in an order that stays."""
-    hint = ""
-    if isinstance(held, Mapping):
-        keys = ", ".join(repr(key) for key in list(held)[:10])
-        hint = f"give one of its values, of the keys {keys}; or records, as a list of dicts"
-    elif isinstance(held, AbstractSet):
-        hint = "it has no order: give sorted(...)"
-    elif isinstance(held, bytes | bytearray | memoryview):
-        hint = "decode it, and give a list of texts"
-    if hint:
-        raise UsageError(f"a corpus is no {_type_of(held)}", hint, option="corpus")
+def _no_corpus(given: object, hint: str) -> UsageError:
+    name = f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
+    return UsageError(f"a corpus is no {name.removeprefix('builtins.')}", hint, option="corpus")
 
 
 def _checked(row: Row, where: str) -> Row:
@@ -127,14 +116,14 @@ def _dataset_rows(dataset: Any, name: str, reading: Reading) -> Iterator[Row]:
                 yield from batch_rows(name, maker, batch, reading)
 
 
-def _arrow_rows(held: Any, name: str, reading: Reading) -> Iterator[Row]:
+def _arrow_rows(texts: Any, name: str, reading: Reading) -> Iterator[Row]:
     import pyarrow as pa
 
     try:
-        batches = _batches(held)
+        batches = _batches(texts)
         if batches is None:
             _require_no_column(reading, name)
-            column = held if isinstance(held, pa.Array) else pa.chunked_array(held)
+            column = texts if isinstance(texts, pa.Array) else pa.chunked_array(texts)
             batches, reading = pa.table({NAME: column}).to_reader(), replace(reading, column=NAME)
         maker = RowMaker.of(string_columns(batches.schema), name, reading)
         for batch in batches:
@@ -160,13 +149,13 @@ def _batches(table: Any) -> Any:
         raise
 
 
-def _item_rows(held: Iterable[Any], name: str, reading: Reading) -> Iterator[Row]:
-    items = iter(held)
+def _item_rows(texts: Iterable[Any], name: str, reading: Reading) -> Iterator[Row]:
+    items = iter(texts)
     first = list(islice(items, 1))
     if first and isinstance(first[0], str):
         _require_no_column(reading, name)
-    places = ((f"{name}, document {n}", item) for n, item in enumerate(chain(first, items)))
-    return record_rows(((where, partial(itself, item)) for where, item in places), reading)
+    numbered = enumerate(chain(first, items))
+    return record_rows(((f"{name}, document {n}", item) for n, item in numbered), reading)
 
 
 def _require_no_column(reading: Reading, name: str) -> None:
@@ -205,7 +194,7 @@ class Spool:
         self._writer.write_batch(pa.RecordBatch.from_pylist(self._rows, spool_schema()))
         self._rows, self._characters = [], 0
 
-    def source(self, name: str, *, skip_bad: bool) -> HeldTexts:
+    def source(self, name: str, *, skip_bad: bool) -> SpooledTexts:
         """Return the rows as a source that is called `name`. It maps the file, which may be closed
         then; nothing more can be added."""
         if self._rows:
@@ -213,11 +202,11 @@ class Spool:
         self._writer.close()
         self._file.flush()
         mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        return HeldTexts.of(mapped, name, self._texts, self._digest.hexdigest(), skip_bad)
+        return SpooledTexts.of(mapped, name, self._texts, self._digest.hexdigest(), skip_bad)
 
 
 @dataclass(frozen=True)
-class HeldTexts:
+class SpooledTexts(Source):
     """A source of rows in a temporary file, a batch a part. Pickled, it carries the rows along."""
 
     id: str
@@ -229,7 +218,7 @@ class HeldTexts:
     parts: int = 0
 
     @classmethod
-    def of(cls, file: Any, name: str, texts: int, sha256: str, skip_bad: bool) -> HeldTexts:
+    def of(cls, file: Any, name: str, texts: int, sha256: str, skip_bad: bool) -> SpooledTexts:
         """Return the source of all batches of an Arrow IPC file's bytes."""
         import pyarrow as pa
 
@@ -246,7 +235,7 @@ class HeldTexts:
         file = sink.getvalue().to_pybytes()
         return self.of, (file, self.id, self.texts, self.sha256, self.skip_bad)
 
-    def only(self, part: int) -> HeldTexts:
+    def only(self, part: int) -> SpooledTexts:
         return replace(self, first=self.first + part, parts=1)
 
     def record(self) -> dict[str, Any]:
@@ -261,11 +250,11 @@ class HeldTexts:
 
 
 @dataclass(frozen=True)
-class Spooling:
+class Spooling(Source):
     """A source of one part that writes every row to `spool` as it is read, once."""
 
     id: str
-    held: Iterator[Row]
+    unread: Iterator[Row]
     spool: Spool
     parts: int = 1
 
@@ -273,6 +262,6 @@ class Spooling:
         return {}
 
     def rows(self, part: int) -> Iterator[Row]:
-        for row in self.held:
+        for row in self.unread:
             self.spool.add(row)
             yield row

@@ -156,7 +156,7 @@ def test_a_generator_can_be_read_from_the_middle_and_by_other_processes():
 
 
 def test_many_batches_are_as_one(monkeypatch):
-    monkeypatch.setattr("ngramkit.corpus.held.BATCH_ROWS", 7)
+    monkeypatch.setattr("ngramkit.corpus.texts.BATCH_ROWS", 7)
     corpus = open_corpus(TEXTS)
     assert corpus.source.parts > 10
     assert [d.text for d in corpus.documents()] == TEXTS

@@ -1,30 +1,35 @@
-"""Executors of a build's tasks: threads of this process, or the nodes of a Ray cluster.
+"""A build's tasks, and their executors: threads of this process, or the nodes of a Ray cluster.
 
-A task writes one file, whole or not at all, and returns what it wrote: name, size, sha256 and a
-few numbers. Run twice, in two places at a time even, it leaves the same bytes. So an executor may
-run it again: after a crash, on another node, or for a build that was begun yesterday.
+A task writes one file, whole or not at all, and returns the record of that file and a few numbers.
+Run twice, in two places at a time even, it leaves the same bytes. So an executor may run it again:
+after a crash, on another node, or for a build that was begun yesterday. What an earlier run
+recorded is not done again.
 
 On a cluster nothing but names and numbers travels through Ray: tasks read and write files that
-every node sees at the same path. A task that is lost with its worker or its node is begun again
-elsewhere.
+every node sees at the same path; a node that does not see them is named in the error. A task that
+is lost with its worker or its node is begun again elsewhere.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import platform
 import re
 import socket
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import ngramkit
 from ngramkit.errors import InputError, NetworkError, NgramkitError, UsageError, meant, reason
+from ngramkit.formats.container import Array, FileRecord, write_whole
+from ngramkit.formats.writer import SCRATCH, ArtifactWriter
 from ngramkit.machine import threads
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.text import visible
@@ -35,6 +40,7 @@ PATIENCE = 20.0  # seconds without a node, after which the user is told
 AHEAD = 2  # tasks in flight for each core, so that none waits for the driver
 ADDRESS = re.compile(r"auto|[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 AUTO = "auto"
+BASE_MEMORY = 224 << 20  # bytes, of Python, libraries and kernels; measured: 214 MB
 
 Result = TypeVar("Result")
 
@@ -63,7 +69,7 @@ class Executor(Protocol):
 
 
 @contextmanager
-def executing(
+def open_executor(
     executor: str | Executor = "local",
     ray_address: str | None = None,
     workers: int | None = None,
@@ -83,7 +89,7 @@ def executing(
     if executor == "local":
         yield Local(threads(workers))
         return
-    with connected(ray_address, None if workers is None else threads(workers), reporter) as cluster:
+    with connect(ray_address, None if workers is None else threads(workers), reporter) as cluster:
         yield cluster
 
 
@@ -122,9 +128,14 @@ class Local:
 
 
 @contextmanager
-def connected(address: str | None, workers: int | None, reporter: Reporter) -> Iterator[Cluster]:
+def connect(address: str | None, workers: int | None, reporter: Reporter) -> Iterator[Cluster]:
     """Connect to the cluster until the block ends; a process that was connected stays so."""
-    ray = _ray()
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(
+            "executor=ray needs the package ray", "pip install 'ngramkit[ray]'", option="executor"
+        ) from error
     address = address or os.environ.get("RAY_ADDRESS") or AUTO
     if not ADDRESS.fullmatch(address):
         raise UsageError(
@@ -145,16 +156,6 @@ def connected(address: str | None, workers: int | None, reporter: Reporter) -> I
     finally:
         if ours:
             ray.shutdown()
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise UsageError(
-            "executor=ray needs the package ray", "pip install 'ngramkit[ray]'", option="executor"
-        ) from error
-    return ray
 
 
 def _connect(ray: Any, address: str) -> None:
@@ -303,3 +304,132 @@ def _run(version: str, work: Callable[..., Any], arguments: tuple[Any, ...]) -> 
         return work(*arguments)
     except (NgramkitError, OSError) as error:
         return _Failed(error)
+
+
+# Stages of a build.
+
+
+class Written(NamedTuple):
+    """A task's result: the record of the file that it wrote."""
+
+    record: FileRecord
+    facts: Mapping[str, Any] = {}  # JSON, kept for a resume
+    notes: Sequence[str] = ()  # for the user
+
+
+class StageRunner(NamedTuple):
+    """A build's writer, which records files, the executor of its tasks, and its reporter."""
+
+    writer: ArtifactWriter
+    executor: Executor
+    reporter: Reporter
+
+    @property
+    def folder(self) -> str:
+        """The absolute folder that tasks write to."""
+        return str(self.writer.partial.absolute())
+
+    def task(
+        self,
+        title: str,
+        stem: str,
+        work: Callable[..., Written],
+        arguments: tuple[Any, ...],
+        *,
+        memory: int = BASE_MEMORY,
+        size: int = 1,
+        key: tuple[Any, ...] = (),
+    ) -> Task[Written]:
+        """Return the task `work(*arguments, FOLDER, FILE)`; `stem` is the name of its file."""
+        file = f"{stem}.safetensors"
+        arguments = (*arguments, self.folder, file)
+        return Task(f"{title}, {self.writer.path.name}", file, work, arguments, memory, size, key)
+
+    def run(
+        self,
+        name: str,
+        tasks: Sequence[Task[Written]],
+        unit: str = "tokens",
+        *,
+        scratch: bool = False,
+    ) -> None:
+        """Run the tasks whose files are not there yet, in any order, with one progress bar.
+
+        `unit` is that of their sizes. Files of a stage that is `scratch` are deleted when the build
+        ends; a resumed build uses them only for the same task.
+        """
+        for _ in self.in_order(name, tasks, unit, scratch=scratch):
+            """Their files are what counts."""
+
+    def in_order(
+        self,
+        name: str,
+        tasks: Sequence[Task[Written]],
+        unit: str = "tokens",
+        *,
+        scratch: bool = False,
+    ) -> Generator[Task[Written], None, None]:
+        """Run as `run`, and yield the tasks in order, each once its file and all before are there.
+
+        Closed early, it ends the tasks that are in flight.
+        """
+        self.reporter.stage(name, sum(task.size for task in tasks), unit)
+        counts: Counter[str] = Counter()
+
+        def advance(task: Task[Written], facts: Mapping[str, Any]) -> None:
+            counts[unit] += task.size
+            if unit == "tokens":
+                counts["tasks"] += 1
+            else:
+                counts["tokens"] += facts.get("tokens", 0)
+            if self.executor.retries:
+                counts["retries"] = self.executor.retries
+            self.reporter.advance(task.size, **counts)
+
+        missing: dict[str, Task[Written]] = {}
+        for task in tasks:
+            facts = self.writer.finished(task.file)
+            if facts is None or (scratch and facts.get(SCRATCH) != _identity(task)):
+                missing[task.file] = task
+            else:
+                advance(task, facts)
+        waiting = deque(tasks)
+        while waiting and waiting[0].file not in missing:
+            yield waiting.popleft()
+        noted = set[str]()
+        for task, written in self.executor.run(list(missing.values())):
+            require_shared(self.writer.partial / task.file)
+            mark = {SCRATCH: _identity(task)} if scratch else {}
+            self.writer.record(task.file, written.record, **written.facts, **mark)
+            for note in written.notes:
+                if note not in noted:
+                    noted.add(note)
+                    self.reporter.note(note)
+            advance(task, written.facts)
+            del missing[task.file]
+            while waiting and waiting[0].file not in missing:
+                yield waiting.popleft()
+
+    def facts(self, file: str) -> Mapping[str, Any]:
+        """Return the facts recorded with a task's file; empty before it is written."""
+        return self.writer.finished(file) or {}
+
+
+def _identity(task: Task[Written]) -> str:
+    """Return a digest that tells the task from others that write a file of the same name."""
+    return hashlib.sha256(repr(task.key or task.arguments).encode()).hexdigest()[:16]
+
+
+def write_file(folder: str, name: str, arrays: Mapping[str, Array], **facts: Any) -> Written:
+    """Write a task's one file, whole or not at all."""
+    return Written(write_whole(require_shared(Path(folder)) / name, arrays), facts)
+
+
+def require_shared(path: Path) -> Path:
+    """Return `path`. Raises InputError where this machine does not see it."""
+    if not path.exists():
+        raise InputError(
+            f"{platform.node()} does not see {path}",
+            "every node needs the same files at the same path, as on a shared file system",
+        )
+    return path
