@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -56,7 +56,7 @@ from ngramkit.kernels.blend.mixture import (
     new_history,
     new_scratch,
 )
-from ngramkit.kernels.blend.prediction import Sources, look, new_place
+from ngramkit.kernels.blend.prediction import Sources, new_place
 from ngramkit.kernels.blend.references import new_state
 from ngramkit.kernels.blend.tree import ALIGN, DRAFT, EXTEND, LEARN, act, new_tree
 from ngramkit.kernels.packed import Absent, Packed
@@ -65,7 +65,6 @@ FITTED = Path(__file__).with_name("blend_weights.safetensors")  # the mixture's 
 LIVE = 1 << 12  # tokens of a live context that there is room for at first
 PAST_ROWS = 1 << 13  # of what is counted in past requests, which change often
 MILLION = 1e6
-Floats = npt.NDArray[np.float32]
 
 # What was counted in a datastore serves every drafter over it, by scan and sample. Two threads that
 # write one row at once may spoil a draft, never what the model writes.
@@ -202,14 +201,6 @@ class Blend(BaseDrafter):
         what = LEARN if judged else EXTEND
         act(what, self._sources, self._place, self._tree, begin, end)
         self._size = end
-
-    def look(self) -> tuple[Floats, ...]:
-        """Return the mixture's inputs for the next token: candidates int32[n], counts [n, COLUMNS],
-        totals [COLUMNS], gate features [GATE_FEATURES], token features [n, TOKEN_FEATURES] (log p:
-        0)."""
-        kernel: Any = look
-        inputs: tuple[Floats, ...] = kernel(self._sources, self._place, self._size)
-        return inputs
 
     @property
     def sources(self) -> Sources:

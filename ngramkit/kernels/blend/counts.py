@@ -222,15 +222,14 @@ def grown(live: Live, capacity: int) -> Live:
 
 
 @part
-def remember(live, begin, end):
-    """Link live.tokens[begin:end] into the chains."""
-    for position in range(begin, end):
-        token = live.tokens[position]
-        before = live.latest[token]
-        live.previous[position] = before
-        live.latest[token] = position
-        live.seen[position] = live.seen[before] + 1 if before >= 0 else 1
-    live.table[0, TEXT_SIZE] = end
+def remember(live, position):
+    """Link live.tokens[position] into its chain."""
+    token = live.tokens[position]
+    before = live.latest[token]
+    live.previous[position] = before
+    live.latest[token] = position
+    live.seen[position] = live.seen[before] + 1 if before >= 0 else 1
+    live.table[0, TEXT_SIZE] = position + 1
 
 
 @part
