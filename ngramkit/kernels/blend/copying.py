@@ -41,7 +41,7 @@ SOLID = 5  # tokens of a match that makes a new anchor
 NEAR_WORTH = 4  # tokens that a near match counts as longer
 BACK = 16  # tokens that a near match may lie before the anchor
 NEAR_MATCH = 8  # tokens of a near match that are counted, at most
-NEAR_BY = np.array([-1, 4, 16, 64, 64, 64, 64, 64, 64])  # tokens from the anchor, by the match
+NEAR_BY = np.array([-1, 4, 16, 64])  # tokens from the anchor, by the match
 LONG_LOST = 48  # tokens, after which an anchor is given up
 
 # Kinds of offers: by the tokens that agree, from 2, 4, 6, 8, 12, 16, 24, 32, 48, 64 on; of those
@@ -125,7 +125,9 @@ def find_place(place, table, longest, recent):
     """Set the place anew where a match near the anchor, or the longest in the shards of `table`,
     int64[3] `longest`, is worth more than that of the place so far."""
     if place[NEXT] < 0 and place[ANCHOR] >= 0:
-        _find_near(place, recent)
+        end, match = longest_near(place, place[ANCHOR], recent, NEAR_MATCH, BACK)
+        if match:
+            place[NEXT], place[MATCH], place[NEAR] = end, match, 1
     worth = place[MATCH]
     if place[ANCHOR] >= 0 and (place[NEXT] < 0 or place[NEAR]):
         worth += NEAR_WORTH
@@ -140,18 +142,20 @@ def find_place(place, table, longest, recent):
 
 
 @part
-def _find_near(place, recent):
-    """Set the place to the longest match near the anchor, of equals the nearest, then forward."""
-    anchor, longest, near = place[ANCHOR], np.int64(0), NEAR_BY
-    for away in range(near[NEAR_MATCH] + 1):
-        for back in range(2 if 0 < away <= BACK else 1):
-            end = anchor - away if back else anchor + away
-            if end >= place[SIZE]:  # nothing follows there
-                continue
-            match = match_before(place, end, recent, NEAR_MATCH)
-            if match > longest and away <= near[match]:
-                longest = match
-                place[NEXT], place[MATCH], place[NEAR] = end, match, 1
+def longest_near(shard, anchor, recent, most, back):
+    """Return the end and the length of the longest match near a text position, of equals the
+    nearest, then the one ahead; length 0 where there is none. Of a match `most` tokens are
+    counted; it lies at most `back` tokens before `anchor`."""
+    best, longest, near = anchor, np.int64(0), NEAR_BY
+    for i in range(2 * near[-1] + 1):  # 0, 1, -1, 2, -2, ... from the anchor
+        away = np.int64((i + 1) >> 1)
+        end = anchor + away if i & 1 else anchor - away
+        if anchor - end > back or end >= shard[SIZE]:  # nothing follows there
+            continue
+        match = match_before(shard, end, recent, most)
+        if match > longest and away <= near[min(match, len(near) - 1)]:
+            best, longest = end, match
+    return best, longest
 
 
 @part
