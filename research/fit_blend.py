@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.drafters.blend import FITTED, Blend, save_weights
+from ngramkit.drafters.blend import FITTED, Blend
 from ngramkit.evaluate.records import Record, read_records
+from ngramkit.formats.container import write_arrays
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.kinds import open_artifact
@@ -204,7 +205,7 @@ def main() -> None:
     print(f"log loss where fitted: {log_loss(weights, together):.4f}")
     for each in options.check_on:
         print(f"log loss on {each[2]}: {log_loss(weights, _places(each, options, seed=2)):.4f}")
-    save_weights(weights, options.out)
+    write_arrays(options.out, weights._asdict())
     print(f"wrote {options.out}")
 
 

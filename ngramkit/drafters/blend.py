@@ -24,7 +24,7 @@ from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
-from ngramkit.formats.container import open_arrays, write_arrays
+from ngramkit.formats.container import open_arrays
 from ngramkit.formats.datastore import Datastore, DatastoreShard, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
@@ -327,8 +327,3 @@ def load_weights(path: Path = FITTED) -> Weights:
     if [w.shape for w in weights] != shapes:
         raise ArtifactError(f"{path} is of another shape than the kernel's", "fit it again")
     return weights
-
-
-def save_weights(weights: Weights, path: Path = FITTED) -> None:
-    """Write weights as `load_weights` reads them."""
-    write_arrays(path, weights._asdict())
