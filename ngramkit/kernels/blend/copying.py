@@ -13,8 +13,8 @@ offers came to (secondary symbol estimation, as PAQ calls it):
     logit p' = trust + slope * logit p
 
 by the kind of the offer: the length of the match, and whether it was found near by. Slopes, and the
-trust at first, were fitted on recorded agents, edits, tool calls, samples and chat, see
-research/drafting.md; the trust moves with every token that is learnt from.
+trust at first, were fitted on recorded agents, edits, tool calls and samples, as in
+research.fit_copying; the trust moves with every token that is learnt from.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ FITTED = np.array([
      (1.49, 0.75), (2.28, 0.60), (2.77, 0.65), (3.18, 0.56), (0.53, 0.66), (0.76, 0.62),
      (0.94, 0.63), (1.00, 0.90), (0.67, 0.91), (0.47, 0.89)],
 ], np.float32)  # fmt: skip
-SLOPES = np.ascontiguousarray(FITTED[:, :, 1])
 RATE = 0.1  # of learning, per token
 LEAST_P = np.float32(2.5e-3)  # p is taken as at least so far from 0 and 1
 
 
 class Copying(NamedTuple):
-    """The trust in offers."""
+    """The worth of offers, by row and kind."""
 
     trust: Array  # float64[2, kinds], in logits
+    slopes: Array  # float32[2, kinds]
 
 
 def new_copying() -> Copying:
-    return Copying(FITTED[:, :, 0].astype(np.float64))
+    return Copying(FITTED[:, :, 0].astype(np.float64), np.ascontiguousarray(FITTED[:, :, 1]))
 
 
 def forget_trust(copying: Copying) -> None:
@@ -159,7 +159,7 @@ def longest_near(shard, anchor, recent, most, back):
 
 
 @part
-def _offer(place):
+def offer(place):
     """Return the kind of an offer and its token; the token is -1 where there is none."""
     match = place[MATCH]
     if place[NEXT] >= 0:
@@ -178,7 +178,7 @@ def _offer(place):
 def mix_in_copy(copying, which, place, into, p, written):
     """Change p float32[CANDIDATES] by what `place` offers; first learn from the token that
     followed, `written`, unless that is -1."""
-    kind, token = _offer(place)
+    kind, token = offer(place)
     if token < 0 or token >= len(into.stamp) - 1:
         return
     rows = into.state[0]
@@ -189,7 +189,7 @@ def mix_in_copy(copying, which, place, into, p, written):
         p[row] = 0
     one, trust = np.float32(1), copying.trust[which]
     before = min(max(p[row], LEAST_P), one - LEAST_P)
-    logit = np.float32(trust[kind]) + SLOPES[which, kind] * np.log(before / (one - before))
+    logit = np.float32(trust[kind]) + copying.slopes[which, kind] * np.log(before / (one - before))
     after = one / (one + np.exp(-logit))
     if written >= 0:
         trust[kind] += RATE * (np.float64(written == token) - after)
