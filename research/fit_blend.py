@@ -25,13 +25,27 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.drafters.blend import FITTED, Blend, save_weights
+from ngramkit.drafters.blend import FITTED, Blend
 from ngramkit.evaluate.records import Record, read_records
+from ngramkit.formats.container import write_arrays
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.kinds import open_artifact
-from ngramkit.kernels.blend.counts import COLUMNS
-from ngramkit.kernels.blend.mixture import GATE_FEATURES, GATES, TOKEN_FEATURES, Weights
+from ngramkit.kernels.blend.counts import COLUMNS, clear
+from ngramkit.kernels.blend.mixture import (
+    GATE_FEATURES,
+    GATES,
+    TOKEN_FEATURES,
+    Weights,
+    count_context,
+    count_expert,
+    gate_features_of,
+    token_features_of,
+)
+from ngramkit.kernels.blend.prediction import new_place, rewind
+from ngramkit.kernels.jit import allocating_entry
+from ngramkit.kernels.packed import Packed
+from ngramkit.kernels.suffix.search import SIZE
 
 KEPT = 40  # candidates per place, the likeliest by a plain mean of all orders
 HIDDEN, UNITS = 48, 12
@@ -76,7 +90,9 @@ def _rows(
 
 
 def _row(drafter: Blend, token: int) -> tuple[Any, ...]:
-    tokens, counts, totals, gate_features, token_features = drafter.look()
+    sources = drafter.sources
+    place, size = Packed(new_place(len(sources.corpus.table))), int(sources.live.table[0, SIZE])
+    tokens, counts, totals, gate_features, token_features = look(Packed(sources), place, size)
     shares = np.where(totals > 0, counts / np.maximum(totals, 1), 0)
     best = np.argsort(-shares.sum(1), kind="stable")[:KEPT]
     hit = np.flatnonzero(tokens[best] == token)
@@ -86,6 +102,32 @@ def _row(drafter: Blend, token: int) -> tuple[Any, ...]:
     row_shares[:n], row_features[:n] = shares[best], token_features[best, 1:]
     label = int(hit[0]) if len(hit) else KEPT
     return gate_features, row_shares, totals > 0, row_features, np.arange(KEPT) < n, np.int64(label)
+
+
+@allocating_entry
+def look(sources: Any, place: Any, size: int) -> Any:
+    """Return the mixture's inputs after `size` tokens, with the first datastore or table: tokens
+    int32[n], counts [n, COLUMNS], totals [COLUMNS], gate features, token features [n,
+    TOKEN_FEATURES] (log p left at 0)."""
+    into = sources.into
+    rewind(sources, place, size, size)  # nothing is taken back: it finds the last tokens' place
+    clear(into)
+    count_expert(sources, 0, place.root, place.recent)
+    count_context(sources, place.recent, size)
+    rows = into.state[0]
+    gate_features = np.empty(GATE_FEATURES, np.float32)
+    gate_features_of(into, size, gate_features)
+    token_features = np.empty((rows, TOKEN_FEATURES), np.float32)
+    for row in range(rows):
+        share = sources.shares[into.tokens[row]]
+        token_features_of(into, row, sources.live, size, share, np.float32(0), token_features[row])
+    return (
+        into.tokens[:rows].copy(),
+        into.counts[:rows].copy(),
+        into.totals.copy(),
+        gate_features,
+        token_features,
+    )
 
 
 def fit(places: Places, seed: int = 0) -> Weights:
@@ -163,7 +205,7 @@ def main() -> None:
     print(f"log loss where fitted: {log_loss(weights, together):.4f}")
     for each in options.check_on:
         print(f"log loss on {each[2]}: {log_loss(weights, _places(each, options, seed=2)):.4f}")
-    save_weights(weights, options.out)
+    write_arrays(options.out, weights._asdict())
     print(f"wrote {options.out}")
 
 

@@ -171,10 +171,7 @@ def find_files(model: str, revision: str | None = None) -> TokenizerFiles:
     NetworkError where the Hub cannot be reached and its cache holds nothing of the model.
     """
     gguf = find_gguf(model, revision)
-    if gguf is None:
-        source = resolve_model(model, revision)
-    else:
-        source = str(tokenizer_folder(gguf))
+    source = resolve_model(model, revision) if gguf is None else str(tokenizer_folder(gguf))
     folder = Path(source)
     if not folder.is_dir():
         from huggingface_hub import snapshot_download

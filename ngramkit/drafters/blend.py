@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,7 +24,7 @@ from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
-from ngramkit.formats.container import open_arrays, write_arrays
+from ngramkit.formats.container import open_arrays
 from ngramkit.formats.datastore import Datastore, DatastoreShard, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
@@ -56,7 +56,7 @@ from ngramkit.kernels.blend.mixture import (
     new_history,
     new_scratch,
 )
-from ngramkit.kernels.blend.prediction import Sources, look, new_place
+from ngramkit.kernels.blend.prediction import Sources, new_place
 from ngramkit.kernels.blend.references import new_state
 from ngramkit.kernels.blend.tree import ALIGN, DRAFT, EXTEND, LEARN, act, new_tree
 from ngramkit.kernels.packed import Absent, Packed
@@ -65,7 +65,6 @@ FITTED = Path(__file__).with_name("blend_weights.safetensors")  # the mixture's 
 LIVE = 1 << 12  # tokens of a live context that there is room for at first
 PAST_ROWS = 1 << 13  # of what is counted in past requests, which change often
 MILLION = 1e6
-Floats = npt.NDArray[np.float32]
 
 # What was counted in a datastore serves every drafter over it, by scan and sample. Two threads that
 # write one row at once may spoil a draft, never what the model writes.
@@ -203,14 +202,6 @@ class Blend(BaseDrafter):
         act(what, self._sources, self._place, self._tree, begin, end)
         self._size = end
 
-    def look(self) -> tuple[Floats, ...]:
-        """Return the mixture's inputs for the next token: candidates int32[n], counts [n, COLUMNS],
-        totals [COLUMNS], gate features [GATE_FEATURES], token features [n, TOKEN_FEATURES] (log p:
-        0)."""
-        kernel: Any = look
-        inputs: tuple[Floats, ...] = kernel(self._sources, self._place, self._size)
-        return inputs
-
     @property
     def sources(self) -> Sources:
         """Return what its kernels read; valid while the drafter lives, until a request starts or
@@ -336,8 +327,3 @@ def load_weights(path: Path = FITTED) -> Weights:
     if [w.shape for w in weights] != shapes:
         raise ArtifactError(f"{path} is of another shape than the kernel's", "fit it again")
     return weights
-
-
-def save_weights(weights: Weights, path: Path = FITTED) -> None:
-    """Write weights as `load_weights` reads them."""
-    write_arrays(path, weights._asdict())

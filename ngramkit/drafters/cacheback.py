@@ -119,11 +119,11 @@ def _frozen_arrays(
         empty = [np.empty((0, length), np.uint16) for length in lengths]
         return Frozen(empty[0], counts, np.zeros(1, np.uint64), empty[1], counts), lengths
     lengths = (frozen.leader_len, frozen.follower_len)
-    asked = (leader_len or lengths[0], follower_len or lengths[1])
-    if asked != lengths:
+    named = (leader_len or lengths[0], follower_len or lengths[1])
+    if named != lengths:
         raise UsageError(
             f"{frozen.path} has leaders of {lengths[0]} and followers of {lengths[1]} tokens, not "
-            f"{asked[0]} and {asked[1]}",
+            f"{named[0]} and {named[1]}",
             "leave leader_len and follower_len out, or build another table",
             option=("leader_len", "follower_len"),
         )

@@ -64,7 +64,8 @@ class PastRequests:
     With a `history`, begins with its requests; `remember` adds there, `refresh` takes in what other
     processes have added. Without one, the `tokenizer` must be given. The newest `capacity` tokens
     are searched, and up to a sixteenth more. A tail of `rebuild_tokens` is full. With `background`
-    False there is no thread, and merging blocks the caller. With `read_only` requests are
+    False there is no thread, and merging blocks the caller. With `prompts` False outputs alone are
+    remembered: what models wrote is nearer to what they write next. With `read_only` requests are
     remembered in memory alone; while the attribute `forgetful` is set, none is remembered.
 
     Raises UsageError for a capacity below one, or where neither history nor tokenizer is given.
@@ -79,6 +80,7 @@ class PastRequests:
         rebuild_tokens: int = REBUILD,
         newest_tokens: int = NEWEST,
         background: bool = True,
+        prompts: bool = True,
         read_only: bool = False,
         forgetful: bool = False,
     ) -> None:
@@ -96,6 +98,7 @@ class PastRequests:
         self._newest_tokens = min(newest_tokens, capacity)
         self._part = max(rebuild_tokens, capacity // PART)
         self._background = background
+        self._prompts = prompts
         self._saves = history is not None and not read_only
         self.forgetful = forgetful
         self._state = _State()
@@ -127,6 +130,8 @@ class PastRequests:
         """Add a finished request; the first `prompt` of its tokens are the prompt."""
         if self.forgetful:
             return
+        if not self._prompts:
+            tokens, prompt = tokens[prompt:], 0
         if self._history is not None and self._saves:
             self._history.append(tokens, prompt)
             self.refresh()

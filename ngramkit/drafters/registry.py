@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,7 +140,7 @@ def drafter_entry(name: str) -> Entry:
 
 @dataclass(frozen=True)
 class AboutDrafter(Result):
-    """What a drafter looks up, the artifacts it can draft from, and its options."""
+    """A drafter: what it looks up, the artifacts that it can draft from, its options."""
 
     name: str
     looks_up: str
@@ -217,15 +217,15 @@ def load_drafter(
         spec = DrafterSpec.parse(name)
         name, options = spec.name, {**spec.options, **options}
     entry = drafter_entry(name)
-    known = [option.name for option in drafter_options(name)]
+    takes = [option.name for option in drafter_options(name)]
     for option in options:
-        if option not in known:
+        if option not in takes:
             own = [word for word in inspect.signature(load_drafter).parameters if word != "options"]
-            raise TypeError(unknown_keyword("load_drafter", option, [*own, *known]))
+            raise TypeError(unknown_keyword("load_drafter", option, [*own, *takes]))
     sources = given_sources(
         artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram, unigram=unigram
     )
-    given = {
+    opened = {
         "datastores": [_open(datastore) for datastore in sources.datastores],
         "frozen_table": _open(sources.frozen_table),
         "bigram": _open(sources.bigram),
@@ -233,7 +233,7 @@ def load_drafter(
         "past": past,
         "tokenizer": tokenizer,
     }
-    used = {source: given[source] for source in entry.sources}
+    used = {source: opened[source] for source in entry.sources}
     for source, value in used.items():
         if not value and entry.required:
             need = f"a {KIND_OF_ROLE[source]}" if source in KIND_OF_ROLE else "past requests"
@@ -241,12 +241,6 @@ def load_drafter(
     _check_artifacts({role: used[role] for role in entry.artifacts})
     drafter: Drafter = _class_of(entry)(**used, **options)
     return drafter
-
-
-def _require_option(drafter: str, option: str, known: Collection[str]) -> None:
-    """Raise UsageError, with the nearest name, where the drafter has no such option."""
-    if option not in known:
-        raise UsageError(f"the drafter {drafter} has no option {option!r}", meant(option, known))
 
 
 def _class_of(entry: Entry) -> Any:
@@ -274,9 +268,8 @@ def _check_artifacts(by_role: Mapping[str, Any]) -> None:
 
 def require_kind(where: object, kind: str, role: str) -> None:
     """Raise ArtifactError where the artifact at `where` is of another kind than the role takes."""
-    wanted = KIND_OF_ROLE[role]
-    if kind != wanted:
-        raise ArtifactError(f"{where} is a {kind}, not a {wanted}", "check the path")
+    if kind != KIND_OF_ROLE[role]:
+        raise ArtifactError(f"{where} is a {kind}, not a {KIND_OF_ROLE[role]}", "check the path")
 
 
 @dataclass(frozen=True)
@@ -300,7 +293,7 @@ class DrafterSpec:
         drafter_entry(name)
         if not colon:  # its options need its class, and that numba
             return cls(name)
-        known = {option.name: option for option in drafter_options(name)}
+        takes = {option.name: option for option in drafter_options(name)}
         options: dict[str, Any] = {}
         for part in rest.split(","):
             key, equals, value = part.partition("=")
@@ -308,22 +301,22 @@ class DrafterSpec:
             if not equals or not key:
                 raise UsageError(
                     f"{part.strip()!r} is no option of the drafter {name}",
-                    f"write {name}:OPTION=VALUE,...; its options: {', '.join(known) or 'none'}",
+                    f"write {name}:OPTION=VALUE,...; its options: {', '.join(takes) or 'none'}",
                 )
-            _require_option(name, key, known)
+            if key not in takes:
+                raise UsageError(f"the drafter {name} has no option {key!r}", meant(key, takes))
             if key in options:
                 raise UsageError(f"{key} is given twice to the drafter {name}", "give it once")
-            options[key] = known[key].read(value.strip())
+            options[key] = takes[key].read(value.strip())
         return cls(name, options)
 
     def __str__(self) -> str:
         """Return the text that `parse` reads."""
-        texts = {
-            key: str(value).lower() if isinstance(value, bool) else str(value)
+        options = ",".join(
+            f"{key}={str(value).lower() if isinstance(value, bool) else value}"
             for key, value in self.options.items()
-        }
-        given = ",".join(f"{key}={text}" for key, text in texts.items())
-        return f"{self.name}:{given}" if given else self.name
+        )
+        return f"{self.name}:{options}" if options else self.name
 
 
 class NoDraft(BaseDrafter):

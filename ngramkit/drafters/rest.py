@@ -28,8 +28,8 @@ from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.rest import draft
-from ngramkit.kernels.suffix.continuations import DEPTHS, new_draft_memo
+from ngramkit.kernels.rest import draft, new_draft_memo
+from ngramkit.kernels.suffix.continuations import DEPTHS
 
 # The drafts of frequent contexts in a datastore, by the rules that decide them.
 MEMOS: WeakKeyDictionary[Datastore, dict[bytes, Array]] = WeakKeyDictionary()

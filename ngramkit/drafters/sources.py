@@ -65,15 +65,14 @@ class PastUse:
 
     def open(self, tokenizer: TokenizerRecord, *, forgetful: bool = False) -> PastRequests:
         """Return the past requests of a drafter; with `forgetful` it remembers none of its own."""
-        from ngramkit.drafters.past_outputs import PastOutputs
         from ngramkit.drafters.past_requests import PastRequests
 
-        kind = PastRequests if self.prompts else PastOutputs
-        return kind(
+        return PastRequests(
             self.history(tokenizer),
             tokenizer=tokenizer,
             capacity=self.tokens,
             background=not self.recorded,
+            prompts=self.prompts,
             read_only=self.recorded,
             forgetful=forgetful or not self.store,
         )

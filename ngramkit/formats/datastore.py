@@ -163,7 +163,7 @@ def sort_requests(tokens: Array, separator: int) -> DatastoreShard:
 
 def merge_shards(older: DatastoreShard, newer: DatastoreShard, begin: int = 0) -> DatastoreShard:
     """Return a shard over the tokens of both, those of `older` from `begin` on, less than all."""
-    from ngramkit.kernels.suffix.merge import merge_suffix_arrays
+    from ngramkit.kernels.suffix.sort import merge_suffix_arrays
 
     suffix_array = merge_suffix_arrays(
         older.tokens, older.suffix_array, newer.tokens, newer.suffix_array, begin
@@ -175,7 +175,7 @@ def merge_shards(older: DatastoreShard, newer: DatastoreShard, begin: int = 0) -
 
 def cut_shard(shard: DatastoreShard, begin: int, end: int) -> DatastoreShard:
     """Return a shard over the tokens from `begin` to `end`, the last of which is a separator."""
-    from ngramkit.kernels.suffix.merge import cut_suffix_array
+    from ngramkit.kernels.suffix.sort import cut_suffix_array
 
     suffix_array = cut_suffix_array(shard.suffix_array, begin, end)
     tokens = empty(end - begin, shard.tokens.dtype)

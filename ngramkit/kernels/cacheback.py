@@ -18,7 +18,6 @@ import numpy as np
 
 from ngramkit.kernels.arrays import DYNAMIC, FROZEN, Array
 from ngramkit.kernels.jit import allocating_entry, entry, part
-from ngramkit.kernels.sorting import find_row
 
 NONE = -1
 USED, FREE, SIZE = 0, 1, 2  # indices into Pool.state
@@ -41,14 +40,20 @@ class Pool(NamedTuple):
 @part
 def find(pool, owner, row):
     """Return the owner's entry that holds `row` (i32[k]), else -1."""
+    return pool.table[_slot(pool, owner, row)]
+
+
+@part
+def _slot(pool, owner, row):
+    """Return where in the hash table an entry stands, or would be entered."""
     mask = len(pool.table) - 1
     at = _hash(owner, row) & mask
     while pool.table[at] != NONE:
         entry = pool.table[at]
         if pool.owners[entry] == owner and _same(pool.rows, entry, row):
-            return entry
+            break
         at = (at + 1) & mask
-    return NONE
+    return at
 
 
 @part
@@ -90,11 +95,7 @@ def remove(pool, entry):
 @part
 def place(pool, entry):
     """Enter an entry into the hash table."""
-    mask = len(pool.table) - 1
-    at = _hash(pool.owners[entry], pool.rows[entry]) & mask
-    while pool.table[at] != NONE:
-        at = (at + 1) & mask
-    pool.table[at] = entry
+    pool.table[_slot(pool, pool.owners[entry], pool.rows[entry])] = entry
 
 
 @entry
@@ -111,10 +112,7 @@ def replace_all(pool):
 def _displace(pool, entry):
     """Take an entry out of the hash table."""
     mask = len(pool.table) - 1
-    at = _hash(pool.owners[entry], pool.rows[entry]) & mask
-    while pool.table[at] != entry:
-        at = (at + 1) & mask
-    hole = at
+    hole = at = _slot(pool, pool.owners[entry], pool.rows[entry])
     while True:
         at = (at + 1) & mask
         other = pool.table[at]
@@ -257,7 +255,7 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
         head += 1
         _last_tokens(tree, tail, node, row)
         leader = find(leaders, 0, row)
-        at = find_row(frozen.leaders, row)  # in the frozen table
+        at = _find_row(frozen.leaders, row)  # in the frozen table
         chance = np.float64(tree[2][node]) if node >= 0 else 1.0
         if leader != NONE:
             refresh(leaders, leader)
@@ -283,6 +281,39 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
                 )  # fmt: skip
                 end = _enqueue(queue, queued, end, last)
     return tree[0][:size], tree[1][:size], tree[2][:size], tree[3][:size]
+
+
+@part
+def _find_row(rows, query):
+    """Return the row of sorted `rows` (u16 | u32 [n, k]) that equals `query` (i32[k]), else -1.
+
+    A query of another length or with a negative id equals none.
+    """
+    count, width = rows.shape
+    if len(query) != width:
+        return -1
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if _below(rows, middle, query):
+            low = middle + 1
+        else:
+            high = middle
+    if low == count:
+        return -1
+    for i in range(width):
+        if np.int64(rows[low, i]) != np.int64(query[i]):
+            return -1
+    return low
+
+
+@part
+def _below(rows, row, query):
+    for i in range(rows.shape[1]):
+        left, right = np.int64(rows[row, i]), np.int64(query[i])
+        if left != right:
+            return left < right
+    return False
 
 
 @part

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.kernels.jit import allocating_entry, entry, part
+from ngramkit.kernels.sorting import rise, sink
 
 NONE, SECOND = -1, -2  # of a first token: no partition, or one by the second (row SECOND - value)
 
@@ -208,11 +209,11 @@ def _offer(heap, size, count, order):
     entry = (np.uint64(count) << np.uint64(32)) | (LATEST - np.uint64(order))
     if size < len(heap):
         heap[size] = entry
-        _rise(heap, size)
+        rise(heap, size)
         return size + 1
     if entry > heap[0]:
         heap[0] = entry
-        _sink(heap, size)
+        sink(heap, size)
     return size
 
 
@@ -223,32 +224,7 @@ def _drain(heap, size, leader, rows, counts):
         rows[at] = leader + np.int64(LATEST - (heap[0] & LATEST))
         counts[at] = np.int64(heap[0] >> np.uint64(32))
         heap[0] = heap[at]
-        _sink(heap, at)
-
-
-@part
-def _rise(heap, at):
-    entry = heap[at]
-    while at > 0 and heap[(at - 1) >> 1] > entry:
-        heap[at] = heap[(at - 1) >> 1]
-        at = (at - 1) >> 1
-    heap[at] = entry
-
-
-@part
-def _sink(heap, size):
-    entry, at = heap[0], 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= entry:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = entry
+        sink(heap, at)
 
 
 @allocating_entry

@@ -124,6 +124,8 @@ class CodeCache(NullCache):
     def __init__(self, kernel: Any, options: str) -> None:
         self._name = f"{kernel.__module__}.{kernel.__qualname__}"
         self._options = options
+        code = kernel.__code__  # what is outside the package is in no digest of its sources
+        self._code = repr((code.co_code, code.co_consts, code.co_names))
 
     @property
     def cache_path(self) -> str | None:
@@ -167,7 +169,7 @@ class CodeCache(NullCache):
 
     def _path(self, sig: Any, codegen: Any) -> Path | None:
         place = folder()
-        key = self._name, self._options, str(sig), codegen.magic_tuple(), _VERSIONS
+        key = self._name, self._code, self._options, str(sig), codegen.magic_tuple(), _VERSIONS
         digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
         name = f"{self._name.removeprefix(PACKAGE)}-{digest}{SUFFIX}"
         return None if place is None else place / name

@@ -1,9 +1,6 @@
-"""Sorting few values, and binary search. numba's own sorts take longer to compile than their
-callers."""
+"""Sorting of few values, and heaps. numba's own sorts take longer to compile than their callers."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from ngramkit.kernels.jit import part
 
@@ -20,37 +17,28 @@ def best_first(values, order):
         order[at] = place
 
 
-# Binary search over sorted rows of tokens.
+@part
+def rise(heap, at):
+    """Move the entry at `at` up to its place; the smallest entry comes first."""
+    entry = heap[at]
+    while at > 0 and heap[(at - 1) >> 1] > entry:
+        heap[at] = heap[(at - 1) >> 1]
+        at = (at - 1) >> 1
+    heap[at] = entry
 
 
 @part
-def find_row(rows, query):
-    """Return the row of sorted `rows` (u16 | u32 [n, k]) that equals `query` (i32[k]), else -1.
-
-    A query of another length or with a negative id equals none.
-    """
-    count, width = rows.shape
-    if len(query) != width:
-        return -1
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) >> 1
-        if _below(rows, middle, query):
-            low = middle + 1
-        else:
-            high = middle
-    if low == count:
-        return -1
-    for i in range(width):
-        if np.int64(rows[low, i]) != np.int64(query[i]):
-            return -1
-    return low
-
-
-@part
-def _below(rows, row, query):
-    for i in range(rows.shape[1]):
-        left, right = np.int64(rows[row, i]), np.int64(query[i])
-        if left != right:
-            return left < right
-    return False
+def sink(heap, size):
+    """Move the first of `size` entries down to its place."""
+    entry, at = heap[0], 0
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= entry:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = entry

@@ -28,6 +28,12 @@ def test_what_must_not_be_remembered_is_not(tmp_path):
         assert len(drafter.draft(4)) == (2 if "read_only" in parameters else 0)
 
 
+def test_without_prompts_outputs_alone_are_remembered():
+    past = remembering(prompts=False)
+    serve(Ssd(past), [1, 4], [2, 3])
+    assert contents(past) == [(2, 3)]
+
+
 def test_a_history_outlives_its_drafter_and_is_shared(tmp_path):
     history = History.at(tmp_path / "h", RECORD)
     first, second = (load_drafter("ssd", past=PastRequests(history)) for _ in range(2))

@@ -7,16 +7,14 @@ from ngramkit.drafters.registry import load_drafter
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
+from ngramkit.kernels import rest as kernels
 from ngramkit.kernels.jit import allocating_entry
-from ngramkit.kernels.suffix import continuations
 
-recall, remember = (
-    allocating_entry(f.py_func) for f in (continuations.recall, continuations.remember)
-)
+recall, remember = (allocating_entry(f.py_func) for f in (kernels.recall, kernels.remember))
 
 HIGHEST = (1 << 31) - 2  # token
 TREES = st.lists(st.tuples(st.integers(0, HIGHEST), st.integers(1, 31), st.integers(1, 1 << 40)))
-PATTERNS = st.lists(st.sampled_from([0, 1, HIGHEST]), min_size=1, max_size=continuations.LENGTH + 2)
+PATTERNS = st.lists(st.sampled_from([0, 1, HIGHEST]), min_size=1, max_size=kernels.LENGTH + 2)
 
 
 def rows_of(tree):
@@ -33,11 +31,11 @@ def recalled(table, pattern, budget):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(PATTERNS, st.integers(1, 3), TREES), max_size=12), st.integers(1, 4))
 def test_recall_gives_the_last_remembered_draft_or_nothing(drafts, rows):
-    table, kept = continuations.new_draft_memo(rows), {}
+    table, kept = kernels.new_draft_memo(rows), {}
     for number, (pattern, budget, tree) in enumerate(drafts):
         found = rows_of(tree)
         remember(table, np.array(pattern, np.int32), budget, found, number)
-        if len(found) and len(pattern) <= continuations.LENGTH:
+        if len(found) and len(pattern) <= kernels.LENGTH:
             kept[tuple(pattern), budget] = found.tolist(), number
             assert recalled(table, pattern, budget) == kept[tuple(pattern), budget]
     for pattern, budget, _ in drafts:
@@ -46,28 +44,28 @@ def test_recall_gives_the_last_remembered_draft_or_nothing(drafts, rows):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.data(), PATTERNS.filter(lambda p: len(p) <= continuations.LENGTH), TREES.filter(len))
+@given(st.data(), PATTERNS.filter(lambda p: len(p) <= kernels.LENGTH), TREES.filter(len))
 def test_a_row_that_another_thread_was_writing_is_not_used(data, pattern, tree):
-    table = continuations.new_draft_memo(1)
+    table = kernels.new_draft_memo(1)
     remember(table, np.array(pattern, np.int32), 64, rows_of(tree), 7)
-    used = continuations.FIRST + 2 * len(tree)
+    used = kernels.FIRST + 2 * len(tree)
     word = data.draw(st.integers(0, used - 1))
     table[0, word] += data.draw(st.integers(1, 1 << 40))
     assert recalled(table, pattern, 64) == ([], 0)
 
 
 def test_large_drafts_are_not_memoized():
-    table = continuations.new_draft_memo(1)
+    table = kernels.new_draft_memo(1)
     pattern = np.ones(1, np.int32)
-    for budget, size in ((continuations.NODES + 1, 1), (64, continuations.NODES + 1), (64, 0)):
+    for budget, size in ((kernels.NODES + 1, 1), (64, kernels.NODES + 1), (64, 0)):
         remember(table, pattern, budget, rows_of([(1, 1, 1)] * size), 5)
         assert not table.any()
 
 
 def slot_of(row, rows):
     """Where `recall` looks for what the row holds, in numbers of any size."""
-    value = int(row[continuations.BUDGET])
-    first, count = continuations.PATTERN, int(row[continuations.MATCHED])
+    value = int(row[kernels.BUDGET])
+    first, count = kernels.PATTERN, int(row[kernels.MATCHED])
     for word in [count, *row[first : first + count].tolist()]:
         value = (value ^ word) * 0x2545F4914F6CDD1D % (1 << 64)
         value ^= value >> 29
@@ -92,6 +90,6 @@ def test_a_draft_is_kept_where_it_is_looked_for(tmp_path):
             drafter.draft(budget)
             drafter.finish()
     [memo] = rest.MEMOS[store].values()
-    rows = np.flatnonzero(memo[:, continuations.SUM])
+    rows = np.flatnonzero(memo[:, kernels.SUM])
     assert len(rows) > 30
     assert [slot_of(memo[row], len(memo)) for row in rows] == rows.tolist()

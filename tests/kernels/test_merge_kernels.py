@@ -10,8 +10,14 @@ from hypothesis import given, settings, strategies as st
 from twins.kernels import request_order
 
 from ngramkit.kernels.suffix.check import first_misplaced
-from ngramkit.kernels.suffix.merge import cut_suffix_array, merge_suffix_arrays
-from ngramkit.kernels.suffix.sort import PATIENCE, SHORT, sort_requests, token_counts
+from ngramkit.kernels.suffix.sort import (
+    PATIENCE,
+    SHORT,
+    cut_suffix_array,
+    merge_suffix_arrays,
+    sort_requests,
+    token_counts,
+)
 
 SEPARATOR = 4
 requests = st.lists(st.lists(st.integers(0, 3), max_size=9), min_size=1, max_size=5)

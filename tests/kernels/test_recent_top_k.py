@@ -5,9 +5,9 @@ import numpy as np
 from ngramkit.kernels.blend.counts import clear, new_candidates, row_of
 from ngramkit.kernels.blend.evidence import (
     TOP_K_ROWS,
-    forget_recent_top_k,
+    forget,
     list_top_k,
-    new_recent_top_k,
+    new_evidence,
     raise_recent_top_k,
 )
 
@@ -31,15 +31,15 @@ def raised(recent_top_k):
 
 def test_of_tokens_that_share_a_row_the_likelier_has_it():
     for tokens in ([(ONE, 0.1), (OTHER, 0.2)], [(OTHER, 0.2), (ONE, 0.1)]):
-        recent_top_k = new_recent_top_k()
-        listed(recent_top_k, *tokens)
-        assert raised(recent_top_k) == [0, np.float32(np.log(200))]
-    forget_recent_top_k(recent_top_k)
-    assert raised(recent_top_k) == [0, 0]
+        evidence = new_evidence(1)
+        listed(evidence.recent_top_k, *tokens)
+        assert raised(evidence.recent_top_k) == [0, np.float32(np.log(200))]
+    forget(evidence)
+    assert raised(evidence.recent_top_k) == [0, 0]
 
 
 def test_a_row_is_lost_to_what_was_listed_since():
-    recent_top_k = new_recent_top_k()
+    recent_top_k = new_evidence(1).recent_top_k
     listed(recent_top_k, (ONE, 0.3), written=4)
     listed(recent_top_k, (OTHER, 0.2), (-1, 1.0), (ONE, 0.9))
     assert raised(recent_top_k)[0] == 0

@@ -13,8 +13,8 @@ offers came to (secondary symbol estimation, as PAQ calls it):
     logit p' = trust + slope * logit p
 
 by the kind of the offer: the length of the match, and whether it was found near by. Slopes, and the
-trust at first, were fitted on recorded agents, edits, tool calls, samples and chat, see
-research/drafting.md; the trust moves with every token that is learnt from.
+trust at first, were fitted on recorded agents, edits, tool calls and samples, as in
+research.fit_copying; the trust moves with every token that is learnt from.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SOLID = 5  # tokens of a match that makes a new anchor
 NEAR_WORTH = 4  # tokens that a near match counts as longer
 BACK = 16  # tokens that a near match may lie before the anchor
 NEAR_MATCH = 8  # tokens of a near match that are counted, at most
-NEAR_BY = np.array([-1, 4, 16, 64, 64, 64, 64, 64, 64])  # tokens from the anchor, by the match
+NEAR_BY = np.array([-1, 4, 16, 64])  # tokens from the anchor, by the match
 LONG_LOST = 48  # tokens, after which an anchor is given up
 
 # Kinds of offers: by the tokens that agree, from 2, 4, 6, 8, 12, 16, 24, 32, 48, 64 on; of those
@@ -62,19 +62,19 @@ FITTED = np.array([
      (1.49, 0.75), (2.28, 0.60), (2.77, 0.65), (3.18, 0.56), (0.53, 0.66), (0.76, 0.62),
      (0.94, 0.63), (1.00, 0.90), (0.67, 0.91), (0.47, 0.89)],
 ], np.float32)  # fmt: skip
-SLOPES = np.ascontiguousarray(FITTED[:, :, 1])
 RATE = 0.1  # of learning, per token
 LEAST_P = np.float32(2.5e-3)  # p is taken as at least so far from 0 and 1
 
 
 class Copying(NamedTuple):
-    """The trust in offers."""
+    """The worth of offers, by row and kind."""
 
     trust: Array  # float64[2, kinds], in logits
+    slopes: Array  # float32[2, kinds]
 
 
 def new_copying() -> Copying:
-    return Copying(FITTED[:, :, 0].astype(np.float64))
+    return Copying(FITTED[:, :, 0].astype(np.float64), np.ascontiguousarray(FITTED[:, :, 1]))
 
 
 def forget_trust(copying: Copying) -> None:
@@ -125,7 +125,9 @@ def find_place(place, table, longest, recent):
     """Set the place anew where a match near the anchor, or the longest in the shards of `table`,
     int64[3] `longest`, is worth more than that of the place so far."""
     if place[NEXT] < 0 and place[ANCHOR] >= 0:
-        _find_near(place, recent)
+        end, match = longest_near(place, place[ANCHOR], recent, NEAR_MATCH, BACK)
+        if match:
+            place[NEXT], place[MATCH], place[NEAR] = end, match, 1
     worth = place[MATCH]
     if place[ANCHOR] >= 0 and (place[NEXT] < 0 or place[NEAR]):
         worth += NEAR_WORTH
@@ -140,22 +142,24 @@ def find_place(place, table, longest, recent):
 
 
 @part
-def _find_near(place, recent):
-    """Set the place to the longest match near the anchor, of equals the nearest, then forward."""
-    anchor, longest, near = place[ANCHOR], np.int64(0), NEAR_BY
-    for away in range(near[NEAR_MATCH] + 1):
-        for back in range(2 if 0 < away <= BACK else 1):
-            end = anchor - away if back else anchor + away
-            if end >= place[SIZE]:  # nothing follows there
-                continue
-            match = match_before(place, end, recent, NEAR_MATCH)
-            if match > longest and away <= near[match]:
-                longest = match
-                place[NEXT], place[MATCH], place[NEAR] = end, match, 1
+def longest_near(shard, anchor, recent, most, back):
+    """Return the end and the length of the longest match near a text position, of equals the
+    nearest, then the one ahead; length 0 where there is none. Of a match `most` tokens are
+    counted; it lies at most `back` tokens before `anchor`."""
+    best, longest, near = anchor, np.int64(0), NEAR_BY
+    for i in range(2 * near[-1] + 1):  # 0, 1, -1, 2, -2, ... from the anchor
+        away = np.int64((i + 1) >> 1)
+        end = anchor + away if i & 1 else anchor - away
+        if anchor - end > back or end >= shard[SIZE]:  # nothing follows there
+            continue
+        match = match_before(shard, end, recent, most)
+        if match > longest and away <= near[min(match, len(near) - 1)]:
+            best, longest = end, match
+    return best, longest
 
 
 @part
-def _offer(place):
+def offer(place):
     """Return the kind of an offer and its token; the token is -1 where there is none."""
     match = place[MATCH]
     if place[NEXT] >= 0:
@@ -174,7 +178,7 @@ def _offer(place):
 def mix_in_copy(copying, which, place, into, p, written):
     """Change p float32[CANDIDATES] by what `place` offers; first learn from the token that
     followed, `written`, unless that is -1."""
-    kind, token = _offer(place)
+    kind, token = offer(place)
     if token < 0 or token >= len(into.stamp) - 1:
         return
     rows = into.state[0]
@@ -185,7 +189,7 @@ def mix_in_copy(copying, which, place, into, p, written):
         p[row] = 0
     one, trust = np.float32(1), copying.trust[which]
     before = min(max(p[row], LEAST_P), one - LEAST_P)
-    logit = np.float32(trust[kind]) + SLOPES[which, kind] * np.log(before / (one - before))
+    logit = np.float32(trust[kind]) + copying.slopes[which, kind] * np.log(before / (one - before))
     after = one / (one + np.exp(-logit))
     if written >= 0:
         trust[kind] += RATE * (np.float64(written == token) - after)

@@ -61,6 +61,9 @@ ID_BYTES, LEADER_COUNT_BYTES, FOLLOWER_COUNT_BYTES = range(5, 8)
 LEADER_LEN, FOLLOWER_LEN, SIZE, FOLLOWERS_SIZE = range(8, 12)
 
 
+# Candidates.
+
+
 class Candidates(NamedTuple):
     """Successors of one context, with their counts by column."""
 
@@ -158,6 +161,9 @@ def count(into, token, first, last):
     return row
 
 
+# The last tokens.
+
+
 @part
 def push_recent(recent, token):
     for i in range(len(recent) - 1, 0, -1):
@@ -176,11 +182,7 @@ def hash_recent(recent, order):
     return key | np.uint64(1)
 
 
-@part
-def slot_of(key, rows):
-    """Return the row of a key among `rows`, a power of two. Keys are odd, so the last bit is
-    dropped."""
-    return np.int64(key >> np.uint64(1)) & (rows - 1)
+# The live context.
 
 
 class Live(NamedTuple):
@@ -222,15 +224,14 @@ def grown(live: Live, capacity: int) -> Live:
 
 
 @part
-def remember(live, begin, end):
-    """Link live.tokens[begin:end] into the chains."""
-    for position in range(begin, end):
-        token = live.tokens[position]
-        before = live.latest[token]
-        live.previous[position] = before
-        live.latest[token] = position
-        live.seen[position] = live.seen[before] + 1 if before >= 0 else 1
-    live.table[0, TEXT_SIZE] = end
+def remember(live, position):
+    """Link live.tokens[position] into its chain."""
+    token = live.tokens[position]
+    before = live.latest[token]
+    live.previous[position] = before
+    live.latest[token] = position
+    live.seen[position] = live.seen[before] + 1 if before >= 0 else 1
+    live.table[0, TEXT_SIZE] = position + 1
 
 
 @part
@@ -239,37 +240,6 @@ def unlearn(live, begin, end):
     for position in range(end - 1, begin - 1, -1):
         live.latest[live.tokens[position]] = live.previous[position]
     live.table[0, TEXT_SIZE] = begin
-
-
-@part
-def _match_at(live, position, recent):
-    """Return how many tokens up to `position` agree with the last ones; its own does."""
-    match = np.int64(1)
-    while match < min(position + 1, RECENT) and live.tokens[position - match] == recent[match]:
-        match += 1
-    return match
-
-
-@part
-def _newest_before(live, size, recent):
-    """Return where the last token occurred last, of those that something follows; -1 for none."""
-    if recent[0] < 0 or recent[0] == len(live.latest) - 1:
-        return np.int64(-1)
-    position = np.int64(live.latest[recent[0]])
-    return np.int64(live.previous[position]) if position == size - 1 else position
-
-
-@part
-def longest_in_live(live, size, recent, hops, longest):
-    """Set int64[3] `longest`, as `count_live` does, without counting."""
-    longest[MATCH_LENGTH] = 0
-    position = _newest_before(live, size, recent)
-    while position >= 0 and hops > 0:
-        match = _match_at(live, position, recent)
-        if match > longest[MATCH_LENGTH]:
-            longest[MATCH_LENGTH], longest[MATCH_NEXT] = match, position + 1
-        position = np.int64(live.previous[position])
-        hops -= 1
 
 
 @part
@@ -293,6 +263,40 @@ def count_live(live, size, recent, into, hops):
         hops -= 1
 
 
+@part
+def longest_in_live(live, size, recent, hops, longest):
+    """Set int64[3] `longest`, as `count_live` does, without counting."""
+    longest[MATCH_LENGTH] = 0
+    position = _newest_before(live, size, recent)
+    while position >= 0 and hops > 0:
+        match = _match_at(live, position, recent)
+        if match > longest[MATCH_LENGTH]:
+            longest[MATCH_LENGTH], longest[MATCH_NEXT] = match, position + 1
+        position = np.int64(live.previous[position])
+        hops -= 1
+
+
+@part
+def _newest_before(live, size, recent):
+    """Return where the last token occurred last, of those that something follows; -1 for none."""
+    if recent[0] < 0 or recent[0] == len(live.latest) - 1:
+        return np.int64(-1)
+    position = np.int64(live.latest[recent[0]])
+    return np.int64(live.previous[position]) if position == size - 1 else position
+
+
+@part
+def _match_at(live, position, recent):
+    """Return how many tokens up to `position` agree with the last ones; its own does."""
+    match = np.int64(1)
+    while match < min(position + 1, RECENT) and live.tokens[position - match] == recent[match]:
+        match += 1
+    return match
+
+
+# Memos.
+
+
 class Memo(NamedTuple):
     """Successors of contexts, by a hash of order and tokens; a row is overwritten by the next."""
 
@@ -301,17 +305,6 @@ class Memo(NamedTuple):
     counts: Array  # float32[rows, KEPT]
     sizes: Array  # int32[rows, 2], successors in the row, distinct successors
     totals: Array  # float32[rows], of all successors
-
-
-class Corpus(NamedTuple):
-    """Sources, each with shards that are searched together, and memos of what was counted there."""
-
-    table: Array  # int64[shards, 7], see suffix.search.shard_table
-    ends: Array  # int64[sources], where the shards of each end in `table`
-    firsts: Array  # int64[sources, vocabulary], occurrences of each token; [0, 0] where not given
-    memo: Memo
-    pair_keys: Array  # uint64[pair rows]
-    pairs: Array  # int64[pair rows, shards, 2], the intervals of two tokens in a row
 
 
 def new_memo(rows: int) -> Memo:
@@ -325,201 +318,11 @@ def new_memo(rows: int) -> Memo:
     )
 
 
-def new_corpus(
-    table: Array, rows: int = MEMO_ROWS, ends: Array | None = None, firsts: Array | None = None
-) -> Corpus:
-    """Return a corpus over the shards behind `table` (see suffix.search.shard_table), which must
-    outlive it; of one source, unless `ends` separates several. `firsts` saves a search in every
-    shard for each token."""
-    shards = len(table)
-    rows = rows if shards else 1
-    pair_rows = _pair_rows(rows, shards)
-    return Corpus(
-        table=table,
-        ends=np.array([shards], np.int64) if ends is None else ends,
-        firsts=np.empty((0, 0), np.int64) if firsts is None else firsts,
-        memo=new_memo(rows),
-        pair_keys=np.zeros(pair_rows, np.uint64),
-        pairs=np.zeros((pair_rows, shards, 2), np.int64),
-    )
-
-
-def _pair_rows(rows: int, shards: int) -> int:
-    """Return the largest power of two, at most `rows`, of rows that fit into PAIRS_BYTES."""
-    while rows > 1 and rows * shards * 16 > PAIRS_BYTES:
-        rows //= 2
-    return rows
-
-
 @part
-def first_of(corpus, source):
-    """Return the source's first shard."""
-    return corpus.ends[source - 1] if source else np.int64(0)
-
-
-@part
-def first_width(corpus, source, token):
-    """Return how many suffixes of a source begin with `token`, by `corpus.firsts`."""
-    return corpus.firsts[source, token] if 0 <= token < corpus.firsts.shape[1] else np.int64(0)
-
-
-@part
-def buckets(table, first, end, token, intervals):
-    """Set the intervals of one token in the shards [first, end); return their total width."""
-    width = np.int64(0)
-    for s in range(first, end):
-        intervals[s, 0], intervals[s, 1] = bucket(table[s], token)
-        width += intervals[s, 1] - intervals[s, 0]
-    return width
-
-
-@part
-def _width(corpus, source, order, recent, intervals, scan):
-    """Return how often the last `order` tokens occur in a source. The intervals of a single token
-    are only searched where they are needed: few occurrences are read, many are sampled once."""
-    first, end = first_of(corpus, source), corpus.ends[source]
-    if order == 1 and len(corpus.firsts):
-        token = np.int64(recent[0])
-        width = first_width(corpus, source, token)
-        if width > scan:
-            key = _key(source, 1, recent)
-            if corpus.memo.keys[slot_of(key, len(corpus.memo.keys))] == key:
-                return width
-        return buckets(corpus.table, first, end, token, intervals)
-    width = np.int64(0)
-    for s in range(first, end):
-        width += intervals[s, 1] - intervals[s, 0]
-    return width
-
-
-@part
-def _key(source, order, recent):
-    return hash_recent(recent, order) + APART * np.uint64(source)
-
-
-@part
-def count_corpus(corpus, source, intervals, recent, into, scan, sample):
-    """Count what followed `recent` in a source; `intervals` are those of `descend`."""
-    table, memo = corpus.table, corpus.memo
-    first, end = first_of(corpus, source), corpus.ends[source]
-    level = 0
-    for order in range(1, DEPTH + 1):
-        width = _width(corpus, source, order, recent, intervals[order], scan)
-        if width == 0:
-            return
-        if width <= scan:
-            for s in range(first, end):
-                _read(table[s], s, intervals[order, s], order, recent, into, level)
-            return
-        if LEVELS[level] == order:
-            key = _key(source, order, recent)
-            slot = slot_of(key, len(memo.keys))
-            if memo.keys[slot] != key:
-                begin_row(memo, slot, key, np.float32(width))
-                taken = sample // SPARSER[order]
-                _sample(corpus, first, end, intervals[order], order, width, taken, slot, into)
-            recall(memo, slot, into, level)
-            level += 1
-
-
-@part
-def count_longest(corpus, intervals, recent, into, scan, sample):
-    """Count what followed the longest match of `recent` in a corpus of one source, as
-    `count_corpus` does, and maybe shorter ones; return its level, -1 where nothing followed."""
-    table, memo, end = corpus.table, corpus.memo, corpus.ends[0]
-    order = DEPTH
-    while order and _width(corpus, 0, order, recent, intervals[order], scan) == 0:
-        order -= 1
-    while order:
-        width = _width(corpus, 0, order, recent, intervals[order], scan)
-        level = REACHED[order - 1] + 1  # the first that needs as many tokens, or more
-        if width <= scan:
-            for s in range(end):
-                _read(table[s], s, intervals[order, s], order, recent, into, level)
-            for longest in range(N_LEVELS - 1, level - 1, -1):
-                if into.distinct[longest]:
-                    return longest
-        elif LEVELS[level] == order:
-            key = _key(0, order, recent)
-            slot = slot_of(key, len(memo.keys))
-            if memo.keys[slot] != key:
-                begin_row(memo, slot, key, np.float32(width))
-                taken = sample // SPARSER[order]
-                _sample(corpus, 0, end, intervals[order], order, width, taken, slot, into)
-            recall(memo, slot, into, level)
-            if into.distinct[level]:
-                return level
-        order -= 1
-    return np.int64(-1)
-
-
-@part
-def _read(shard, s, interval, order, recent, into, first):
-    """Count the successors at every occurrence in shard `s`, in the columns from `first` to its
-    longest match."""
-    width = interval[1] - interval[0]
-    positions, tokens = into.positions, into.successors
-    # Loads that do not wait for each other: the memory answers many at once.
-    for i in range(width):
-        positions[i] = position_at(shard, interval[0] + i)
-    for i in range(width):
-        tokens[i] = token_at(shard, positions[i] + order)
-    for i in range(width):
-        match = order
-        before = positions[i] - 1
-        while match < RECENT and before >= 0 and token_at(shard, before) == recent[match]:
-            match += 1
-            before -= 1
-        last = REACHED[min(match, DEPTH)]
-        if tokens[i] < shard[VOCABULARY]:
-            count(into, tokens[i], first, last)
-            _keep_longest(into.longest[1], match, s, positions[i] + order)
-        else:  # the document ends here
-            for column in range(first, last + 1):
-                into.totals[column] += 1
-
-
-@part
-def _keep_longest(longest, match, s, end):
-    """Keep the longer match, of equals the newer: the later shard, the later place."""
-    length = longest[MATCH_LENGTH]
-    newer = s > longest[MATCH_SHARD] or (s == longest[MATCH_SHARD] and end > longest[MATCH_NEXT])
-    if match > length or (match == length and newer):
-        longest[MATCH_LENGTH], longest[MATCH_SHARD], longest[MATCH_NEXT] = match, s, end
-
-
-@part
-def _sample(corpus, first, end, intervals, order, width, sample, slot, into):
-    """Memoize the successors at `sample` evenly spaced occurrences, run by run: they are sorted.
-
-    The most frequent KEPT runs are kept, the lower token first among equals.
-    """
-    table, memo, positions = corpus.table, corpus.memo, into.positions
-    done, before = 0, 0
-    for s in range(first, end):
-        high = before + intervals[s, 1] - intervals[s, 0]
-        begun = done
-        while done < sample and done * width // sample < high:
-            index = intervals[s, 0] + done * width // sample - before
-            positions[done] = position_at(table[s], index)
-            done += 1
-        _runs(table[s], into, begun, done, order, memo, slot, width / sample)
-        before = high
-
-
-@part
-def _runs(shard, into, first, last, order, memo, slot, worth):
-    """Memoize the runs of equal tokens at into.positions[first:last], each for `worth`
-    occurrences."""
-    tokens = into.successors
-    for i in range(first, last):
-        tokens[i] = token_at(shard, into.positions[i] + order)
-    begin = first
-    for i in range(first + 1, last + 1):
-        if i == last or tokens[i] != tokens[begin]:
-            if tokens[begin] < shard[VOCABULARY]:
-                keep(memo, slot, tokens[begin], np.float32((i - begin) * worth))
-            begin = i
+def slot_of(key, rows):
+    """Return the row of a key among `rows`, a power of two. Keys are odd, so the last bit is
+    dropped."""
+    return np.int64(key >> np.uint64(1)) & (rows - 1)
 
 
 @part
@@ -558,6 +361,52 @@ def recall(memo, slot, into, column):
         row = row_of(into, memo.tokens[slot, i])
         if row >= 0:
             into.counts[row, column] += memo.counts[slot, i]
+
+
+# Corpora: their intervals, then what is counted there.
+
+
+class Corpus(NamedTuple):
+    """Sources, each with shards that are searched together, and memos of what was counted there."""
+
+    table: Array  # int64[shards, 7], see suffix.search.shard_table
+    ends: Array  # int64[sources], where the shards of each end in `table`
+    firsts: Array  # int64[sources, vocabulary], occurrences of each token; [0, 0] where not given
+    memo: Memo
+    pair_keys: Array  # uint64[pair rows]
+    pairs: Array  # int64[pair rows, shards, 2], the intervals of two tokens in a row
+
+
+def new_corpus(
+    table: Array, rows: int = MEMO_ROWS, ends: Array | None = None, firsts: Array | None = None
+) -> Corpus:
+    """Return a corpus over the shards behind `table` (see suffix.search.shard_table), which must
+    outlive it; of one source, unless `ends` separates several. `firsts` saves a search in every
+    shard for each token."""
+    shards = len(table)
+    rows = rows if shards else 1
+    pair_rows = _pair_rows(rows, shards)
+    return Corpus(
+        table=table,
+        ends=np.array([shards], np.int64) if ends is None else ends,
+        firsts=np.empty((0, 0), np.int64) if firsts is None else firsts,
+        memo=new_memo(rows),
+        pair_keys=np.zeros(pair_rows, np.uint64),
+        pairs=np.zeros((pair_rows, shards, 2), np.int64),
+    )
+
+
+def _pair_rows(rows: int, shards: int) -> int:
+    """Return the largest power of two, at most `rows`, of rows that fit into PAIRS_BYTES."""
+    while rows > 1 and rows * shards * 16 > PAIRS_BYTES:
+        rows //= 2
+    return rows
+
+
+@part
+def first_of(corpus, source):
+    """Return the source's first shard."""
+    return corpus.ends[source - 1] if source else np.int64(0)
 
 
 @part
@@ -625,6 +474,175 @@ def _pair(corpus, source, child, recent):
         width += child[s, 1] - child[s, 0]
     corpus.pair_keys[slot] = key
     return width
+
+
+@part
+def _key(source, order, recent):
+    return hash_recent(recent, order) + APART * np.uint64(source)
+
+
+@part
+def first_width(corpus, source, token):
+    """Return how many suffixes of a source begin with `token`, by `corpus.firsts`."""
+    return corpus.firsts[source, token] if 0 <= token < corpus.firsts.shape[1] else np.int64(0)
+
+
+@part
+def buckets(table, first, end, token, intervals):
+    """Set the intervals of one token in the shards [first, end); return their total width."""
+    width = np.int64(0)
+    for s in range(first, end):
+        intervals[s, 0], intervals[s, 1] = bucket(table[s], token)
+        width += intervals[s, 1] - intervals[s, 0]
+    return width
+
+
+@part
+def _width(corpus, source, order, recent, intervals, scan):
+    """Return how often the last `order` tokens occur in a source. The intervals of a single token
+    are only searched where they are needed: few occurrences are read, many are sampled once."""
+    first, end = first_of(corpus, source), corpus.ends[source]
+    if order == 1 and len(corpus.firsts):
+        token = np.int64(recent[0])
+        width = first_width(corpus, source, token)
+        if width > scan:
+            key = _key(source, 1, recent)
+            if corpus.memo.keys[slot_of(key, len(corpus.memo.keys))] == key:
+                return width
+        return buckets(corpus.table, first, end, token, intervals)
+    width = np.int64(0)
+    for s in range(first, end):
+        width += intervals[s, 1] - intervals[s, 0]
+    return width
+
+
+@part
+def count_corpus(corpus, source, intervals, recent, into, scan, sample):
+    """Count what followed `recent` in a source; `intervals` are those of `descend`."""
+    table, first, end = corpus.table, first_of(corpus, source), corpus.ends[source]
+    level = 0
+    for order in range(1, DEPTH + 1):
+        width = _width(corpus, source, order, recent, intervals[order], scan)
+        if width == 0:
+            return
+        if width <= scan:
+            for s in range(first, end):
+                _read(table[s], s, intervals[order, s], order, recent, into, level)
+            return
+        if LEVELS[level] == order:
+            _count_sampled(corpus, source, order, width, intervals, recent, into, sample, level)
+            level += 1
+
+
+@part
+def count_longest(corpus, intervals, recent, into, scan, sample):
+    """Count what followed the longest match of `recent` in a corpus of one source, as
+    `count_corpus` does, and maybe shorter ones; return its level, -1 where nothing followed."""
+    table, end = corpus.table, corpus.ends[0]
+    order = DEPTH
+    while order and _width(corpus, 0, order, recent, intervals[order], scan) == 0:
+        order -= 1
+    while order:
+        width = _width(corpus, 0, order, recent, intervals[order], scan)
+        level = REACHED[order - 1] + 1  # the first that needs as many tokens, or more
+        if width <= scan:
+            for s in range(end):
+                _read(table[s], s, intervals[order, s], order, recent, into, level)
+            for longest in range(N_LEVELS - 1, level - 1, -1):
+                if into.distinct[longest]:
+                    return longest
+        elif LEVELS[level] == order:
+            _count_sampled(corpus, 0, order, width, intervals, recent, into, sample, level)
+            if into.distinct[level]:
+                return level
+        order -= 1
+    return np.int64(-1)
+
+
+@part
+def _read(shard, s, interval, order, recent, into, first):
+    """Count the successors at every occurrence in shard `s`, in the columns from `first` to its
+    longest match."""
+    width = interval[1] - interval[0]
+    positions, tokens = into.positions, into.successors
+    # Loads that do not wait for each other: the memory answers many at once.
+    for i in range(width):
+        positions[i] = position_at(shard, interval[0] + i)
+    for i in range(width):
+        tokens[i] = token_at(shard, positions[i] + order)
+    for i in range(width):
+        match = order
+        before = positions[i] - 1
+        while match < RECENT and before >= 0 and token_at(shard, before) == recent[match]:
+            match += 1
+            before -= 1
+        last = REACHED[min(match, DEPTH)]
+        if tokens[i] < shard[VOCABULARY]:
+            count(into, tokens[i], first, last)
+            _keep_longest(into.longest[1], match, s, positions[i] + order)
+        else:  # the document ends here
+            for column in range(first, last + 1):
+                into.totals[column] += 1
+
+
+@part
+def _keep_longest(longest, match, s, end):
+    """Keep the longer match, of equals the newer: the later shard, the later place."""
+    length = longest[MATCH_LENGTH]
+    newer = s > longest[MATCH_SHARD] or (s == longest[MATCH_SHARD] and end > longest[MATCH_NEXT])
+    if match > length or (match == length and newer):
+        longest[MATCH_LENGTH], longest[MATCH_SHARD], longest[MATCH_NEXT] = match, s, end
+
+
+@part
+def _count_sampled(corpus, source, order, width, intervals, recent, into, sample, level):
+    """Count what followed the last `order` tokens, from a sample of `width` occurrences, which is
+    memoized."""
+    memo, key = corpus.memo, _key(source, order, recent)
+    slot = slot_of(key, len(memo.keys))
+    if memo.keys[slot] != key:
+        begin_row(memo, slot, key, np.float32(width))
+        _sample(
+            corpus, source, intervals[order], order, width, sample // SPARSER[order], slot, into
+        )
+    recall(memo, slot, into, level)
+
+
+@part
+def _sample(corpus, source, intervals, order, width, sample, slot, into):
+    """Memoize the successors at `sample` evenly spaced occurrences, run by run: they are sorted.
+
+    The most frequent KEPT runs are kept, the lower token first among equals.
+    """
+    table, memo, positions = corpus.table, corpus.memo, into.positions
+    done, before = 0, 0
+    for s in range(first_of(corpus, source), corpus.ends[source]):
+        high = before + intervals[s, 1] - intervals[s, 0]
+        begun = done
+        while done < sample and done * width // sample < high:
+            index = intervals[s, 0] + done * width // sample - before
+            positions[done] = position_at(table[s], index)
+            done += 1
+        _runs(table[s], into, begun, done, order, memo, slot, width / sample)
+        before = high
+
+
+@part
+def _runs(shard, into, first, last, order, memo, slot, worth):
+    """Memoize the runs of equal tokens at into.positions[first:last], each for `worth`
+    occurrences."""
+    tokens = into.successors
+    for i in range(first, last):
+        tokens[i] = token_at(shard, into.positions[i] + order)
+    begin = first
+    for i in range(first + 1, last + 1):
+        if i == last or tokens[i] != tokens[begin]:
+            if tokens[begin] < shard[VOCABULARY]:
+                keep(memo, slot, tokens[begin], np.float32((i - begin) * worth))
+            begin = i
+
+
+# Frozen tables.
 
 
 class Frozen(NamedTuple):

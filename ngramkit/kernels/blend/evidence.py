@@ -82,6 +82,23 @@ class Bigram(NamedTuple):
     probabilities: Array  # float32[65536], of log-probabilities by their bits
 
 
+class Siblings(NamedTuple):
+    """Sibling evidence: what is likely after the newest token, until the next pass."""
+
+    after: Array  # int32[AFTER], the newest tokens, newest first
+    tokens: Array  # int32[MOST + 1], -1 ends them
+    p: Array  # float32[MOST + 1]
+    beyond: Array  # float32[MOST + 1], see `log_excess`
+
+
+class RecentTopK(NamedTuple):
+    """Levels of recently listed tokens, by a token's last bits; the highest level has the row."""
+
+    tokens: Array  # int32[TOP_K_ROWS]
+    levels: Array  # float32[TOP_K_ROWS], log probability + clock when it was listed / FADES
+    clock: Array  # int64[1], tokens written
+
+
 class EvidenceTable(NamedTuple):
     """The model's top-k by a hash of the last 1, 2 or 3 tokens, or of a skip-gram; newer ones
     overwrite older ones."""
@@ -120,7 +137,11 @@ def new_evidence(rows: int = EVIDENCE_ROWS) -> EvidenceTable:
             p=np.zeros(MOST + 1, np.float32),
             beyond=np.zeros(MOST + 1, np.float32),
         ),
-        recent_top_k=new_recent_top_k(),
+        recent_top_k=RecentTopK(
+            tokens=np.zeros(TOP_K_ROWS, np.int32),
+            levels=np.full(TOP_K_ROWS, NO_LEVEL, np.float32),
+            clock=np.zeros(1, np.int64),
+        ),
         chosen=np.zeros(2, np.int64),
         trust=np.zeros((ORDERS + 1 + OTHERS, SURENESS, 2), np.float64),
         raises=np.zeros(CANDIDATES, np.float32),
@@ -133,11 +154,15 @@ def forget(evidence: EvidenceTable) -> None:
     """Forget everything, for a new request."""
     evidence.keys[:] = 0
     evidence.siblings.tokens[0] = -1
-    forget_recent_top_k(evidence.recent_top_k)
+    evidence.recent_top_k.levels[:] = NO_LEVEL
+    evidence.recent_top_k.clock[:] = 0
     evidence.chosen[:] = 0
     unsure = 1 - (np.arange(SURENESS) + 0.5) / SURENESS
     evidence.trust[..., RIGHT] = PRIOR * np.outer(FIRST_TRUST, unsure)
     evidence.trust[..., USED] = PRIOR
+
+
+# What a pass tells.
 
 
 @entry
@@ -190,98 +215,50 @@ def _keep(evidence, key, ids, log_probs):
 
 
 @part
-def _row(evidence, key):
-    """Return the row of a context's evidence, -1 where there is none."""
-    slot = slot_of(key, len(evidence.keys))
-    return slot if evidence.keys[slot] == key else np.int64(-1)
+def log_excess(log_p):
+    """Return log(max(q / LEAST_P, 1)) of a token's log probability."""
+    return max(np.float32(log_p) - LOG_LEAST_P, np.float32(0))
 
 
 @part
-def _longest(evidence, bigram, recent):
-    """Return the order and the row of the longest known context; -1, 0 where there is none."""
-    for order in range(ORDERS, 0, -1):
-        if recent[order - 1] >= 0:
-            row = _row(evidence, hash_recent(recent, order))
-            if row >= 0:
-                return np.int64(order), row
-    token = np.int64(recent[0])
-    if token < 0 or token >= bigram.where[ROWS]:
-        return np.int64(-1), np.int64(0)
-    where, scratch = bigram.where, np.int64(len(evidence.keys))
-    for i in range(TOPS):
-        listed = i < where[K]
-        at = token * where[K] + i
-        evidence.tokens[scratch, i] = (
-            unsigned_at(where[NEXT_TOKENS], where[ID_BYTES], at) if listed else -1
-        )
-        evidence.p[scratch, i] = (
-            bigram.probabilities[load_u16(where[LOG_PROBS], at)] if listed else 0
-        )
-    return np.int64(0), scratch
+def count_likeliest(chosen, written, tokens, parents, top_ids, top_log_probs):
+    """Count in `chosen`, int64[2], the written tokens, and those that were the likeliest."""
+    row = np.int64(0)
+    for at in range(len(written)):
+        if row < 0:  # no node of it was verified
+            return
+        token = written[at]
+        chosen[WRITTEN] += 1
+        for i in range(top_ids.shape[1]):
+            if top_ids[row, i] == token and top_log_probs[row, i] >= top_log_probs[row, 0]:
+                chosen[LIKELIEST] += 1
+        row = np.int64(child(row, token, tokens, parents))
 
 
 @part
-def mix_in_evidence(evidence, bigram, recent, into, p, written):
-    """Mix sibling evidence, that of the skip-gram, then that of the longest context into p
-    float32[CANDIDATES].
-
-    `written` is the token that followed, by which each is credited before it is mixed in; -1 where
-    none has.
-    """
-    siblings = evidence.siblings
-    if follows_siblings(siblings, recent):
-        account = evidence.trust[SIBLINGS, sureness(into, p)]
-        consult(account, siblings.tokens, siblings.p, into, p, written)
-    order, row = _longest(evidence, bigram, recent)
-    if order < ORDERS and recent[SKIP_GRAM_LENGTH - 1] >= 0:
-        skip_gram = _row(evidence, hash_skip_gram(recent))
-        if skip_gram >= 0:
-            account = evidence.trust[SKIP_GRAM, sureness(into, p)]
-            consult(account, evidence.tokens[skip_gram], evidence.p[skip_gram], into, p, written)
-    if order >= 0:
-        account = evidence.trust[order, sureness(into, p)]
-        consult(account, evidence.tokens[row], evidence.p[row], into, p, written)
+def child(row, token, tokens, parents):
+    """Return the node of `token` below `row`, -1 where there is none."""
+    for node in range(row + 1, len(tokens) if row >= 0 else 0):
+        if parents[node] == row and tokens[node] == token:
+            return node
+    return -1
 
 
 @part
-def sharpen(evidence, recent, into, p):
-    """Turn p float32[CANDIDATES], with all evidence mixed in, into what greedy decoding writes."""
-    siblings, raises = evidence.siblings, evidence.raises
-    for order in range(1, 3):
-        if recent[order - 1] >= 0:
-            _raise_known(evidence, hash_recent(recent, order), np.float32(RAISES[order - 1]), into)
-    if recent[SKIP_GRAM_LENGTH - 1] >= 0:
-        _raise_known(evidence, hash_skip_gram(recent), np.float32(RAISES[2]), into)
-    if follows_siblings(siblings, recent):
-        raise_listed(siblings.tokens, siblings.beyond, np.float32(RAISES[3]), into, raises)
-    raise_recent_top_k(evidence.recent_top_k, np.float32(RAISES[4]), into, raises)
-    apply_raises(into, p, raises)
+def list_top_k(recent_top_k, written, top_ids, top_log_probs):
+    """Raise the levels of what a pass lists: top_ids int32[n, k], top_log_probs float32[n, k].
 
-
-@part
-def _raise_known(evidence, key, weight, into):
-    """Raise what a context's top-k lists, where there is one."""
-    row = _row(evidence, key)
-    if row >= 0:
-        raise_listed(evidence.tokens[row], evidence.beyond[row], weight, into, evidence.raises)
-
-
-class Siblings(NamedTuple):
-    """Sibling evidence: what is likely after the newest token, until the next pass."""
-
-    after: Array  # int32[AFTER], the newest tokens, newest first
-    tokens: Array  # int32[MOST + 1], -1 ends them
-    p: Array  # float32[MOST + 1]
-    beyond: Array  # float32[MOST + 1], see `log_excess`
-
-
-@part
-def follows_siblings(siblings, recent):
-    """Return whether there is sibling evidence for what follows `recent`."""
-    for i in range(AFTER):
-        if recent[i] != siblings.after[i]:
-            return False
-    return siblings.tokens[0] >= 0
+    `written` tokens came of the pass."""
+    now = np.float32(recent_top_k.clock[0]) / FADES
+    for node in range(len(top_ids)):
+        for i in range(top_ids.shape[1]):
+            token = top_ids[node, i]
+            if token < 0:
+                break
+            row, level = token & (TOP_K_ROWS - 1), top_log_probs[node, i] + now
+            if level > recent_top_k.levels[row]:
+                recent_top_k.tokens[row], recent_top_k.levels[row] = token, level
+    recent_top_k.clock[0] += written
 
 
 @part
@@ -335,6 +312,9 @@ def _add(siblings, count, weight, ids, log_probs):
     return count
 
 
+# Mixing it in.
+
+
 @part
 def hash_skip_gram(recent):
     """Hash the last SKIP_GRAM_LENGTH tokens, skipping the second newest."""
@@ -346,86 +326,99 @@ def hash_skip_gram(recent):
     return key | np.uint64(1)
 
 
-class RecentTopK(NamedTuple):
-    """Levels of recently listed tokens, by a token's last bits; the highest level has the row."""
-
-    tokens: Array  # int32[TOP_K_ROWS]
-    levels: Array  # float32[TOP_K_ROWS], log probability + clock when it was listed / FADES
-    clock: Array  # int64[1], tokens written
-
-
-def new_recent_top_k() -> RecentTopK:
-    levels = np.full(TOP_K_ROWS, NO_LEVEL, np.float32)
-    return RecentTopK(np.zeros(TOP_K_ROWS, np.int32), levels, np.zeros(1, np.int64))
-
-
-def forget_recent_top_k(recent_top_k: RecentTopK) -> None:
-    """Forget everything, for a new request."""
-    recent_top_k.levels[:] = NO_LEVEL
-    recent_top_k.clock[:] = 0
+@part
+def follows_siblings(siblings, recent):
+    """Return whether there is sibling evidence for what follows `recent`."""
+    for i in range(AFTER):
+        if recent[i] != siblings.after[i]:
+            return False
+    return siblings.tokens[0] >= 0
 
 
 @part
-def list_top_k(recent_top_k, written, top_ids, top_log_probs):
-    """Raise the levels of what a pass lists: top_ids int32[n, k], top_log_probs float32[n, k].
+def mix_in_evidence(evidence, bigram, recent, into, p, written):
+    """Mix sibling evidence, that of the skip-gram, then that of the longest context into p
+    float32[CANDIDATES].
 
-    `written` tokens came of the pass."""
-    now = np.float32(recent_top_k.clock[0]) / FADES
-    for node in range(len(top_ids)):
-        for i in range(top_ids.shape[1]):
-            token = top_ids[node, i]
-            if token < 0:
-                break
-            row, level = token & (TOP_K_ROWS - 1), top_log_probs[node, i] + now
-            if level > recent_top_k.levels[row]:
-                recent_top_k.tokens[row], recent_top_k.levels[row] = token, level
-    recent_top_k.clock[0] += written
-
-
-@part
-def raise_recent_top_k(recent_top_k, weight, into, raises):
-    """Add weight * (a token's level above the least), in the table's rows of `raises`."""
-    least = np.float32(recent_top_k.clock[0]) / FADES + LEAST_LEVEL
-    for row in range(into.state[0]):
-        at = into.tokens[row] & (TOP_K_ROWS - 1)
-        if recent_top_k.tokens[at] == into.tokens[row] and recent_top_k.levels[at] > least:
-            raises[row] += weight * (recent_top_k.levels[at] - least)
+    `written` is the token that followed, by which each is credited before it is mixed in; -1 where
+    none has.
+    """
+    siblings = evidence.siblings
+    if follows_siblings(siblings, recent):
+        account = evidence.trust[SIBLINGS, sureness(into, p)]
+        consult(account, siblings.tokens, siblings.p, into, p, written)
+    order, row = _longest(evidence, bigram, recent)
+    if order < ORDERS and recent[SKIP_GRAM_LENGTH - 1] >= 0:
+        skip_gram = _row(evidence, hash_skip_gram(recent))
+        if skip_gram >= 0:
+            account = evidence.trust[SKIP_GRAM, sureness(into, p)]
+            consult(account, evidence.tokens[skip_gram], evidence.p[skip_gram], into, p, written)
+    if order >= 0:
+        account = evidence.trust[order, sureness(into, p)]
+        consult(account, evidence.tokens[row], evidence.p[row], into, p, written)
 
 
 @part
-def log_excess(log_p):
-    """Return log(max(q / LEAST_P, 1)) of a token's log probability."""
-    return max(np.float32(log_p) - LOG_LEAST_P, np.float32(0))
+def _longest(evidence, bigram, recent):
+    """Return the order and the row of the longest known context; -1, 0 where there is none."""
+    for order in range(ORDERS, 0, -1):
+        if recent[order - 1] >= 0:
+            row = _row(evidence, hash_recent(recent, order))
+            if row >= 0:
+                return np.int64(order), row
+    token = np.int64(recent[0])
+    if token < 0 or token >= bigram.where[ROWS]:
+        return np.int64(-1), np.int64(0)
+    where, scratch = bigram.where, np.int64(len(evidence.keys))
+    for i in range(TOPS):
+        listed = i < where[K]
+        at = token * where[K] + i
+        evidence.tokens[scratch, i] = (
+            unsigned_at(where[NEXT_TOKENS], where[ID_BYTES], at) if listed else -1
+        )
+        evidence.p[scratch, i] = (
+            bigram.probabilities[load_u16(where[LOG_PROBS], at)] if listed else 0
+        )
+    return np.int64(0), scratch
 
 
 @part
-def count_likeliest(chosen, written, tokens, parents, top_ids, top_log_probs):
-    """Count in `chosen`, int64[2], the written tokens, and those that were the likeliest."""
-    row = np.int64(0)
-    for at in range(len(written)):
-        if row < 0:  # no node of it was verified
-            return
-        token = written[at]
-        chosen[WRITTEN] += 1
-        for i in range(top_ids.shape[1]):
-            if top_ids[row, i] == token and top_log_probs[row, i] >= top_log_probs[row, 0]:
-                chosen[LIKELIEST] += 1
-        row = np.int64(child(row, token, tokens, parents))
+def _row(evidence, key):
+    """Return the row of a context's evidence, -1 where there is none."""
+    slot = slot_of(key, len(evidence.keys))
+    return slot if evidence.keys[slot] == key else np.int64(-1)
 
 
-@part
-def child(row, token, tokens, parents):
-    """Return the node of `token` below `row`, -1 where there is none."""
-    for node in range(row + 1, len(tokens) if row >= 0 else 0):
-        if parents[node] == row and tokens[node] == token:
-            return node
-    return -1
+# Sharpening.
 
 
 @part
 def is_likeliest_written(chosen):
     """Return whether nearly all written tokens were the likeliest; False without evidence."""
     return 0 < 9 * chosen[WRITTEN] <= 10 * chosen[LIKELIEST]
+
+
+@part
+def sharpen(evidence, recent, into, p):
+    """Turn p float32[CANDIDATES], with all evidence mixed in, into what greedy decoding writes."""
+    siblings, raises = evidence.siblings, evidence.raises
+    for order in range(1, 3):
+        if recent[order - 1] >= 0:
+            _raise_known(evidence, hash_recent(recent, order), np.float32(RAISES[order - 1]), into)
+    if recent[SKIP_GRAM_LENGTH - 1] >= 0:
+        _raise_known(evidence, hash_skip_gram(recent), np.float32(RAISES[2]), into)
+    if follows_siblings(siblings, recent):
+        raise_listed(siblings.tokens, siblings.beyond, np.float32(RAISES[3]), into, raises)
+    raise_recent_top_k(evidence.recent_top_k, np.float32(RAISES[4]), into, raises)
+    apply_raises(into, p, raises)
+
+
+@part
+def _raise_known(evidence, key, weight, into):
+    """Raise what a context's top-k lists, where there is one."""
+    row = _row(evidence, key)
+    if row >= 0:
+        raise_listed(evidence.tokens[row], evidence.beyond[row], weight, into, evidence.raises)
 
 
 @part
@@ -437,6 +430,16 @@ def raise_listed(tokens, beyond, weight, into, raises):
             return
         if token < len(into.stamp) and into.stamp[token] == into.state[1]:
             raises[into.slot[token]] += weight * beyond[i]
+
+
+@part
+def raise_recent_top_k(recent_top_k, weight, into, raises):
+    """Add weight * (a token's level above the least), in the table's rows of `raises`."""
+    least = np.float32(recent_top_k.clock[0]) / FADES + LEAST_LEVEL
+    for row in range(into.state[0]):
+        at = into.tokens[row] & (TOP_K_ROWS - 1)
+        if recent_top_k.tokens[at] == into.tokens[row] and recent_top_k.levels[at] > least:
+            raises[row] += weight * (recent_top_k.levels[at] - least)
 
 
 @part

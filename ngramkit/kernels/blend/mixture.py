@@ -78,13 +78,16 @@ RATE = 0.5  # of learning, per token
 FARTHEST = 2.0  # log weight behind the most trusted expert from which on an expert is not used
 LIKELY = np.float32(0.05)  # the least score of nodes that use more than one expert
 LEAST_ODDS = np.float32(1e-3)
-RECENT = 0.05  # weight of the newest token in SHARE
+NEWEST = 0.05  # weight of the newest token in SHARE
 TRUST, SHARE = range(2)  # columns of Experts.trust
 WEIGHT, CAME = range(2)  # columns of Experts.used
 
 OFTEN = 3  # classes of occurrences: one, two or three, more
 FIRST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)  # by the match, LEVELS
 CONTINUATIONS = 32  # successors of a match that are mixed in, at most
+
+
+# Gates and corrections.
 
 
 class Weights(NamedTuple):
@@ -138,24 +141,6 @@ def gate_features_of(into, size, x):
 
 
 @part
-def token_features_of(into, row, live, size, share, log_p, x):
-    """Set a candidate's inputs, x float32[TOKEN_FEATURES]; `share` is the log of its share of all
-    tokens, see `correct`."""
-    token = into.tokens[row]
-    latest, newest = live.latest[token], into.newest[row]
-    seen = live.seen[latest] if latest >= 0 else 0
-    age = size - latest if latest >= 0 else LONG_AGO
-    since = size - newest if newest >= 0 else LONG_AGO
-    x[0] = log_p * np.float32(0.25)
-    x[1] = share * np.float32(0.2)
-    x[2] = log1p(np.float32(seen)) * np.float32(0.5)
-    x[3] = log1p(np.float32(age)) * np.float32(0.12)
-    x[4] = log1p(np.float32(since)) * np.float32(0.12)
-    x[5] = into.counts[row, COLUMNS // 2] > 0
-    x[6] = into.known[row] > 0 or into.counts[row, PAIR] > 0
-
-
-@part
 def gates_of(weights, x, into, hidden, out):
     """Set out float32[GATES]: a gate for each column (0 where it is empty), for none, and the
     correction of none."""
@@ -197,21 +182,6 @@ def mix_columns(gates, counts):
 
 
 @part
-def correct_log_p(weights, x, log_p, units):
-    """Return a candidate's corrected log p, not normalised. `units` float32[R] is scratch."""
-    size = len(units)
-    for h in range(size):
-        units[h] = weights.token_bias[h]
-    for i in range(TOKEN_FEATURES):
-        for h in range(size):
-            units[h] += x[i] * weights.token_in[i, h]
-    y = log_p * weights.token_out[size]
-    for h in range(size):
-        y += max(units[h], np.float32(0)) * weights.token_out[h]
-    return y
-
-
-@part
 def correct(weights, into, live, size, shares, least, none, scratch):
     """Correct scratch.p of the table's rows, as mixed, for what counts do not tell. With the rest
     they add up to one; `none` is the correction of the rest.
@@ -240,62 +210,39 @@ def correct(weights, into, live, size, shares, least, none, scratch):
 
 
 @part
-def sureness(into, p):
-    """Return the class of the highest probability, 0..SURENESS - 1."""
-    highest = np.float32(0)
-    for row in range(into.state[0]):
-        highest = max(highest, p[row])
-    return max(min(np.int64(highest * SURENESS), SURENESS - 1), 0)
+def token_features_of(into, row, live, size, share, log_p, x):
+    """Set a candidate's inputs, x float32[TOKEN_FEATURES]; `share` is the log of its share of all
+    tokens, see `correct`."""
+    token = into.tokens[row]
+    latest, newest = live.latest[token], into.newest[row]
+    seen = live.seen[latest] if latest >= 0 else 0
+    age = size - latest if latest >= 0 else LONG_AGO
+    since = size - newest if newest >= 0 else LONG_AGO
+    x[0] = log_p * np.float32(0.25)
+    x[1] = share * np.float32(0.2)
+    x[2] = log1p(np.float32(seen)) * np.float32(0.5)
+    x[3] = log1p(np.float32(age)) * np.float32(0.12)
+    x[4] = log1p(np.float32(since)) * np.float32(0.12)
+    x[5] = into.counts[row, COLUMNS // 2] > 0
+    x[6] = into.known[row] > 0 or into.counts[row, PAIR] > 0
 
 
 @part
-def mix_in(account, tokens, theirs, into, p):
-    """Turn p float32[CANDIDATES] into (1 - trust) * p + trust * theirs.
-
-    tokens int32[n], -1 ends them; theirs float32[n], their probabilities.
-    """
-    trust = np.float32(account[RIGHT] / account[USED])
-    for row in range(into.state[0]):
-        p[row] *= np.float32(1) - trust
-    for i in range(len(tokens)):
-        if tokens[i] < 0:
-            return
-        if tokens[i] >= len(into.stamp) - 1:
-            continue
-        before = into.state[0]
-        row = row_of(into, tokens[i])
-        if row == before:
-            p[row] = 0
-        if row >= 0:
-            p[row] += trust * theirs[i]
+def correct_log_p(weights, x, log_p, units):
+    """Return a candidate's corrected log p, not normalised. `units` float32[R] is scratch."""
+    size = len(units)
+    for h in range(size):
+        units[h] = weights.token_bias[h]
+    for i in range(TOKEN_FEATURES):
+        for h in range(size):
+            units[h] += x[i] * weights.token_in[i, h]
+    y = log_p * weights.token_out[size]
+    for h in range(size):
+        y += max(units[h], np.float32(0)) * weights.token_out[h]
+    return y
 
 
-@part
-def _judge(account, tokens, theirs, into, p, written):
-    """Credit the token that was written after `p` and `theirs` were predicted."""
-    if written >= len(into.stamp) - 1:
-        return
-    credit = UNSEEN
-    for i in range(len(tokens)):
-        if tokens[i] < 0:
-            break
-        if tokens[i] == written:
-            credit = max(credit, theirs[i])
-    ours = UNSEEN
-    if into.stamp[written] == into.state[1]:
-        ours = max(ours, p[into.slot[written]])
-    trust = account[RIGHT] / account[USED]
-    account[RIGHT] += trust * credit / (trust * credit + (1 - trust) * ours)
-    account[USED] += 1
-
-
-@part
-def consult(account, tokens, theirs, into, p, written):
-    """Mix a prediction in; first credit it with the token that followed, `written`, unless that is
-    -1."""
-    if written >= 0:
-        _judge(account, tokens, theirs, into, p, written)
-    mix_in(account, tokens, theirs, into, p)
+# Experts.
 
 
 class Experts(NamedTuple):
@@ -307,62 +254,6 @@ class Experts(NamedTuple):
 
 def new_experts(count: int) -> Experts:
     return Experts(np.zeros((count, 2)), np.zeros((count, 2), np.float32))
-
-
-@part
-def _leader(experts):
-    """Return the expert that explains most of the recent text, of equals the first."""
-    best = np.int64(0)
-    for e in range(1, len(experts.trust)):
-        if experts.trust[e, SHARE] > experts.trust[best, SHARE]:
-            best = np.int64(e)
-    return best
-
-
-@part
-def awake_for(experts, score):
-    """Return the bits of the experts that a node of this score uses. Scores fall along a path, so a
-    node's experts were used for its parent too."""
-    bits, best = 0, _leader(experts)
-    for e in range(len(experts.trust)):
-        near = experts.trust[e, TRUST] >= experts.trust[best, TRUST] - FARTHEST
-        if e == best or (near and score >= LIKELY):
-            bits |= 1 << (e if e < LAST_BIT else LAST_BIT)
-    return bits
-
-
-@part
-def count_expert(sources, e, intervals, recent):
-    """Count what followed `recent` with one expert."""
-    into, limits = sources.into, sources.limits
-    if e < len(sources.corpus.ends):
-        into.state[2] = DATASTORE
-        count_corpus(sources.corpus, e, intervals, recent, into, limits[SCAN], limits[SAMPLE])
-    elif sources.frozen.where[SIZE]:
-        into.state[2] = FROZEN
-        count_frozen(sources.frozen, recent, into, sources.second)
-
-
-@part
-def count_context(sources, recent, size):
-    """Count what followed `recent` in the live context."""
-    sources.into.state[2] = CONTEXT
-    count_live(sources.live, size, recent, sources.into, sources.limits[HOPS])
-
-
-@part
-def _odds(sources, size):
-    """Set scratch.gates, each divided by its column's total; return the expert's odds."""
-    into, scratch, gates = sources.into, sources.scratch, sources.scratch.gates
-    gate_features_of(into, size, scratch.gate_features)
-    gates_of(sources.weights, scratch.gate_features, into, scratch.hidden, gates)
-    own = np.float32(0)
-    for c in range(N_LEVELS):
-        own += gates[c]
-    for c in range(COLUMNS):
-        if into.totals[c] > 0:
-            gates[c] /= into.totals[c]
-    return (own + LEAST_ODDS) / (max(np.float32(1) - own, np.float32(0)) + LEAST_ODDS)
 
 
 @part
@@ -400,6 +291,40 @@ def mix_experts(sources, awake, intervals, recent, size, written):
 
 
 @part
+def count_expert(sources, e, intervals, recent):
+    """Count what followed `recent` with one expert."""
+    into, limits = sources.into, sources.limits
+    if e < len(sources.corpus.ends):
+        into.state[2] = DATASTORE
+        count_corpus(sources.corpus, e, intervals, recent, into, limits[SCAN], limits[SAMPLE])
+    elif sources.frozen.where[SIZE]:
+        into.state[2] = FROZEN
+        count_frozen(sources.frozen, recent, into, sources.second)
+
+
+@part
+def count_context(sources, recent, size):
+    """Count what followed `recent` in the live context."""
+    sources.into.state[2] = CONTEXT
+    count_live(sources.live, size, recent, sources.into, sources.limits[HOPS])
+
+
+@part
+def _odds(sources, size):
+    """Set scratch.gates, each divided by its column's total; return the expert's odds."""
+    into, scratch, gates = sources.into, sources.scratch, sources.scratch.gates
+    gate_features_of(into, size, scratch.gate_features)
+    gates_of(sources.weights, scratch.gate_features, into, scratch.hidden, gates)
+    own = np.float32(0)
+    for c in range(N_LEVELS):
+        own += gates[c]
+    for c in range(COLUMNS):
+        if into.totals[c] > 0:
+            gates[c] /= into.totals[c]
+    return (own + LEAST_ODDS) / (max(np.float32(1) - own, np.float32(0)) + LEAST_ODDS)
+
+
+@part
 def _learn(experts, whole):
     """Take one step along the gradient of log p of the written token."""
     trust, used = experts.trust, experts.used
@@ -409,7 +334,94 @@ def _learn(experts, whole):
     for e in range(len(trust)):
         explained = used[e, WEIGHT] * used[e, CAME] / came
         trust[e, TRUST] += RATE * (explained - used[e, WEIGHT] / whole)
-        trust[e, SHARE] += RECENT * (explained - trust[e, SHARE])
+        trust[e, SHARE] += NEWEST * (explained - trust[e, SHARE])
+
+
+@part
+def awake_for(experts, score):
+    """Return the bits of the experts that a node of this score uses. Scores fall along a path, so a
+    node's experts were used for its parent too."""
+    bits, best = 0, _leader(experts)
+    for e in range(len(experts.trust)):
+        near = experts.trust[e, TRUST] >= experts.trust[best, TRUST] - FARTHEST
+        if e == best or (near and score >= LIKELY):
+            bits |= 1 << (e if e < LAST_BIT else LAST_BIT)
+    return bits
+
+
+@part
+def _leader(experts):
+    """Return the expert that explains most of the recent text, of equals the first."""
+    best = np.int64(0)
+    for e in range(1, len(experts.trust)):
+        if experts.trust[e, SHARE] > experts.trust[best, SHARE]:
+            best = np.int64(e)
+    return best
+
+
+# Accounts.
+
+
+@part
+def sureness(into, p):
+    """Return the class of the highest probability, 0..SURENESS - 1."""
+    highest = np.float32(0)
+    for row in range(into.state[0]):
+        highest = max(highest, p[row])
+    return max(min(np.int64(highest * SURENESS), SURENESS - 1), 0)
+
+
+@part
+def consult(account, tokens, theirs, into, p, written):
+    """Mix a prediction in; first credit it with the token that followed, `written`, unless that is
+    -1."""
+    if written >= 0:
+        _judge(account, tokens, theirs, into, p, written)
+    mix_in(account, tokens, theirs, into, p)
+
+
+@part
+def _judge(account, tokens, theirs, into, p, written):
+    """Credit the token that was written after `p` and `theirs` were predicted."""
+    if written >= len(into.stamp) - 1:
+        return
+    credit = UNSEEN
+    for i in range(len(tokens)):
+        if tokens[i] < 0:
+            break
+        if tokens[i] == written:
+            credit = max(credit, theirs[i])
+    ours = UNSEEN
+    if into.stamp[written] == into.state[1]:
+        ours = max(ours, p[into.slot[written]])
+    trust = account[RIGHT] / account[USED]
+    account[RIGHT] += trust * credit / (trust * credit + (1 - trust) * ours)
+    account[USED] += 1
+
+
+@part
+def mix_in(account, tokens, theirs, into, p):
+    """Turn p float32[CANDIDATES] into (1 - trust) * p + trust * theirs.
+
+    tokens int32[n], -1 ends them; theirs float32[n], their probabilities.
+    """
+    trust = np.float32(account[RIGHT] / account[USED])
+    for row in range(into.state[0]):
+        p[row] *= np.float32(1) - trust
+    for i in range(len(tokens)):
+        if tokens[i] < 0:
+            return
+        if tokens[i] >= len(into.stamp) - 1:
+            continue
+        before = into.state[0]
+        row = row_of(into, tokens[i])
+        if row == before:
+            p[row] = 0
+        if row >= 0:
+            p[row] += trust * theirs[i]
+
+
+# Past requests.
 
 
 class History(NamedTuple):
@@ -433,7 +445,17 @@ def new_history(corpus: Corpus) -> History:
 
 
 @part
-def _matched(history, intervals, recent, scan, sample, table):
+def mix_in_history(history, intervals, recent, scan, sample, table, into, p, written):
+    """Mix what followed `recent` in past requests into p float32[CANDIDATES]. `written` is the
+    token that followed, by which they are credited first; -1 where none has."""
+    kind = _recall_past(history, intervals, recent, scan, sample, table)
+    if kind >= 0:
+        account = history.trust[kind // OFTEN, kind % OFTEN]
+        consult(account, history.tokens, history.p, into, p, written)
+
+
+@part
+def _recall_past(history, intervals, recent, scan, sample, table):
     """Set history.tokens and history.p to the successors of the longest match; return its account,
     -1 where nothing matches. `table` is for counting."""
     clear(table)
@@ -451,13 +473,3 @@ def _matched(history, intervals, recent, scan, sample, table):
         history.tokens[size] = -1
     often = 0 if total < 2 else 1 if total < 4 else 2
     return np.int64(level * OFTEN + often)
-
-
-@part
-def mix_in_history(history, intervals, recent, scan, sample, table, into, p, written):
-    """Mix what followed `recent` in past requests into p float32[CANDIDATES]. `written` is the
-    token that followed, by which they are credited first; -1 where none has."""
-    kind = _matched(history, intervals, recent, scan, sample, table)
-    if kind >= 0:
-        account = history.trust[kind // OFTEN, kind % OFTEN]
-        consult(account, history.tokens, history.p, into, p, written)

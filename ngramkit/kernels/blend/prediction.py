@@ -34,7 +34,6 @@ from ngramkit.kernels.blend.counts import (
     Corpus,
     Frozen,
     Live,
-    clear,
     descend,
     longest_in_live,
     push_recent,
@@ -49,22 +48,16 @@ from ngramkit.kernels.blend.evidence import (
     sharpen,
 )
 from ngramkit.kernels.blend.mixture import (
-    GATE_FEATURES,
-    TOKEN_FEATURES,
     Experts,
     History,
     Scratch,
     Weights,
     correct,
-    count_context,
-    count_expert,
-    gate_features_of,
     mix_experts,
     mix_in_history,
-    token_features_of,
 )
 from ngramkit.kernels.blend.references import References, keep_aligned, mix_in_reference, new_state
-from ngramkit.kernels.jit import allocating_entry, part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.packed import Absent
 
 PAST_SHARDS = 6  # of past requests, at start or since, at most
@@ -118,17 +111,24 @@ def extend(sources, place, begin, end):
     """Move on by the written tokens live.tokens[begin:end]: chains and place."""
     live, longest = sources.live, sources.into.longest[OWN]
     for position in range(begin, end):
-        written = np.int64(live.tokens[position])
-        remember(live, position, position + 1)
-        push_recent(place.recent, live.tokens[position])
         keep_own_text(place.copied, live)
-        step_places(place.copied, written)
-        if begin > 0 or position >= end - LONG_LOST:  # what a prompt copied before is over
-            longest_in_live(live, position + 1, place.recent, sources.limits[HOPS], longest)
+        if begin > 0 or position > end - LONG_LOST:  # what a prompt copied before is over
+            longest_in_live(live, position, place.recent, sources.limits[HOPS], longest)
             find_place(place.copied[OWN], live.table, longest, place.recent)
-        keep_aligned(sources.references, place.aligned, place.recent, written)
+        move_on(sources, place, position)
         if position >= end - DEPTH:  # older ones are in no context
             follow(sources, place)
+
+
+@part
+def move_on(sources, place, position):
+    """Move on by live.tokens[position], but for the intervals. The places that are copied from are
+    those found for the context before it."""
+    live, written = sources.live, np.int64(sources.live.tokens[position])
+    remember(live, position)
+    push_recent(place.recent, live.tokens[position])
+    step_places(place.copied, written)
+    keep_aligned(sources.references, place.aligned, place.recent, written)
 
 
 @part
@@ -163,7 +163,8 @@ def learn(sources, place, begin, end):
             sources, ALL, place.root, place.past, place.recent, place.aligned, place.copied,
             position, np.float32(0), written,
         )  # fmt: skip
-        extend(sources, place, position, position + 1)
+        move_on(sources, place, position)
+        follow(sources, place)
 
 
 @part
@@ -229,27 +230,3 @@ def predict(sources, awake, intervals, past, recent, aligned, copied, size, leas
     mix_in_copy(sources.copying, OWN, copied[OWN], into, p, written)
     into.state[2] = REFERENCE
     mix_in_reference(sources.references, aligned, into, p, written)
-
-
-@allocating_entry
-def look(sources, place, size):
-    """Return the mixture's inputs for one context, with the first datastore or table, for fitting
-    its weights: tokens, counts, totals, gate_features, token_features (log p left at 0)."""
-    into = sources.into
-    clear(into)
-    count_expert(sources, 0, place.root, place.recent)
-    count_context(sources, place.recent, size)
-    rows = into.state[0]
-    gate_features = np.empty(GATE_FEATURES, np.float32)
-    gate_features_of(into, size, gate_features)
-    token_features = np.empty((rows, TOKEN_FEATURES), np.float32)
-    for row in range(rows):
-        share = sources.shares[into.tokens[row]]
-        token_features_of(into, row, sources.live, size, share, np.float32(0), token_features[row])
-    return (
-        into.tokens[:rows].copy(),
-        into.counts[:rows].copy(),
-        into.totals.copy(),
-        gate_features,
-        token_features,
-    )

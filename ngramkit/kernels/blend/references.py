@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.blend.copying import NEAR_WORTH, longest_near
 from ngramkit.kernels.blend.counts import push_recent
 from ngramkit.kernels.blend.mixture import PRIOR, RIGHT, USED, mix_in
 from ngramkit.kernels.jit import entry, optional_part, part
@@ -49,8 +50,7 @@ BEGUN = 6  # 0 while the prompt is read
 STATE = 7
 
 SOLID = 4  # tokens of a match that makes a new anchor
-NEAR = 4  # tokens that a near match counts as longer
-REACH = 64  # a match of 1, 2, 3 tokens is near at up to 4, 16, 64 from the anchor
+BACK = 64  # tokens that a near match may lie before the anchor
 LEAST_FAR = 2  # tokens of a far match, at least ...
 MOST_FAR = 64  # ... and its occurrences, at most
 EDITS = 32  # remembered; newer ones take the places of older ones
@@ -84,15 +84,81 @@ class References(NamedTuple):
     p: Array  # float32[OFFERS], their probabilities
 
 
+def new_references(table: Array, starts: Array) -> References:
+    """Return what is known of references at first; `table` int64[0 or 1, 7] and the arrays behind
+    it must outlive it."""
+    references = References(
+        table=table,
+        starts=starts,
+        trust=np.full((KINDS, 2), PRIOR),
+        edits=np.zeros((EDITS, 5), np.int64),
+        inserted=np.zeros((EDITS, LONGEST_EDIT), np.int32),
+        made=np.zeros(1, np.int64),
+        since=np.zeros(SINCE, np.int32),
+        tokens=np.empty(OFFERS, np.int32),
+        p=np.empty(OFFERS, np.float32),
+    )
+    references.trust[:, RIGHT] *= np.array(FIRST_TRUST)
+    return references
+
+
 def new_state() -> Array:
     """Return the state before the prompt."""
     return np.array([-1, 0, -1, 0, -1, 0, 0], np.int64)
 
 
+# The alignment.
+
+
 @part
-def token_of(references, position):
-    """Return the token at a position; -1 behind the end of a text."""
-    return document_token(references.table[0], position)
+def begin(references, state, recent):
+    """Begin at the first reference, or, where the prompt ends inside one, there."""
+    for i in range(STATE):
+        state[i] = 0
+    state[CURSOR] = state[ANCHOR] = state[EDIT] = -1
+    state[BEGUN] = 1
+    locate(references, state, recent)
+    if state[MATCH] >= SOLID and token_of(references, state[CURSOR]) >= 0:
+        state[ANCHOR] = state[CURSOR]
+    else:
+        state[CURSOR], state[MATCH] = -1, 0
+
+
+@part
+def follow(references, state, recent, token):
+    """Advance by a token that was written, and learn edits."""
+    anchor, lost, cursor = state[ANCHOR], state[LOST], state[CURSOR]
+    if state[EDIT] < 0 and cursor >= 0:
+        edit = edit_at(references, cursor)
+        if edit >= 0:
+            judge_edit(references, edit, cursor, token)
+    if lost < SINCE:
+        references.since[lost] = token
+    advance(references, state, recent, token)
+    if anchor >= 0 and lost > 0 and state[LOST] == 0:
+        remember_edit(references, state, recent, anchor, lost + 1)
+
+
+@part
+def advance(references, state, recent, token):
+    """Move on by `token`, which is recent[0]."""
+    state[LOST] += 1
+    if not _goes_on(references, state, token):
+        locate(references, state, recent)  # once: it is compiled into every place of a call
+    if state[EDIT] < 0 and state[MATCH] >= SOLID:
+        state[ANCHOR], state[LOST] = state[CURSOR], 0
+
+
+@part
+def _goes_on(references, state, token):
+    """Move on by `token` without a search; return whether that is possible."""
+    if state[EDIT] >= 0:
+        return _continues_edit(references, state, token)
+    if state[CURSOR] >= 0 and token_of(references, state[CURSOR]) == token:
+        state[CURSOR] += 1
+        state[MATCH] += 1
+        return True
+    return _begins_edit(references, state, token)
 
 
 @part
@@ -101,12 +167,9 @@ def locate(references, state, recent):
     anchor = state[ANCHOR]
     best, length, worth, distance = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if anchor >= 0:
-        for i in range(2 * REACH + 1):  # 0, 1, -1, 2, -2, ...: nearest first, forward first
-            away = np.int64((i + 1) // 2)
-            end = anchor + away if i % 2 else anchor - away
-            match = match_before(references.table[0], end, recent, len(recent))
-            if match > 0 and away <= (4 << (2 * min(match, 3) - 2)) and match + NEAR > worth:
-                best, length, worth, distance = end, match, match + NEAR, away
+        end, match = longest_near(references.table[0], anchor, recent, len(recent), BACK)
+        if match > 0:
+            best, length, worth, distance = end, match, match + NEAR_WORTH, abs(end - anchor)
     match, low, high = _longest(references, recent)
     if match >= LEAST_FAR and high - low <= MOST_FAR and match >= worth:
         for i in range(low, high):
@@ -165,10 +228,12 @@ def _interval(shard, recent, length):
 
 
 @part
-def repeat_probability(references, edit):
-    """Return the probability that an edit is repeated where it could be."""
-    row = references.edits[edit]
-    return np.float32((row[HITS] + FIRST_HITS) / (row[TRIES] + FIRST_TRIES))
+def token_of(references, position):
+    """Return the token at a position; -1 behind the end of a text."""
+    return document_token(references.table[0], position)
+
+
+# Edits.
 
 
 @part
@@ -221,6 +286,35 @@ def first_token(references, edit, cursor):
 
 
 @part
+def _begins_edit(references, state, token):
+    """Return whether `token` begins an earlier edit anew; then the alignment goes on after it."""
+    cursor = state[CURSOR]
+    edit = edit_at(references, cursor) if cursor >= 0 else np.int64(-1)
+    if edit < 0 or first_token(references, edit, cursor) != token:
+        return False
+    row = references.edits[edit]
+    if row[INSERTED] > 1:
+        state[EDIT], state[STEP] = edit, 1
+    else:
+        state[CURSOR] = cursor + row[REMOVED] + (1 - row[INSERTED])
+    return True
+
+
+@part
+def _continues_edit(references, state, token):
+    """Return whether `token` continues the edit that is being repeated."""
+    edit, step = state[EDIT], state[STEP]
+    if references.inserted[edit, step] != token:
+        state[EDIT] = -1
+        return False
+    state[STEP] = step + 1
+    if step + 1 == references.edits[edit, INSERTED]:
+        state[EDIT] = -1
+        state[CURSOR] += references.edits[edit, REMOVED]
+    return True
+
+
+@part
 def judge_edit(references, edit, cursor, token):
     """Count `token`, written where an edit could be repeated, for or against it."""
     row = references.edits[edit]
@@ -229,6 +323,13 @@ def judge_edit(references, edit, cursor, token):
         row[TRIES] += 1
     elif token == token_of(references, cursor):
         row[TRIES] += 1
+
+
+@part
+def repeat_probability(references, edit):
+    """Return the probability that an edit is repeated where it could be."""
+    row = references.edits[edit]
+    return np.float32((row[HITS] + FIRST_HITS) / (row[TRIES] + FIRST_TRIES))
 
 
 @part
@@ -271,102 +372,7 @@ def _is_known(references, anchor, removed, inserted):
     return False
 
 
-@part
-def begin(references, state, recent):
-    """Begin at the first reference, or, where the prompt ends inside one, there."""
-    for i in range(STATE):
-        state[i] = 0
-    state[CURSOR] = state[ANCHOR] = state[EDIT] = -1
-    state[BEGUN] = 1
-    locate(references, state, recent)
-    if state[MATCH] >= SOLID and token_of(references, state[CURSOR]) >= 0:
-        state[ANCHOR] = state[CURSOR]
-    else:
-        state[CURSOR], state[MATCH] = -1, 0
-
-
-@part
-def advance(references, state, recent, token):
-    """Move on by `token`, which is recent[0]."""
-    state[LOST] += 1
-    if not _goes_on(references, state, token):
-        locate(references, state, recent)  # once: it is compiled into every place of a call
-    if state[EDIT] < 0 and state[MATCH] >= SOLID:
-        state[ANCHOR], state[LOST] = state[CURSOR], 0
-
-
-@part
-def _goes_on(references, state, token):
-    """Move on by `token` without a search; return whether that is possible."""
-    if state[EDIT] >= 0:
-        return _continues_edit(references, state, token)
-    if state[CURSOR] >= 0 and token_of(references, state[CURSOR]) == token:
-        state[CURSOR] += 1
-        state[MATCH] += 1
-        return True
-    return _begins_edit(references, state, token)
-
-
-@part
-def _begins_edit(references, state, token):
-    """Return whether `token` begins an earlier edit anew; then the alignment goes on after it."""
-    cursor = state[CURSOR]
-    edit = edit_at(references, cursor) if cursor >= 0 else np.int64(-1)
-    if edit < 0 or first_token(references, edit, cursor) != token:
-        return False
-    row = references.edits[edit]
-    if row[INSERTED] > 1:
-        state[EDIT], state[STEP] = edit, 1
-    else:
-        state[CURSOR] = cursor + row[REMOVED] + (1 - row[INSERTED])
-    return True
-
-
-@part
-def _continues_edit(references, state, token):
-    """Return whether `token` continues the edit that is being repeated."""
-    edit, step = state[EDIT], state[STEP]
-    if references.inserted[edit, step] != token:
-        state[EDIT] = -1
-        return False
-    state[STEP] = step + 1
-    if step + 1 == references.edits[edit, INSERTED]:
-        state[EDIT] = -1
-        state[CURSOR] += references.edits[edit, REMOVED]
-    return True
-
-
-@part
-def follow(references, state, recent, token):
-    """Advance by a token that was written, and learn edits."""
-    anchor, lost, cursor = state[ANCHOR], state[LOST], state[CURSOR]
-    if state[EDIT] < 0 and cursor >= 0:
-        edit = edit_at(references, cursor)
-        if edit >= 0:
-            judge_edit(references, edit, cursor, token)
-    if lost < SINCE:
-        references.since[lost] = token
-    advance(references, state, recent, token)
-    if anchor >= 0 and lost > 0 and state[LOST] == 0:
-        remember_edit(references, state, recent, anchor, lost + 1)
-
-
-def new_references(table: Array, starts: Array) -> References:
-    """Return what is known of references at first; `table` int64[0 or 1, 7] and the arrays behind
-    it must outlive it."""
-    references = References(
-        table=table,
-        starts=starts,
-        trust=np.full((KINDS, 2), PRIOR),
-        edits=np.zeros((EDITS, 5), np.int64),
-        inserted=np.zeros((EDITS, LONGEST_EDIT), np.int32),
-        made=np.zeros(1, np.int64),
-        since=np.zeros(SINCE, np.int32),
-        tokens=np.empty(OFFERS, np.int32),
-        p=np.empty(OFFERS, np.float32),
-    )
-    references.trust[:, RIGHT] *= np.array(FIRST_TRUST)
-    return references
+# Offers.
 
 
 @part
@@ -386,35 +392,6 @@ def offer(references, state):
     count = _add_offer(references, 0, after_replaced, SUBSTITUTED)
     count = _add_offer(references, count, after_inserted, np.float32(1) - SUBSTITUTED)
     return min(state[LOST], np.int64(3)) if count else np.int64(-1)
-
-
-@part
-def _add_offer(references, count, token, p):
-    """Offer a token, unless it is -1; return the number of tokens on offer."""
-    if token < 0:
-        return np.int64(count)
-    for i in range(count):
-        if references.tokens[i] == token:
-            references.p[i] += p
-            return np.int64(count)
-    references.tokens[count], references.p[count] = token, p
-    if count + 1 < OFFERS:
-        references.tokens[count + 1] = -1
-    return np.int64(count + 1)
-
-
-@part
-def credit(references, kind, written):
-    """Count whether the offer had the token that was written. A wrong offer is not excused where
-    all other sources are wrong too, as it would be in blend.mixture: it is about one place, and
-    sure."""
-    account = references.trust[kind]
-    account[USED] += 1
-    for i in range(OFFERS):
-        if references.tokens[i] < 0:
-            return
-        if references.tokens[i] == written:
-            account[RIGHT] += 1
 
 
 @part
@@ -443,6 +420,21 @@ def _offer_beginnings(references):
 
 
 @part
+def _add_offer(references, count, token, p):
+    """Offer a token, unless it is -1; return the number of tokens on offer."""
+    if token < 0:
+        return np.int64(count)
+    for i in range(count):
+        if references.tokens[i] == token:
+            references.p[i] += p
+            return np.int64(count)
+    references.tokens[count], references.p[count] = token, p
+    if count + 1 < OFFERS:
+        references.tokens[count + 1] = -1
+    return np.int64(count + 1)
+
+
+@part
 def _kind_of(match):
     """Return the kind of an offer after a match of so many tokens."""
     if match <= 3:
@@ -452,6 +444,23 @@ def _kind_of(match):
     if match <= 8:
         return np.int64(8)
     return np.int64(9 if match <= 16 else 10 if match <= 32 else 11)
+
+
+@part
+def credit(references, kind, written):
+    """Count whether the offer had the token that was written. A wrong offer is not excused where
+    all other sources are wrong too, as it would be in blend.mixture: it is about one place, and
+    sure."""
+    account = references.trust[kind]
+    account[USED] += 1
+    for i in range(OFFERS):
+        if references.tokens[i] < 0:
+            return
+        if references.tokens[i] == written:
+            account[RIGHT] += 1
+
+
+# For drafters without a mixture.
 
 
 @entry
@@ -491,15 +500,13 @@ def act(what, references, state, recent, tokens, scores):
     return len(tokens)
 
 
+# For blend, whose kernels leave them out of a request without references.
+
+
 @optional_part
-def mix_in_reference(references, state, into, p, written):
-    """Mix the offer at `state` into p float32[CANDIDATES]. `written` is the token that followed, by
-    which the offer is credited first; -1 where none has."""
-    kind = offer(references, state)
-    if kind >= 0:
-        if written >= 0:
-            credit(references, kind, written)
-        mix_in(references.trust[kind], references.tokens, references.p, into, p)
+def begin_aligned(references, state, recent):
+    """Begin after the prompt."""
+    begin(references, state, recent)
 
 
 @optional_part
@@ -507,12 +514,6 @@ def keep_aligned(references, state, recent, token):
     """Follow `token`, which is recent[0] and was written."""
     if state[BEGUN]:
         follow(references, state, recent, token)
-
-
-@optional_part
-def begin_aligned(references, state, recent):
-    """Begin after the prompt."""
-    begin(references, state, recent)
 
 
 @optional_part
@@ -526,3 +527,14 @@ def step_aligned(references, parent, state, recent):
 def copy_state(source, target):
     for i in range(STATE):
         target[i] = source[i]
+
+
+@optional_part
+def mix_in_reference(references, state, into, p, written):
+    """Mix the offer at `state` into p float32[CANDIDATES]. `written` is the token that followed, by
+    which the offer is credited first; -1 where none has."""
+    kind = offer(references, state)
+    if kind >= 0:
+        if written >= 0:
+            credit(references, kind, written)
+        mix_in(references.trust[kind], references.tokens, references.p, into, p)

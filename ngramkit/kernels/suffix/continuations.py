@@ -2,46 +2,40 @@
 
 Best first: the most frequent prefix left is emitted next, ties to the shallower one, then to the
 parent emitted earlier, then to the lower token. A prefix's count is the width of its interval,
-summed over the shards, so no match is ever enumerated. The children of a wide interval are found
-through a grid (`suffix.grid`): a child of at least T suffixes cannot lie between points T/2 apart,
-and a bisection inside two cells gives its ends. T falls as far as the budget requires. Spread over
-many shards, a child can escape the grid, but almost never does (`grid.most_of`).
+summed over the shards, so no match is ever enumerated.
 
-Drafts of frequent contexts are memoized: exact counts of what followed a word that occurs a hundred
-thousand times take milliseconds in many shards, and text comes back to such words. A row of the
-memo holds one draft and is overwritten by the next; threads may share the rows, since a row is used
-only if its checksum is right.
+The children of a wide interval are found through a grid of a few evenly spaced suffixes. The next
+tokens are sorted, so equal grid points bound a run of one token from both sides, and its exact ends
+are two bisections inside single cells. The grids of all shards are merged in the order of their
+tokens. A child of at least T suffixes cannot lie between points T/2 apart, and T falls as far as
+the budget requires. Spread over many shards, a child can escape the grid, but almost never does
+(`_most_of`). An interval with only a handful of next tokens, as in text that repeats itself, is
+searched for one token after another instead.
+
+A *span*, int64[lanes, 3], is the intervals of one prefix: (shard, low, high), without the shards
+that do not hold it. Results per lane go into the rows of `work`, int64[WORK, lanes].
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_part, part
-from ngramkit.kernels.suffix.grid import (
-    APART,
-    BEGIN,
-    CHILD,
-    END,
-    FEW,
-    HEAP,
-    LANE,
-    TALLIES,
-    WORK,
-    all_of_few,
-    begin_merge,
-    begins_alike,
-    bisect,
-    most_of,
-    one_of_few,
-    points_of_likely,
-    read_all,
-    sample,
-    step_on,
-    step_over,
+from ngramkit.kernels.sorting import rise, sink
+from ngramkit.kernels.suffix.search import (
+    HIGH,
+    LOW,
+    ROWS as SEARCH,
+    SHARD,
+    VOCABULARY,
+    lower_bound,
+    lower_bounds,
+    position_at,
+    token_at,
 )
-from ngramkit.kernels.suffix.search import VOCABULARY, position_at, token_at
 
 NARROW = 64  # suffixes; so few are read one by one, which memory serves in parallel
 PROBES = 4096  # grid points per node at most; above, rare children may be missed
@@ -54,15 +48,19 @@ DEPTHS = 32  # one more than the deepest node
 KEY, ORDER, SLOT = range(3)  # columns of `ready`: its two sort keys, and the node's slot
 _, RANK, BOUND = range(3)  # columns of `waiting`, after its KEY: a node, its widest child at most
 
-# The memo of drafts.
-ROWS = 1 << 12
-LENGTH = 16  # tokens of a match at most
-NODES = 128  # of a draft at most
-# Columns of int64[ROWS, WORDS]; after them come the match, and two words for each node.
-SUM, SIZE, TOTAL, BUDGET, MATCHED, PATTERN = range(6)
-FIRST = PATTERN + LENGTH
-WORDS = FIRST + 2 * NODES
-DEPTH_BITS = 6  # beside a node's parent
+TALLIES = 256  # classes of tokens by their points; more points count as the last
+APART = 16  # more lanes than these are bounded together: see `_most_of`
+RUN = 8  # equal grid points after which a run's end is searched for instead of read up to
+
+# Rows of `work`: those of the searches (`suffix.search`), then of each lane where its grid
+# begins, its first grid point, the one reached, how many of them hold the token stepped over, the
+# end; then lists: the heap of lanes by next token, lanes stepped over, lanes that hold a child and
+# where in them.
+FIRST, BASE, POINT, POINTS, STOP, HEAP, MET, CHILD, BEGIN, END = range(SEARCH, SEARCH + 10)
+WORK = SEARCH + 10
+LANE = 32  # bits of a lane's number in the heap
+
+FEW = 4  # next tokens of an interval that is searched for one after another
 
 
 @allocating_part
@@ -80,11 +78,11 @@ def top_prefixes(
         total += root[s, 1] - root[s, 0]
     ready = np.empty((budget, 3), np.int64)  # emitted nodes, then candidates
     nodes = np.empty((budget + 1, 5), np.int64)  # by slot; the last is the root
-    spans = np.empty((budget + 1, lanes, 3), np.int64)  # by slot, see kernels.suffix.grid
+    spans = np.empty((budget + 1, lanes, 3), np.int64)  # by slot
     waiting = np.empty((budget + 1, 3), np.int64)  # nodes with children to find
     tokens = np.empty(PROBES + lanes + TALLIES, np.int32)
-    work = np.empty((WORK, lanes), np.int64)  # see kernels.suffix.grid
-    few = np.empty((FEW, lanes, 2), np.int64)  # see kernels.suffix.grid
+    work = np.empty((WORK, lanes), np.int64)
+    few = np.empty((FEW, lanes, 2), np.int64)
 
     lanes = 0
     for s in range(len(table)):
@@ -97,7 +95,7 @@ def top_prefixes(
     nodes[budget, DEPTH], nodes[budget, COUNT] = 0, total
     emitted = size = waits = 0
     if total and budget and deepest:
-        waits = wait(waiting, waits, 1 - total * DEPTHS, ROOT, total)
+        waits = _wait(waiting, waits, 1 - total * DEPTHS, ROOT, total)
     while emitted < budget:
         if waits and (emitted == size or waiting[waits - 1, KEY] <= ready[emitted, KEY]):
             waits -= 1
@@ -107,15 +105,15 @@ def top_prefixes(
                 table, depth, slot, rank, bound, ready, size, nodes, spans, tokens, work, few
             )
             key = nodes[slot, DEPTH] + 1 - bound * DEPTHS
-            if bound > 0 and may_enter(ready, size, key):
-                waits = wait(waiting, waits, key, rank, bound)
+            if bound > 0 and _may_enter(ready, size, key):
+                waits = _wait(waiting, waits, key, rank, bound)
         elif emitted < size:
             slot = ready[emitted, SLOT]
             count = nodes[slot, COUNT]
             key = nodes[slot, DEPTH] + 1 - count * DEPTHS
             inner = nodes[slot, DEPTH] < deepest and nodes[slot, TOKEN] != eos
-            if inner and may_enter(ready, size, key):
-                waits = wait(waiting, waits, key, emitted, count)
+            if inner and _may_enter(ready, size, key):
+                waits = _wait(waiting, waits, key, emitted, count)
             emitted += 1
         else:
             break
@@ -154,36 +152,36 @@ def _children(
         return _only_child(table, depth, slot, rank, ready, size, nodes, spans, work), 0
     target = max(bound >> 2, least)
     spacing, target, coarse = _grid_of(width, lanes, target)
-    if spacing > 1 and bound == width and begins_alike(table, span, depth):
-        children = all_of_few(table, span, depth, few, tokens, work[HEAP])
+    if spacing > 1 and bound == width and _begins_alike(table, span, depth):
+        children = _all_of_few(table, span, depth, few, tokens, work[HEAP])
         for i in range(children):
-            used, count = one_of_few(few, i, work, lanes)
+            used, count = _one_of_few(few, i, work, lanes)
             if count >= least:
                 size = _file(ready, size, tokens[i], rank, slot, used, count, nodes, spans, work)
         if children >= 0:
             return size, 0
-    sample(table, span, depth, spacing, tokens, work)
+    _read_grid(table, span, depth, spacing, tokens, work)
     floor = 0
     if coarse and lanes > 1:
-        floor = points_of_likely(tokens, work, lanes, LIKELY * budget)
-    heap = begin_merge(tokens, work, lanes)
+        floor = _points_of_likely(tokens, work, lanes, LIKELY * budget)
+    heap = _begin_merge(tokens, work, lanes)
     while heap:
         token = work[HEAP, 0] >> LANE
         if token >= table[0, VOCABULARY]:
             break
-        heap, points, met = step_over(tokens, work, heap, token)
+        heap, points, met = _step_over(tokens, work, heap, token)
         fewest = points * spacing - met * (spacing - 1)
         wanted = max(target, least)
-        if points >= floor and fewest <= bound and most_of(points, spacing, lanes) >= wanted:
+        if points >= floor and fewest <= bound and _most_of(points, spacing, lanes) >= wanted:
             if spacing == 1:
-                used, count = read_all(span, work, met)
+                used, count = _read_all(span, work, met)
             else:
-                used, count = bisect(table, span, depth, token, spacing, wanted, work)
+                used, count = _bisect(table, span, depth, token, spacing, wanted, work)
             if wanted <= count <= bound:
                 size = _file(ready, size, token, rank, slot, used, count, nodes, spans, work)
                 if size == budget:
                     least = nodes[ready[budget - 1, SLOT], COUNT]
-        step_on(work, met)
+        _step_on(work, met)
     return size, target - 1
 
 
@@ -236,7 +234,7 @@ def _file(
     """Offer a child of the node in the slot `parent`; return the list's size. The child's intervals
     lie in `used` lanes of the parent's span, given by work[CHILD], work[BEGIN] and work[END]."""
     level = nodes[parent, DEPTH] + 1
-    i = offer(ready, size, level, count, (rank + 1) << 32 | token)
+    i = _offer(ready, size, level, count, (rank + 1) << 32 | token)
     if i < 0:
         return size
     slot = ready[i, SLOT]
@@ -254,13 +252,13 @@ def _file(
 
 
 @part
-def may_enter(ready: Array, size: int, key: int) -> bool:
+def _may_enter(ready: Array, size: int, key: int) -> bool:
     """Return whether a candidate of this key can still be among the best."""
     return bool(size < len(ready) or key <= ready[size - 1, KEY])
 
 
 @part
-def wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
+def _wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
     """Insert a node whose children of at most `bound` suffixes are still to be found; best last."""
     i = waits
     while i > 0 and waiting[i - 1, KEY] < key:
@@ -271,7 +269,7 @@ def wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
 
 
 @part
-def offer(ready: Array, size: int, depth: int, count: int, order: int) -> int:
+def _offer(ready: Array, size: int, depth: int, count: int, order: int) -> int:
     """Make room for a candidate among the best; return its index in `ready`, -1 if it is none.
 
     A full list gives up its last entry, and that entry's slot.
@@ -301,75 +299,238 @@ def _before(key: int, order: int, other_key: int, other_order: int) -> bool:
     return key < other_key or (key == other_key and order < other_order)
 
 
-def new_draft_memo(rows: int = ROWS) -> Array:
-    """Return an empty memo; pages are taken as they are touched, 2.3 KB a row at most."""
-    return np.zeros((rows, WORDS), np.int64)
-
-
 @part
-def _hash_word(value: np.uint64, word: int) -> np.uint64:
-    """Return a running hash, one word further.
+def _read_grid(
+    table: Array, span: Array, depth: int, spacing: int, tokens: Array, work: Array
+) -> None:
+    """Read every `spacing`-th token at `depth` of the intervals, as if one followed the other.
 
-    Unsigned: a product of signed numbers that overflows is undefined, and compiled to one thing in
-    `recall` and to another in `remember`.
+    So the lanes' grids begin at different places, though what is in them is alike. Inside a long
+    run of one token most points are not read: what lies between two equals is equal.
     """
-    value = (value ^ np.uint64(word)) * np.uint64(0x2545F4914F6CDD1D)
-    return value ^ (value >> np.uint64(29))
+    point = skipped = 0
+    for i in range(len(span)):
+        shard, low = table[span[i, 0]], span[i, 1] + skipped
+        first = point
+        work[BASE, i], work[FIRST, i] = first, low
+        last = first + max(span[i, 2] - low + spacing - 1, 0) // spacing
+        skipped = low + (last - first) * spacing - span[i, 2]
+        while point < last:
+            at = low + (point - first) * spacing
+            token = token_at(shard, position_at(shard, at) + depth)
+            tokens[point] = token
+            point += 1
+            if spacing > 1 and point - first >= RUN and tokens[point - RUN] == token:
+                end = _end_of_run(shard, low - first * spacing, depth, spacing, token, point, last)
+                tokens[point:end] = token
+                point = end
+        work[STOP, i] = last
 
 
 @part
-def _slot(memo: Array, pattern: Array, budget: int) -> np.int64:
-    key = _hash_word(np.uint64(budget), len(pattern))
-    for i in range(len(pattern)):
-        key = _hash_word(key, pattern[i])
-    return np.int64(key % np.uint64(len(memo)))
+def _end_of_run(
+    shard: Array, zero: int, depth: int, spacing: int, token: int, point: int, last: int
+) -> int:
+    """Return the first grid point of [point, last) with another token than the one before it."""
+    step = 1
+    while point < last:
+        ahead = min(point + step, last) - 1
+        if token_at(shard, position_at(shard, zero + ahead * spacing) + depth) != token:
+            last = ahead
+            break
+        point = ahead + 1
+        step <<= 1
+    while point < last:
+        middle = (point + last) >> 1
+        if token_at(shard, position_at(shard, zero + middle * spacing) + depth) != token:
+            last = middle
+        else:
+            point = middle + 1
+    return point
 
 
 @part
-def _checksum(row: Array, size: int) -> np.int64:
-    """Return a checksum of all words in use; never 0, which an empty row has."""
-    value = np.uint64(1)
-    for i in range(SUM + 1, FIRST + 2 * size):
-        value = _hash_word(value, row[i])
-    return np.int64(value | np.uint64(1))
-
-
-@allocating_part
-def recall(memo: Array, pattern: Array, budget: int) -> tuple[Array, int]:
-    """Return the nodes and the total that `remember` was given for this match, int32[m], and
-    budget; without nodes where the memo has none."""
-    nothing = np.empty((0, 4), np.int64)
-    if len(pattern) > LENGTH or budget > NODES:
-        return nothing, 0
-    row = memo[_slot(memo, pattern, budget)].copy()  # another thread may write it
-    size = row[SIZE]
-    if row[BUDGET] != budget or row[MATCHED] != len(pattern) or not 0 < size <= NODES:
-        return nothing, 0
-    for i in range(len(pattern)):
-        if row[PATTERN + i] != pattern[i]:
-            return nothing, 0
-    if row[SUM] != _checksum(row, size):
-        return nothing, 0
-    nodes = np.empty((size, 4), np.int64)
-    for i in range(size):
-        word = row[FIRST + 2 * i]
-        nodes[i, TOKEN], below = word >> 32, word & 0xFFFFFFFF
-        nodes[i, PARENT], nodes[i, DEPTH] = (below >> DEPTH_BITS) - 1, below & (1 << DEPTH_BITS) - 1
-        nodes[i, COUNT] = row[FIRST + 2 * i + 1]
-    return nodes, row[TOTAL]
+def _begin_merge(tokens: Array, work: Array, lanes: int) -> int:
+    """Make a heap of the lanes by their first tokens; return its size."""
+    heap = work[HEAP]
+    size = 0
+    for i in range(lanes):
+        work[POINT, i], work[POINTS, i] = work[BASE, i], 0
+        if work[BASE, i] < work[STOP, i]:
+            heap[size] = tokens[work[BASE, i]] << LANE | i
+            rise(heap, size)
+            size += 1
+    return size
 
 
 @part
-def remember(memo: Array, pattern: Array, budget: int, nodes: Array, total: int) -> None:
-    """Keep `nodes` and `total` of `top_prefixes` for this match, int32[m], and budget."""
-    if len(pattern) > LENGTH or budget > NODES or not 0 < len(nodes) <= NODES:
-        return
-    row = memo[_slot(memo, pattern, budget)]
-    row[SIZE], row[TOTAL], row[BUDGET], row[MATCHED] = len(nodes), total, budget, len(pattern)
-    for i in range(LENGTH):
-        row[PATTERN + i] = pattern[i] if i < len(pattern) else 0
-    for i in range(len(nodes)):
-        below = (nodes[i, PARENT] + 1) << DEPTH_BITS | nodes[i, DEPTH]
-        row[FIRST + 2 * i] = nodes[i, TOKEN] << 32 | below
-        row[FIRST + 2 * i + 1] = nodes[i, COUNT]
-    row[SUM] = _checksum(row, len(nodes))
+def _step_over(tokens: Array, work: Array, size: int, token: int) -> tuple[int, int, int]:
+    """Step over the points that hold `token`, the lowest of the heap. Return the size of the heap,
+    the number of points and of their lanes; work[MET] lists the lanes and work[POINTS] their
+    points, until `_step_on`."""
+    heap = work[HEAP]
+    points = met = 0
+    while size and heap[0] >> LANE == token:
+        i = heap[0] & ((1 << LANE) - 1)
+        begin = point = work[POINT, i]
+        while point < work[STOP, i] and tokens[point] == token:
+            point += 1
+        work[POINT, i], work[POINTS, i], work[MET, met] = point, point - begin, i
+        points += point - begin
+        met += 1
+        if point < work[STOP, i]:
+            heap[0] = tokens[point] << LANE | i
+        else:
+            size -= 1
+            heap[0] = heap[size]
+        sink(heap, size)
+    return size, points, met
+
+
+@part
+def _step_on(work: Array, met: int) -> None:
+    """Clear the points of the lanes that were stepped over."""
+    for k in range(met):
+        work[POINTS, work[MET, k]] = 0
+
+
+@part
+def _most_of(points: int, spacing: int, lanes: int) -> int:
+    """Return how many suffixes a token with so many grid points has at most.
+
+    In each lane one less than the spacing may lie beside its points. In many lanes all but surely
+    far fewer do: their sum strays by half a point times the root of the lanes, where points are few
+    by their own root, and three times that is allowed for.
+    """
+    if lanes <= APART:
+        return points * spacing + lanes * (spacing - 1)
+    strays = min(0.5 * math.sqrt(lanes), math.sqrt(points) + 1.0)
+    return math.floor((points + 3.0 * strays) * spacing)
+
+
+@part
+def _points_of_likely(tokens: Array, work: Array, lanes: int, wanted: int) -> int:
+    """Return the fewest grid points of the `wanted` tokens with the most points. The last TALLIES
+    of `tokens` are scratch."""
+    tally = tokens[len(tokens) - TALLIES :]
+    tally[:] = 0
+    size = _begin_merge(tokens, work, lanes)
+    while size:
+        size, points, met = _step_over(tokens, work, size, work[HEAP, 0] >> LANE)
+        _step_on(work, met)
+        tally[min(points, TALLIES - 1)] += 1
+    points = TALLIES - 1
+    while points > 1 and tally[points] < wanted:
+        tally[points - 1] += tally[points]
+        points -= 1
+    return points
+
+
+@part
+def _read_all(span: Array, work: Array, met: int) -> tuple[int, int]:
+    """File the child of the token stepped over, in a grid without gaps; return how many lanes hold
+    it, and the number of its suffixes."""
+    count = 0
+    for k in range(met):
+        i = work[MET, k]
+        after = work[FIRST, i] + work[POINT, i] - work[BASE, i]
+        work[CHILD, k], work[BEGIN, k], work[END, k] = i, after - work[POINTS, i], after
+        count += work[POINTS, i]
+    return met, count
+
+
+@part
+def _bisect(
+    table: Array, span: Array, depth: int, token: int, spacing: int, least: int, work: Array
+) -> tuple[int, int]:
+    """File the child of `token`; return how many lanes hold it, and the number of its suffixes, 0
+    where they are fewer than `least`."""
+    lanes = len(span)
+    for i in range(lanes):
+        first = work[POINT, i] - work[POINTS, i] - work[BASE, i]
+        at = work[FIRST, i] + first * spacing
+        work[SHARD, i] = span[i, 0]
+        work[LOW, i] = at - spacing + 1 if first else span[i, 1]
+        work[HIGH, i] = min(at, span[i, 2])
+    lower_bounds(table, work, lanes, depth, token)
+    most = used = 0
+    for i in range(lanes):
+        low = work[LOW, i]
+        after = work[FIRST, i] + (work[POINT, i] - work[BASE, i]) * spacing
+        last = min(after, span[i, 2])
+        shard = table[span[i, 0]]
+        inside = low
+        if work[POINTS, i]:
+            inside = after - spacing + 1
+        elif low == last or token_at(shard, position_at(shard, low) + depth) != token:
+            continue
+        work[CHILD, used], work[BEGIN, used] = i, low
+        work[SHARD, used], work[LOW, used], work[HIGH, used] = span[i, 0], inside, last
+        most += last - low
+        used += 1
+    if most < least:
+        return 0, 0
+    lower_bounds(table, work, used, depth, token + 1)
+    count = 0
+    for k in range(used):
+        work[END, k] = work[LOW, k]
+        count += work[END, k] - work[BEGIN, k]
+    return used, count
+
+
+@part
+def _begins_alike(table: Array, span: Array, depth: int) -> bool:
+    """Return whether the first half of every interval has one next token."""
+    for i in range(len(span)):
+        shard, low, high = table[span[i, 0]], span[i, 1], span[i, 2]
+        first = token_at(shard, position_at(shard, low) + depth)
+        if token_at(shard, position_at(shard, (low + high - 1) >> 1) + depth) != first:
+            return False
+    return True
+
+
+@part
+def _all_of_few(
+    table: Array, span: Array, depth: int, few: Array, tokens: Array, point: Array
+) -> int:
+    """Find all next tokens of an interval, ascending, where they are at most FEW.
+
+    They go into `tokens`, int32[FEW or more], their intervals into `few`, int64[FEW, lanes, 2].
+    `point` int64[lanes] is scratch. Returns how many there are, separators not counted; -1 where
+    there are more.
+    """
+    lanes = len(span)
+    for i in range(lanes):
+        point[i] = span[i, 1]
+    for child in range(FEW + 1):
+        lowest = -1
+        for i in range(lanes):
+            if point[i] < span[i, 2]:
+                shard = table[span[i, 0]]
+                token = token_at(shard, position_at(shard, point[i]) + depth)
+                if lowest < 0 or token < lowest:
+                    lowest = token
+        if lowest < 0 or lowest >= table[0, VOCABULARY]:
+            return child
+        if child == FEW:
+            break
+        tokens[child] = lowest
+        for i in range(lanes):
+            low = point[i]
+            point[i] = lower_bound(table[span[i, 0]], low, span[i, 2], depth, lowest + 1)
+            few[child, i, 0], few[child, i, 1] = low, point[i]
+    return -1
+
+
+@part
+def _one_of_few(few: Array, child: int, work: Array, lanes: int) -> tuple[int, int]:
+    """File one of them as a child; return how many lanes hold it, and the number of its
+    suffixes."""
+    used = count = 0
+    for i in range(lanes):
+        low, high = few[child, i, 0], few[child, i, 1]
+        if low < high:
+            work[CHILD, used], work[BEGIN, used], work[END, used] = i, low, high
+            count += high - low
+            used += 1
+    return used, count
