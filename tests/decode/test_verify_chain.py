@@ -17,13 +17,13 @@ from ngramkit.budget.profile import Pass, Profile
 from ngramkit.budget.rule import AutoBudget
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode.cache import is_recurrent
 from ngramkit.decode.calibrate import measure
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import profile_path
-from ngramkit.decode.recurrent_cache import is_recurrent
 from ngramkit.decode.session import Session
 from ngramkit.decode.text import chat_ids
 from ngramkit.decode.verifiers import open_verifier, verify_mode
