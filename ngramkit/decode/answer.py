@@ -17,7 +17,6 @@ from ngramkit.decode.text import (
     chat_ids,
     chat_template,
     open_references,
-    prompt_ids,
 )
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.errors import UsageError
@@ -180,7 +179,7 @@ def _encode(
 ) -> TokenArray:
     """Encode a prompt, as a user's turn where there is a template."""
     if template is None:
-        return prompt_ids(tokenizer, prompt)
+        return tokenizer.encode_prompt(prompt)
     before = [Message("system", system)] if system else []
     return chat_ids(tokenizer, template, [*before, Message("user", prompt)])
 

@@ -109,8 +109,8 @@ def compare(
 
 
 def warm_up(session: Session, prompt: TokenArray, drafter: Drafter) -> None:
-    """Write a few tokens nobody sees after the prompt's last: imports and kernels are paid for
-    once."""
+    """Write a few tokens after the prompt's last ones, and drop them: imports and compiled kernels
+    are then paid for."""
     if session.is_auto and not isinstance(drafter, NoDraft):
         prepare()
     short = session.with_options(max_new_tokens=WARM_UP, stop=())
@@ -144,7 +144,8 @@ def _finished(run: Decoded) -> Decoded:
 
 
 def answer_by(name: str, model: LanguageModel) -> Callable[[Session, TokenArray], Decoded]:
-    """Return what writes an answer in the way that is called `name`, with a model of its own."""
+    """Return a function that writes an answer by one of TRANSFORMERS_WAYS, with `model` in place of
+    the session's."""
     return lambda session, prompt: _generate(
         replace(session, model=model), prompt, TRANSFORMERS_WAYS[name]
     )

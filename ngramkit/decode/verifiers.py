@@ -1,7 +1,7 @@
-"""The verifier that a model can be given, found by trying it.
+"""The choice of a verifier for a model.
 
 A draft is verified in one tree; as rows where a model takes no ancestor mask; along its best path
-where layers are recurrent. What a model can be given is tried once and remembered.
+where layers are recurrent. A model is probed once, and the answer is kept.
 """
 
 from __future__ import annotations
