@@ -185,8 +185,7 @@ def _encode(
 
 
 def _compare(session: Session, prompt: TokenArray, choice: DrafterChoice) -> Comparison:
-    from ngramkit.decode.compare import compare
-    from ngramkit.decode.transformers_ways import measure_generate
+    from ngramkit.decode.compare import compare, measure_generate
 
     comparison = compare(session, prompt, lambda: choice.load(forgetful=True))
     return replace(comparison, generate=measure_generate(session, prompt))

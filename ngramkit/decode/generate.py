@@ -15,12 +15,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from ngramkit.decode.accept import Greedy, Processed
 from ngramkit.decode.base import Choice, Sink, Stop
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.probe import pays_to_probe
+from ngramkit.decode.sampling import Greedy, Processed
 from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.verifiers import is_known

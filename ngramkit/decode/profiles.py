@@ -17,7 +17,7 @@ from typing import Any
 from ngramkit.budget.costs import PassCosts, costs_of
 from ngramkit.budget.profile import Profile
 from ngramkit.cache import TextCache, cache_folder
-from ngramkit.decode.load import LanguageModel, config_facts, device_facts, software_facts
+from ngramkit.decode.load import LanguageModel, model_facts, software_facts
 from ngramkit.errors import InputError
 from ngramkit.untrusted import parse_json
 
@@ -38,13 +38,7 @@ def profile_file(model: Any) -> Path | None:
 
 
 def _digest(model: Any, **more: str) -> str:
-    decides = {
-        "config": config_facts(model),
-        "engine": "eager",  # as older files are named
-        "attention": model.config._attn_implementation,
-        **device_facts(model),
-        **more,
-    }
+    decides = {"engine": "eager", **model_facts(model), **more}  # the first as older files have it
     text = json.dumps(decides, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

@@ -17,6 +17,7 @@ from ngramkit.decode.loop import Request, Run, decode
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.result import Decoded
+from ngramkit.decode.sampling import MOST_SEED
 from ngramkit.decode.specache.cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.text import StopStrings
@@ -73,7 +74,7 @@ class Session:
 
     def numbered(self, number: int) -> Session:
         """Return the same session with a seed of its own for every number."""
-        return self.with_options(seed=self.options.seed + number)
+        return self.with_options(seed=(self.options.seed + number) & MOST_SEED)
 
     def undrafted(self) -> Session:
         """Return the same session for passes without drafts: none is cut to what pays."""
@@ -115,7 +116,9 @@ class Session:
         two_rows = SpeCacheVerifier(self.model.model, cache, room=room, guesses=guesses)
         with closing(two_rows):
             run = decode(two_rows, two_rows.drafter, request, sink)
-            return replace(run, cache=CacheFacts.of(two_rows.run))
+            used = two_rows.run
+        hits = used.hits if cache.measure else None
+        return replace(run, cache=CacheFacts(cache, used.bytes, hits))
 
     def run(self, prompt: TokenArray, drafter: Drafter) -> Run:
         """Return the run that `complete` would finish, not begun yet."""

@@ -10,15 +10,9 @@ from tiny_models import FEW, VOCABULARY, tiny_model
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.decode.load import load_model
 from ngramkit.drafters.registry import load_drafter
 
 BUDGETS = (1, 4, 16, 64)
-
-
-@pytest.fixture(scope="module")
-def demo():
-    return load_model("demo", device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module", params=[*FEW, "gpt2-eager", "mistral-eager", "demo"])
