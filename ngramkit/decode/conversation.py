@@ -43,7 +43,7 @@ class Reply:
 
 
 class Conversation:
-    """A conversation of which the model reads each turn once.
+    """A conversation, of which the model reads each turn once.
 
         talk = ngramkit.Conversation("qwen3-8b", system="Be brief.")
         talk.ask("What is an n-gram?").text

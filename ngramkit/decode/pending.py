@@ -33,7 +33,8 @@ class PendingModel:
     load: Callable[[], LanguageModel]
 
     def choose(self, drafter: Any, options: DecodeOptions, sources: Sources) -> DrafterChoice:
-        """Choose as `choose_drafter`; `drafter` may also be the caller's own object or function."""
+        """Choose as `choose_drafter`; `drafter` may be an object or a function of the caller's
+        too."""
         record = self.tokenizer.record
         if drafter is not None and not isinstance(drafter, str):
             return given_drafter(drafter, record)
