@@ -23,7 +23,6 @@ from ngramkit.corpus.open import open_corpus
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
-from ngramkit.decode.text import prompt_ids
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.past_requests import PastRequests
@@ -37,7 +36,7 @@ Tokens = npt.NDArray[np.int32]
 
 
 def held_out(model: LanguageModel, count: int) -> list[Tokens]:
-    return [prompt_ids(model.tokenizer, text) for _, text in demo_prompts(count)]
+    return [model.tokenizer.encode_prompt(text) for _, text in demo_prompts(count)]
 
 
 def default_budget(model: LanguageModel) -> int:

@@ -93,10 +93,10 @@ def measure(
 
 def count_processor_time() -> None:
     """Let answers be timed by the processor time of this thread: torch has no other."""
-    from ngramkit.decode import loop, transformers_ways
+    from ngramkit.decode import compare, loop
     from ngramkit.decode.result import Clock
 
-    transformers_ways.now = time.thread_time
+    compare.now = time.thread_time
     loop.Clock = lambda: Clock(time.thread_time)  # type: ignore[assignment,misc]
 
 

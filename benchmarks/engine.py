@@ -19,7 +19,6 @@ from benchmarks import Row, interleaved
 from ngramkit.decode.load import device_facts, load_model
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.packed_weights import unpacked
-from ngramkit.decode.text import prompt_ids
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import DraftTree, TokenArray
@@ -40,7 +39,7 @@ def rows() -> Iterator[Row]:
     else:
         demo = load_model("demo", device="cpu")
         what, model = "demo on the CPU", demo.model
-        prompt = prompt_ids(demo.tokenizer, next(iter(demo_prompts(1)))[1])
+        prompt = demo.tokenizer.encode_prompt(next(iter(demo_prompts(1)))[1])
     with torch.inference_mode():
         one, many = passes(model)
         yield Row(

@@ -33,7 +33,6 @@ from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.result import Clock, Decoded
 from ngramkit.decode.session import Session
-from ngramkit.decode.text import prompt_ids
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.registry import DRAFTERS, NoDraft
@@ -104,7 +103,7 @@ def rows() -> Iterator[Row]:
             comparison = Comparison(drafters, new_tokens, sampled=sampled)
             prompts = []
             for kind, text in texts(each):
-                result = comparison.ask(kind, prompt_ids(model.tokenizer, text), rounds)
+                result = comparison.ask(kind, model.tokenizer.encode_prompt(text), rounds)
                 prompts.append(result)
                 shown = {name: round(result.ratio(name), 3) for name in result.ratios}
                 print(json.dumps({"kind": kind, **shown}), file=sys.stderr, flush=True)

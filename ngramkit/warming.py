@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,17 +109,18 @@ def warm(
 
 
 class Meanwhile:
-    """A process that compiles kernels while this one loads a model."""
+    """The process that compiles kernels while this one loads a model."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._begun: set[str] = set()  # tasks
 
     def begin(self, *drafters: str, vocabulary: int | None = None) -> None:
-        """Start compiling what first drafts need, for the token ids of a tokenizer with
+        """Start compiling the kernels of first drafts, for token ids of a tokenizer with
         `vocabulary` ids; while that is unknown, only for drafters that need no artifact.
 
-        Does nothing where that was done before, on a single core, or where nothing can be kept.
+        Does nothing where they are compiled already, on a single core, or where nothing can be
+        kept.
         """
         names = sorted(set(map(_plain_name, drafters)))
         if vocabulary is None and any(_needs_artifacts(name) for name in names):
@@ -136,7 +137,7 @@ class Meanwhile:
             atexit.register(self._process.terminate)  # where loading fails; harmless afterwards
 
     def wait(self) -> None:
-        """Wait until it has ended. If it failed, the first draft compiles what is missing."""
+        """Wait until the process has ended. If it failed, the first draft compiles the rest."""
         if self._process is not None:
             self._process.wait()
             self._process = None
@@ -213,32 +214,34 @@ A = TypeVar("A", bound=Artifact)
 
 def run_task(task: str, scratch: Path) -> None:
     """Run one task, with artifacts in the folder `scratch`."""
-    from ngramkit.budget.rule import prepare
-
     name, _, width = task.partition("@")
-    for tokenizer in TOKENIZERS.values() if not width else [TOKENIZERS[int(width)]]:
+    for tokenizer in [TOKENIZERS[int(width)]] if width else TOKENIZERS.values():
         folder = scratch / tokenizer.id
         if name == BUILD:
             build(folder, tokenizer)
-            continue
-        if name.startswith(SERVE):
+        elif name.startswith(SERVE):
             serve(name.removeprefix(SERVE), folder, tokenizer)
-            continue
-        sources: dict[str, Any] = {"tokenizer": tokenizer}
-        if _needs_artifacts(name):
-            sources = tiny_sources(folder, tokenizer)
-        serve_request(load_drafter(name, **sources))
-        prepare()
-        if not width:
-            draft_again(
-                name, sources if _needs_artifacts(name) else tiny_sources(folder, tokenizer)
-            )
+        else:
+            draft(name, folder, tokenizer, first_alone=bool(width))
 
 
-def draft_again(name: str, sources: Mapping[str, Any]) -> None:
-    """Draft with all sources, with past requests and with references; lay out a draft as rows."""
+def draft(name: str, folder: Path, tokenizer: TokenizerRecord, *, first_alone: bool) -> None:
+    """Draft as decode does, from the artifacts that the drafter needs.
+
+    Unless `first_alone`, draft then from all that it takes, past requests and references included,
+    and lay out a draft as rows.
+    """
+    from ngramkit.budget.rule import prepare
     from ngramkit.kernels.tree import paths
 
+    needs_all = _needs_artifacts(name)
+    sources: dict[str, Any] = {}
+    if needs_all or not first_alone:
+        sources = tiny_sources(folder, tokenizer)
+    serve_request(load_drafter(name, **(sources if needs_all else {"tokenizer": tokenizer})))
+    prepare()
+    if first_alone:
+        return
     drafter = load_drafter(name, **sources)
     serve_request(drafter)
     serve_request(drafter)  # the first is a past request now

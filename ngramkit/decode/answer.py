@@ -17,7 +17,6 @@ from ngramkit.decode.text import (
     chat_ids,
     chat_template,
     open_references,
-    prompt_ids,
 )
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.errors import UsageError
@@ -180,14 +179,13 @@ def _encode(
 ) -> TokenArray:
     """Encode a prompt, as a user's turn where there is a template."""
     if template is None:
-        return prompt_ids(tokenizer, prompt)
+        return tokenizer.encode_prompt(prompt)
     before = [Message("system", system)] if system else []
     return chat_ids(tokenizer, template, [*before, Message("user", prompt)])
 
 
 def _compare(session: Session, prompt: TokenArray, choice: DrafterChoice) -> Comparison:
-    from ngramkit.decode.compare import compare
-    from ngramkit.decode.transformers_ways import measure_generate
+    from ngramkit.decode.compare import compare, measure_generate
 
     comparison = compare(session, prompt, lambda: choice.load(forgetful=True))
     return replace(comparison, generate=measure_generate(session, prompt))

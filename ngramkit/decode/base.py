@@ -1,6 +1,6 @@
-"""The seams of decoding: who verifies a draft, who chooses a token, who is told of it.
+"""Protocols of decoding: the verifier of drafts, the choice of tokens, the sink of written ones.
 
-Everything here is a protocol or a name for a function; the loop knows the rest by these alone.
+The loop knows the rest of decoding by these alone.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Choose = Callable[[int], int]  # the token that follows a row of a pass, asked a
 class Verifier(Protocol):
     """The model's side of a request's passes, see ngramkit.decode.verify_tree.TreeVerifier.
 
-    One that cannot verify every tree has `fit(tree, budget)`, which cuts a draft to what it can;
-    one whose passes replay tokens tells by `replayed` how many the next will, see
-    ngramkit.decode.verify_rows.ChainVerifier.
+    One that cannot verify every tree has `fit(tree, budget)`, which cuts a draft to a tree that it
+    can; one whose passes replay tokens has `replayed`, the number that the next pass will replay.
+    Both are in ngramkit.decode.verify_rows.ChainVerifier.
     """
 
     @property
@@ -32,7 +32,7 @@ class Verifier(Protocol):
         """The number of accepted tokens that the model holds."""
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Read what of the prompt, int32[n], is not held yet; return the logits [1, V] after it."""
+        """Read what is not held of the prompt, int32[n]; return the logits [1, V] after it."""
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
         """Return logits [n + 1, V]: row 0 follows `root`, the last token, row i + 1 node i."""

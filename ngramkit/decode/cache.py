@@ -1,17 +1,32 @@
-"""Keys and values of the accepted tokens, in buffers that are written in place.
+"""What the model holds of the accepted tokens: keys and values, and the states of recurrent layers.
 
 transformers' own DynamicCache copies itself whole in every layer at every pass, and a sliding
 layer drops rows that a rejected draft would have to give back. Here a pass writes its rows behind
-the accepted ones, and `keep` decides which of them stay. Knows rows, not trees.
+the accepted ones, and `keep` decides which of them stay.
+
+A recurrent layer (Mamba 2, gated delta nets, short convolutions) sums its past up in states, which
+cannot be taken apart again. So the states that the accepted tokens left are kept aside, and every
+pass works on a copy. What a pass leaves behind becomes the kept states only where all its tokens
+were accepted. Convolutions alone can be cut anywhere: their state is their last inputs.
+Knows rows, not trees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import (
+    Cache,
+    DummyLayer,
+    DynamicCache,
+    DynamicLayer,
+    LinearAttentionCacheLayerMixin,
+    LinearAttentionLayer,
+)
+
+States = dict[int, torch.Tensor]  # by their number in the layer, [rows, ...]
 
 
 class InPlaceLayer(DynamicLayer):
@@ -110,3 +125,148 @@ class InPlaceCache(Cache):
         for layer in self.in_place:
             layer.spread(row, self.length, self.length + tokens)
         self.length += tokens
+
+
+def is_recurrent(model: Any) -> bool:
+    """Return whether transformers keeps states for any of the model's layers."""
+    layers = _layers(model.config.get_text_config(decoder=True))
+    return any(isinstance(each, LinearAttentionCacheLayerMixin) for each in layers)
+
+
+class RecurrentLayer(LinearAttentionLayer):
+    """The states of one layer: those of the pass under way, and a row of those that are kept."""
+
+    def __init__(self, number_of_states: int = 1) -> None:
+        super().__init__(number_of_states=number_of_states)
+        self._convolutions: States = {}
+        self._states: States = {}
+        self._marked: tuple[States, States] = {}, {}
+        self._inputs: States = {}  # of the pass's convolutions, what came before included
+
+    def update_conv_state(
+        self,
+        conv_states: torch.Tensor,
+        state_idx: int = 0,
+        conv_kernel_size: int | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        inputs = super().update_conv_state(conv_states, state_idx, conv_kernel_size, **kwargs)
+        self._inputs[state_idx] = inputs
+        return inputs
+
+    @property
+    def sums(self) -> bool:
+        """True where it has states that cannot be cut."""
+        return any(self.is_recurrent_states_initialized.values())
+
+    def begin(self, rows: int) -> None:
+        """Begin a pass of so many rows, each behind the kept states."""
+        for number, state in self._convolutions.items():
+            self.conv_states[number] = _spread(state, rows)
+        for number, state in self._states.items():
+            self.recurrent_states[number] = _spread(state, rows)
+        self._inputs = {}
+
+    def settle(self, row: int, left_out: int = 0) -> None:
+        """Keep the row's states as of `left_out` tokens before the pass's end."""
+        for number, state in self._present(self.conv_states):
+            window = state
+            if left_out:
+                width, inputs = state.shape[-1], self._inputs[number]
+                window = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
+            self._convolutions[number] = window[row : row + 1]
+        for number, state in self._present(self.recurrent_states):
+            self._states[number] = state[row : row + 1]
+
+    def mark(self) -> None:
+        """Remember the kept states for `back`. Kept states are replaced, never written to."""
+        self._marked = dict(self._convolutions), dict(self._states)
+
+    def back(self) -> None:
+        self._convolutions, self._states = map(dict, self._marked)
+
+    def clear(self) -> None:
+        """Forget all states."""
+        for number in range(self.number_of_states):
+            self.is_conv_states_initialized[number] = False
+            self.is_recurrent_states_initialized[number] = False
+            self.has_previous_state[number] = False
+            self.conv_states[number] = self.recurrent_states[number] = None
+        self._convolutions, self._states, self._inputs = {}, {}, {}
+        self._marked = {}, {}
+
+    @staticmethod
+    def _present(states: Any) -> Iterator[tuple[int, torch.Tensor]]:
+        return ((number, state) for number, state in states.items() if state is not None)
+
+
+class RecurrentAndAttentionLayer(RecurrentLayer, InPlaceLayer):  # type: ignore
+    """A layer with both, as Falcon-H1's."""
+
+    def __init__(self, cache: InPlaceCache, number_of_states: int = 1) -> None:
+        InPlaceLayer.__init__(self, cache)
+        RecurrentLayer.__init__(self, number_of_states)
+
+
+class RecurrentCache(InPlaceCache):
+    """`length` tokens are in the kept states and in the keys and values."""
+
+    def __init__(self, config: Any, room: int) -> None:
+        layers = [self._own(layer) for layer in _layers(config)]
+        self.in_place = [layer for layer in layers if isinstance(layer, InPlaceLayer)]
+        self.recurrent = [layer for layer in layers if isinstance(layer, RecurrentLayer)]
+        Cache.__init__(self, layers=layers)
+        self.length = self.marked = 0
+        self.room = room
+
+    def _own(self, layer: Any) -> Any:
+        if isinstance(layer, LinearAttentionCacheLayerMixin):
+            if isinstance(layer, DynamicLayer):
+                return RecurrentAndAttentionLayer(self, layer.number_of_states)
+            return RecurrentLayer(layer.number_of_states)
+        return layer if isinstance(layer, DummyLayer) else InPlaceLayer(self)
+
+    @property
+    def sums(self) -> bool:
+        """True where a pass can only be kept whole."""
+        return any(layer.sums for layer in self.recurrent)
+
+    def begin(self, rows: int) -> None:
+        """Begin a pass of so many rows, each behind the tokens that are held."""
+        for layer in self.recurrent:
+            layer.begin(rows)
+
+    def settle(self, row: int, tokens: int, left_out: int = 0) -> None:
+        """Keep only the first `tokens` of one `row` of the last pass; `left_out` came behind
+        them."""
+        for layer in self.recurrent:
+            layer.settle(row, left_out)
+        self.keep_row(row, tokens)
+
+    def mark(self) -> None:
+        """Remember the tokens that are held now, for `cut`."""
+        for layer in self.recurrent:
+            layer.mark()
+        self.marked = self.length
+
+    def cut(self, length: int) -> None:
+        """Hold no more than the first `length` tokens: all of them, or, where there are states,
+        those that were marked, if no more, else none."""
+        if self.recurrent:
+            back = 0 < self.marked <= length
+            for layer in self.recurrent:
+                if back:
+                    layer.back()
+                else:
+                    layer.clear()
+            length = self.marked = self.marked if back else 0
+        self.length = length
+
+
+def _layers(config: Any) -> list[Any]:
+    return list(DynamicCache(config=config).layers)
+
+
+def _spread(state: torch.Tensor, rows: int) -> torch.Tensor:
+    """Copy a state to every row."""
+    return state.repeat(rows, *[1] * (state.dim() - 1))

@@ -13,7 +13,7 @@ import numpy as np
 
 from ngramkit.budget.profile import NOISY, Pass, Profile
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.pending import load
+from ngramkit.decode.pending import prepare
 from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import NgramkitError, require_between
 from ngramkit.machine import require_package
@@ -85,7 +85,7 @@ def calibrate(
         trust_remote_code=trust_remote_code,
         reporter=reporter,
     )
-    loaded = load(options)
+    loaded = prepare(options).load()
     profile = measure(loaded, seconds=seconds, reporter=reporter)
     if profile.noise > NOISY:
         raise NgramkitError(
@@ -116,51 +116,54 @@ def measure(
 ) -> Profile:
     """Measure the best of some rounds for every size and context, in turns, for about `seconds`.
 
-    A pass is timed until the chosen tokens are on the host. Contexts of which LEAST_ROUNDS rounds
-    would not fit into `seconds` are left out, but never the shortest. 0: the least rounds of
-    everything. Raises NgramkitError where there is too little time for the shortest.
+    A pass is timed until the chosen tokens are on the host. A first round, to which memory and
+    kernels are new, says what the others will take: contexts of which twice LEAST_ROUNDS would not
+    fit into the time that is left are left out, but never the shortest. `seconds` 0: the least
+    rounds of everything. Raises NgramkitError where there is too little time for the shortest.
     """
     import torch
 
     from ngramkit.decode.load import device_facts
-    from ngramkit.decode.session import Session
+    from ngramkit.decode.verifiers import verify_mode
 
-    session = Session.settle(model, DecodeOptions(budget=1))
-    verify = "chain" if session.verify == "chain" else "tree"
+    verify = "chain" if verify_mode(model.model) == "chain" else "tree"
     longest = model.context or max(contexts) + max(sizes) + 1
     fitting = [context for context in contexts if context + max(sizes) < longest] or [1]
     reporter.stage("passes", seconds, "seconds")
     clock = _Clock(seconds, reporter)
+    verifiers: dict[int, Verifier] = {}
+    times: dict[tuple[int, int], list[float]] = {}  # by context and size
+    rounds, first_round = 0, 0.0
     with torch.inference_mode():
-        verifiers, first = _first_round(model.model, verify, fitting, sizes, clock, reporter)
-        times: dict[tuple[int, int], list[float]] = {key: [] for key in first}
-        rounds = 0
-        while rounds < LEAST_ROUNDS or (seconds and clock.left > 0):
-            for (context, size), seconds_taken in times.items():
+        for context in fitting:
+            if verifiers and clock.left < 2 * LEAST_ROUNDS * first_round:
+                reporter.note(f"contexts from {context:,} tokens on are left out: too little time")
+                break
+            verifiers[context] = open_filled(model.model, verify, context, max(sizes))
+            for size in sizes:
+                times[context, size] = []
+                first_round += time_pass(verifiers[context], size)
+                clock.tick()
+        while clock.left > 0 and (seconds or rounds < LEAST_ROUNDS):
+            for (context, size), of_pass in times.items():
                 if clock.left <= 0:
                     break
-                seconds_taken.append(time_pass(verifiers[context], size))
+                of_pass.append(time_pass(verifiers[context], size))
                 clock.tick()
-            if clock.left <= 0:
-                break
-            rounds += 1
+            else:
+                rounds += 1
     if rounds < LEAST_ROUNDS:
         raise NgramkitError(
             f"{rounds} of {LEAST_ROUNDS} rounds fit into {seconds:g} s, nothing is kept",
             f"give seconds={10 * seconds:g}, or calibrate when the machine has less to do",
             option="seconds",
         )
-    facts = device_facts(model.model)
     passes = [
-        Pass(size, context, *best(times[context, size] or [first[context, size]]))
-        for context, size in times
+        Pass(size, context, min(of_pass), float(np.median(of_pass)) / min(of_pass) - 1)
+        for (context, size), of_pass in times.items()
     ]
+    facts = device_facts(model.model)
     return Profile(model.name, facts["device"], facts["dtype"], passes)
-
-
-def best(times: Sequence[float]) -> tuple[float, float]:
-    """Return the seconds of the best, and by what share the median took longer."""
-    return min(times), float(np.median(times)) / min(times) - 1
 
 
 class _Clock:
@@ -181,32 +184,6 @@ class _Clock:
         passed = self._seconds - max(self.left, 0.0) if self._seconds else 0.0
         self._reporter.advance(passed - self._reported)
         self._reported = passed
-
-
-def _first_round(
-    model: Any,
-    verify: str,
-    contexts: Sequence[int],
-    sizes: Sequence[int],
-    clock: _Clock,
-    reporter: Reporter,
-) -> tuple[dict[int, Verifier], dict[tuple[int, int], float]]:
-    """Return a verifier per context that there is time for, and a first round by context and size.
-
-    Memory and kernels are new to the first round, so it counts only where no other fits; it also
-    says what the others will take.
-    """
-    verifiers: dict[int, Verifier] = {}
-    first: dict[tuple[int, int], float] = {}
-    for context in contexts:
-        if verifiers and clock.left < 2 * LEAST_ROUNDS * sum(first.values()):
-            reporter.note(f"contexts from {context:,} tokens on are left out: too little time")
-            break
-        verifiers[context] = open_filled(model, verify, context, max(sizes))
-        for size in sizes:
-            first[context, size] = time_pass(verifiers[context], size)
-            clock.tick()
-    return verifiers, first
 
 
 def open_filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:
@@ -236,36 +213,31 @@ def plot(profile: Profile, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # not what a matplotlibrc in the working folder says
-        _draw(profile, path)
-
-
-def _draw(profile: Profile, path: Path) -> None:
     from matplotlib import pyplot
 
-    seconds = profile.measured()
+    seconds, sizes, contexts = profile.measured(), profile.sizes, profile.contexts
     spread = {(each.context_length, each.tree_size): each.spread for each in profile.passes}
     slowdown = seconds / seconds[:, :1]
-    sizes, contexts = profile.sizes, profile.contexts
-    figure, axes = pyplot.subplots(
-        figsize=(2 + 0.55 * len(sizes), 1.8 + 0.6 * len(contexts)), layout="constrained"
-    )
-    image = axes.imshow(slowdown, aspect="auto", cmap="viridis_r", vmin=1)
-    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
-    axes.set_yticks(range(len(contexts)), [f"{context:,}" for context in contexts])
     middle = (1 + slowdown.max()) / 2
-    for row, column in ((r, c) for r in range(len(contexts)) for c in range(len(sizes))):
-        value = slowdown[row, column]
-        color = "white" if value > middle else "black"
-        noise = spread[contexts[row], sizes[column]]
-        shown = f"{value:.2f}\n±{noise:.0%}"
-        axes.text(column, row, shown, ha="center", va="center", color=color, fontsize=7)
-    axes.set(
-        xlabel="draft nodes",
-        ylabel="tokens of context",
-        title=f"slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
-    )
-    figure.colorbar(image)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # not what a matplotlibrc in the working folder says
+        figure, axes = pyplot.subplots(
+            figsize=(2 + 0.55 * len(sizes), 1.8 + 0.6 * len(contexts)), layout="constrained"
+        )
+        image = axes.imshow(slowdown, aspect="auto", cmap="viridis_r", vmin=1)
+        axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
+        axes.set_yticks(range(len(contexts)), [f"{context:,}" for context in contexts])
+        for row, column in np.ndindex(slowdown.shape):
+            value = slowdown[row, column]
+            noise = spread[contexts[row], sizes[column]]
+            color = "white" if value > middle else "black"
+            cell = f"{value:.2f}\n±{noise:.0%}"
+            axes.text(column, row, cell, ha="center", va="center", color=color, fontsize=7)
+        axes.set(
+            xlabel="draft nodes",
+            ylabel="tokens of context",
+            title=f"slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
+        )
+        figure.colorbar(image)
+        figure.savefig(path, dpi=120)
+        pyplot.close(figure)

@@ -1,7 +1,12 @@
-"""A comparison of decoding with and without drafts: the same text, timed fairly.
+"""Comparisons of decoding with drafts, without them, and by transformers' own ways.
 
 A machine that other programs use is slower now and faster then, by a fifth within a second. Runs
-one after another differ by that. On a CPU both runs therefore go on in turns, a pass at a time.
+one after another differ by that. On a CPU, runs with and without drafts therefore go on in turns, a
+pass at a time.
+
+Of transformers' ways, `generate` is model.generate, a token a pass; `generate-lookup` the same with
+its prompt lookup (`prompt_lookup_num_tokens`): what people have without ngramkit. Greedy, with
+plain weights, and each with its defaults.
 """
 
 from __future__ import annotations
@@ -9,17 +14,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 
 from ngramkit.budget.rule import prepare
+from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run
+from ngramkit.decode.options import GENERATE, TRANSFORMERS_WAYS
+from ngramkit.decode.packed_weights import packed_bytes, unpacked
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.session import Session
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import NoDraft
+from ngramkit.errors import UsageError
+from ngramkit.machine import free_memory
 
 WARM_UP = 4  # tokens
+ROUNDS, SECONDS = 3, 5.0  # of generate; the quickest counts, and no further one after so long
+now = time.perf_counter  # of generate
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,9 @@ def compare(
     Every round has a new drafter, or the second would have learnt the answer from the first. After
     the first round, stops once `seconds` are spent. Ctrl-C is raised.
     """
-    alone, in_turns = session.undrafted(), takes_turns(session)
+    alone = session.undrafted()
+    # A device may have no memory for a second cache.
+    in_turns = session.model.model.device.type == "cpu" and session.options.cache is None
     warm_up(session, prompt, make_drafter())
     warm_up(alone, prompt, NoDraft())
     started = time.perf_counter()
@@ -93,19 +109,12 @@ def compare(
 
 
 def warm_up(session: Session, prompt: TokenArray, drafter: Drafter) -> None:
-    """Write a few tokens nobody sees after the prompt's last: imports and kernels are paid for
-    once."""
+    """Write a few tokens after the prompt's last ones, and drop them: imports and compiled kernels
+    are then paid for."""
     if session.is_auto and not isinstance(drafter, NoDraft):
         prepare()
     short = session.with_options(max_new_tokens=WARM_UP, stop=())
     _finished(short.complete(prompt[-WARM_UP:], drafter))
-
-
-def takes_turns(session: Session) -> bool:
-    """Return whether two runs may go on at a time: a device may have no memory for a second
-    cache."""
-    on_cpu: bool = session.model.model.device.type == "cpu"
-    return on_cpu and session.options.cache is None
 
 
 def in_lockstep(runs: Sequence[Run]) -> list[Decoded]:
@@ -132,3 +141,102 @@ def _finished(run: Decoded) -> Decoded:
     if run.ended_by == "interrupt":
         raise KeyboardInterrupt
     return run
+
+
+def answer_by(name: str, model: LanguageModel) -> Callable[[Session, TokenArray], Decoded]:
+    """Return a function that writes an answer by one of TRANSFORMERS_WAYS, with `model` in place of
+    the session's."""
+    return lambda session, prompt: _generate(
+        replace(session, model=model), prompt, TRANSFORMERS_WAYS[name]
+    )
+
+
+def measure_generate(session: Session, prompt: TokenArray) -> Decoded | None:
+    """Write what transformers' `generate` writes after the prompt, in the quickest of some rounds.
+
+    None where it cannot be compared, or plain weights would not fit beside the packed ones.
+    """
+    model = session.model.model
+    if not _is_plain(session) or 2 * packed_bytes(model) > free_memory():
+        return None
+    answer = answer_by(GENERATE, replace(session.model, model=unpacked(model)))
+    answer(session.with_options(max_new_tokens=WARM_UP), prompt[-WARM_UP:])
+    runs: list[Decoded] = []
+    while len(runs) < ROUNDS and sum(run.seconds for run in runs) < SECONDS:
+        runs.append(answer(session, prompt))
+    return min(runs, key=lambda run: run.seconds)
+
+
+def _is_plain(session: Session) -> bool:
+    return not (session.options.temperature > 0 or session.options.stop)
+
+
+def require_plain(session: Session) -> None:
+    """Raise UsageError for options that transformers' own ways are not measured with."""
+    if not _is_plain(session):
+        raise UsageError(
+            f"{' and '.join(TRANSFORMERS_WAYS)} are measured greedily and without stop strings",
+            "leave out temperature and stop, or these two",
+            option=("temperature", "stop"),
+        )
+
+
+def _generate(session: Session, prompt: TokenArray, options: dict[str, Any]) -> Decoded:
+    require_plain(session)
+    model, request = session.model.model, session.request(prompt)
+    ids = torch.tensor(np.asarray(prompt, np.int64), device=model.device)[None]
+    starts: list[int] = []  # tokens before each pass
+    began = prefilled = now()
+
+    def before(_model: Any, _args: Any, inputs: dict[str, Any]) -> None:
+        cache = inputs.get("past_key_values")
+        starts.append(0 if cache is None else int(cache.get_seq_length()))
+
+    def after(*_: Any) -> None:
+        nonlocal prefilled
+        if len(starts) == 1:
+            prefilled = now()
+
+    hooks = (
+        model.register_forward_pre_hook(before, with_kwargs=True),
+        model.register_forward_hook(after),
+    )
+    try:
+        with torch.inference_mode():
+            whole = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_length=len(prompt) + request.longest,
+                eos_token_id=sorted(request.eos) or None,
+                pad_token_id=min(request.eos, default=0),
+                **options,
+            )
+    finally:
+        for hook in hooks:
+            hook.remove()
+    ended = now()
+    written = whole[0, len(prompt) :].cpu().numpy().astype(np.int32)
+    return Decoded(
+        prompt_tokens=len(prompt),
+        token_ids=written,
+        accepted_per_pass=_accepted_per_pass(starts, len(prompt), len(written)),
+        ended_by="eos" if len(written) and int(written[-1]) in request.eos else "length",
+        seconds=ended - began,
+        prefill_seconds=prefilled - began,
+        draft_seconds=0.0,
+        verify_seconds=ended - prefilled,
+    )
+
+
+def _accepted_per_pass(starts: Sequence[int], prompt: int, written: int) -> list[int]:
+    """Return the accepted draft tokens of each pass after the first.
+
+    What the first brought besides its own token counts for the second, so that they add up to what
+    was written.
+    """
+    ends = [*starts[2:], prompt + written - 1]
+    lengths = [end - start for start, end in zip(starts[1:], ends, strict=False)]
+    if lengths:
+        lengths[0] += written - 1 - sum(lengths)
+    return [max(length - 1, 0) for length in lengths]

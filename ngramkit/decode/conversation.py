@@ -1,8 +1,8 @@
-"""A conversation with a chat model: the context stays in the model's memory from turn to turn.
+"""A conversation with a chat model: the context stays in the model's cache from turn to turn.
 
-Of every prompt only what follows the part that is held already is read. The drafter lives as long
-as the conversation, so it drafts from all that was said. What is written is what the model would
-have written alone after the same prompt. Knows no terminal.
+Of every prompt only the part that the cache does not hold is read. The drafter lives as long as the
+conversation, so it drafts from all its turns. The text is what the model would have written alone
+after the same prompt. Knows no terminal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ngramkit.decode.answer import set_up, write
 from ngramkit.decode.options import DecodeOptions, Show, takes_words
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from ngramkit.decode.base import ResumableVerifier
@@ -58,7 +58,12 @@ class Conversation:
 
     @takes_words(DecodeOptions, chat=True, max_new_tokens=NEW_TOKENS)
     def __init__(self, options: DecodeOptions) -> None:
-        options.require_full_cache("a conversation")
+        if options.cache is not None:
+            raise UsageError(
+                "a conversation keeps its full cache; a SpeCache is for one prompt at a time",
+                "leave out the cache, or give a prompt",
+                option=("cache", "prompt"),
+            )
         self._session, self.drafter, template = set_up(replace(options, chat=True))
         assert template is not None
         self.template = template
@@ -87,7 +92,7 @@ class Conversation:
 
             warm_up(self._session, prompt, self.drafter.load(forgetful=True))
             self._drafter = self.drafter.load()
-        verifier, held = self._resumed(prompt)
+        verifier, held = self._rewind(prompt)
         text, run = write(session, prompt, self._drafter, show, verifier)
         whole = np.concatenate([prompt, run.token_ids])
         # The last token is read with the next pass; of an accepted path that ended early, more is
@@ -123,11 +128,11 @@ class Conversation:
                 "begin another one",
             )
 
-    def _resumed(self, prompt: TokenArray) -> tuple[ResumableVerifier, int]:
-        """Return the verifier, rewound to where the prompt and what it holds part (or further,
-        where recurrent layers cannot go back so little), and how many tokens it holds then.
+    def _rewind(self, prompt: TokenArray) -> tuple[ResumableVerifier, int]:
+        """Rewind the verifier to where the prompt parts from the tokens that it holds, or further
+        where recurrent states cannot go back there; return it and how many tokens it holds then.
 
-        At least one token is left to be read: its logits are what an answer begins with.
+        At least the prompt's last token is left to be read: an answer begins with its logits.
         """
         if self._verifier is None:
             self._verifier = self._session.open(prompt)

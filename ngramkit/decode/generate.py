@@ -10,18 +10,17 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
-from ngramkit.decode.accept import Greedy, Processed
 from ngramkit.decode.base import Choice, Sink, Stop
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.probe import pays_to_probe
+from ngramkit.decode.sampling import Greedy, Processed
 from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.verifiers import is_known
@@ -65,7 +64,7 @@ def generate(
     ids = torch.as_tensor(input_ids, dtype=torch.int64).to(model.device)
     for name in ("assistant_model", "synced_gpus"):
         if options.get(name):
-            raise _refused(name)
+            raise _refusal(name)
     return model.generate(
         ids[None] if ids.dim() == 1 else ids,
         # transformers gives a streamer the prompt, and a function no streamer.
@@ -141,11 +140,29 @@ def custom_generate(
     # Requests here bring ids and ends of their own: no tokenizer is asked.
     unnamed = LanguageModel(model.config.model_type, model, tokenizer=None)  # type: ignore[arg-type]
     session = Session.settle(unnamed, options)
-    call = Call(session, logits_processor, ends, generation_config)
-    rows = [call.row(*row, streamer) for row in zip(input_ids, padding, drafters, strict=True)]
+    sink: Sink | None = None
+    if streamer is not None:
+        sink = lambda token, drafted: streamer.put(torch.tensor([token]))  # noqa: E731
+    rows = []
+    for ids, pad, row_drafter in zip(input_ids, padding, drafters, strict=True):
+        choice: Choice = Greedy()
+        if logits_processor or generation_config.do_sample:  # they see the padding too
+            choice = Processed(logits_processor, ids, draws=generation_config.do_sample)
+        request = Request(
+            prompt=ids[pad:].cpu().numpy().astype(np.int32),
+            max_new_tokens=ends.length - len(ids),
+            budget=session.budget,
+            choice=choice,
+            eos=ends.eos,
+            stop=stop_of(ends.others, ids) if ends.others else None,
+        )
+        run = session.decode(request, row_drafter, sink)
+        if run.ended_by == "interrupt":
+            raise KeyboardInterrupt
+        rows.append(torch.cat([ids, torch.from_numpy(run.token_ids).to(ids)]))
     if streamer is not None:
         streamer.end()
-    return call.output(rows)
+    return _output(rows, generation_config)
 
 
 def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
@@ -163,58 +180,26 @@ def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
     return [drafter] * rows  # its `start` begins each row anew
 
 
-@dataclass(frozen=True)
-class Call:
-    """One call of model.generate, prepared by transformers."""
+def _output(rows: list[torch.Tensor], config: Any) -> Any:
+    """Return int64[rows, longest], padded on the right, or transformers' record of it."""
+    from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-    session: Session
-    processors: Any
-    ends: Ends
-    config: Any
-
-    def row(self, ids: torch.Tensor, padding: int, drafter: Drafter, streamer: Any) -> torch.Tensor:
-        """Return a row, int64[n], with what was written after it, int64[n + m]. Ctrl-C is
-        raised."""
-        choice: Choice = Greedy()
-        if self.processors or self.config.do_sample:  # they see the padding too
-            choice = Processed(self.processors, ids, draws=self.config.do_sample)
-        request = Request(
-            prompt=ids[padding:].cpu().numpy().astype(np.int32),
-            max_new_tokens=self.ends.length - len(ids),
-            budget=self.session.budget,
-            choice=choice,
-            eos=frozenset(self.ends.eos),
-            stop=stop_of(self.ends.others, ids) if self.ends.others else None,
-        )
-        sink: Sink | None = None
-        if streamer is not None:
-            sink = lambda token, drafted: streamer.put(torch.tensor([token]))  # noqa: E731
-        run = self.session.decode(request, drafter, sink)
-        if run.ended_by == "interrupt":
-            raise KeyboardInterrupt
-        return torch.cat([ids, torch.from_numpy(run.token_ids).to(ids)])
-
-    def output(self, rows: list[torch.Tensor]) -> Any:
-        """Return int64[rows, longest], padded on the right, or transformers' record of it."""
-        from transformers.generation.utils import GenerateDecoderOnlyOutput
-
-        pad = self.config._pad_token_tensor
-        if pad is None and len({len(row) for row in rows}) > 1:
-            raise UsageError("rows of different lengths need padding", "give pad_token_id")
-        value = 0 if pad is None else int(pad)
-        whole = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=value)
-        if self.config.return_dict_in_generate:
-            return GenerateDecoderOnlyOutput(sequences=whole)  # type: ignore[arg-type]
-        return whole
+    pad = config._pad_token_tensor
+    if pad is None and len({len(row) for row in rows}) > 1:
+        raise UsageError("rows of different lengths need padding", "give pad_token_id")
+    value = 0 if pad is None else int(pad)
+    whole = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=value)
+    if config.return_dict_in_generate:
+        return GenerateDecoderOnlyOutput(sequences=whole)  # type: ignore[arg-type]
+    return whole
 
 
-@dataclass(frozen=True)
-class Ends:
-    """The ends of a row: a length in tokens, padding and prompt included, ids, and other
+class Ends(NamedTuple):
+    """The ends of a row: its length in tokens, padding and prompt included, ids, and other
     criteria."""
 
     length: int
-    eos: set[int]
+    eos: frozenset[int]
     others: list[Any]
 
 
@@ -222,7 +207,9 @@ def ends_of(criteria: Sequence[Any], config: Any) -> Ends:
     """Sort transformers' stopping criteria and generation config."""
     from transformers import EosTokenCriteria, MaxLengthCriteria
 
-    lengths, eos, others = [config.max_length], set(), []
+    lengths: list[int] = [config.max_length]
+    eos: set[int] = set()
+    others: list[Any] = []
     for criterion in criteria:
         if isinstance(criterion, MaxLengthCriteria):
             lengths.append(criterion.max_length)
@@ -230,7 +217,7 @@ def ends_of(criteria: Sequence[Any], config: Any) -> Ends:
             eos.update(criterion.eos_token_id.tolist())
         else:
             others.append(criterion)
-    return Ends(min(lengths), eos, others)
+    return Ends(min(lengths), frozenset(eos), others)
 
 
 def stop_of(criteria: Sequence[Any], ids: torch.Tensor) -> Stop:
@@ -280,25 +267,25 @@ def refuse_what_cannot_be_honoured(
     `inputs` are the model's inputs beside `input_ids`, and what generate was given for its loop.
     """
     if model.config.is_encoder_decoder:
-        raise _refused("an encoder-decoder", "drafts continue a decoder's own text")
+        raise _refusal("an encoder-decoder", "drafts continue a decoder's own text")
     for name, plain in PLAIN.items():
         value = getattr(config, name, None)
         if value not in plain:
-            raise _refused(f"{name}={value}")
+            raise _refusal(f"{name}={value}")
     if config.cache_implementation not in EXACT_CACHES:
-        raise _refused(f"cache_implementation={config.cache_implementation}", "its cache is lossy")
+        raise _refusal(f"cache_implementation={config.cache_implementation}", "its cache is lossy")
     for name, value in inputs.items():
         if name not in KNOWN_INPUTS and value is not None and value is not False:
-            raise _refused(name)
+            raise _refusal(name)
     for name in CACHES:
         cache = inputs.get(name)
         if cache is not None and any(map(_holds_tokens, cache.layers)):
-            raise _refused(name, "the prompt is read anew")
+            raise _refusal(name, "the prompt is read anew")
     if len(input_ids) > 1:  # rows are written one after another
         if inputs.get("streamer") is not None:
-            raise _refused("a streamer with several rows")
+            raise _refusal("a streamer with several rows")
         if config.max_time is not None:
-            raise _refused("max_time with several rows", "the first would use up the others' time")
+            raise _refusal("max_time with several rows", "the first would use up the others' time")
     _refuse_odd_padding(input_ids, inputs.get("attention_mask"), inputs.get("position_ids"))
 
 
@@ -311,17 +298,17 @@ def _holds_tokens(layer: Any) -> bool:
 def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:
     whole = torch.ones_like(ids) if mask is None else mask.to(ids)
     if whole.shape != ids.shape:
-        raise _refused("an attention_mask of another shape than input_ids")
+        raise _refusal("an attention_mask of another shape than input_ids")
     if not bool((whole[:, -1] == 1).all()):
-        raise _refused("padding on the right", "pad on the left: padding_side='left'")
+        raise _refusal("padding on the right", "pad on the left: padding_side='left'")
     if not bool((whole.diff(dim=-1) >= 0).all()):
-        raise _refused("an attention_mask with holes")
+        raise _refusal("an attention_mask with holes")
     expected = (whole.cumsum(-1) - 1)[whole == 1]
     if positions is not None and not torch.equal(positions.to(ids)[whole == 1], expected):
-        raise _refused("position_ids other than 0, 1, 2, ...")
+        raise _refusal("position_ids other than 0, 1, 2, ...")
 
 
-def _refused(what: str, why: str = "") -> UsageError:
+def _refusal(what: str, why: str = "") -> UsageError:
     reason = f"; {why}" if why else ""
     return UsageError(f"decoding with drafts cannot honour {what}{reason}", "leave it out")
 

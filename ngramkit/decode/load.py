@@ -24,6 +24,7 @@ from ngramkit.untrusted import read_json
 
 # What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
 LEAST_SCORES = {"cpu": 0.1, "cuda": 0.005}
+DRIVER = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True)
@@ -214,16 +215,16 @@ def _not_loaded(name: str, source: str, method: str | None, error: Exception) ->
     )
 
 
-def config_facts(model: Any) -> dict[str, Any]:
-    """Return what a transformers model's config says of how it computes, wherever it came from."""
-    return {
+def model_facts(model: Any) -> dict[str, Any]:
+    """Return the settings by which a transformers model computes: its config, wherever it came
+    from, its attention, and `device_facts`."""
+    config = {
         key: value
         for key, value in model.config.to_dict().items()
         if key not in ("_name_or_path", "transformers_version")
     }
-
-
-DRIVER = Path("/proc/driver/nvidia/version")
+    attention = model.config._attn_implementation
+    return {"config": config, "attention": attention, **device_facts(model)}
 
 
 def device_facts(model: Any) -> dict[str, str]:
@@ -237,7 +238,7 @@ def device_facts(model: Any) -> dict[str, str]:
 
 
 def software_facts() -> dict[str, str]:
-    """Return what else decides how a pass runs: versions, and the driver's."""
+    """Return the versions that decide how a pass runs, the driver's included."""
     facts = {name: version(name) for name in ("transformers", "torch", "ngramkit")}
     if torch.cuda.is_available():
         facts["cuda"] = str(torch.version.cuda)

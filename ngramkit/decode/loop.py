@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from ngramkit.budget.rule import AutoBudget
-from ngramkit.decode.accept import Greedy, accept
+from ngramkit.decode.accept import accept
 from ngramkit.decode.base import Choice, Choose, Sink, Stop, Verifier
 from ngramkit.decode.result import Clock, Decoded, work_clock
+from ngramkit.decode.sampling import Greedy
 from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.references import Given as References, start

@@ -83,10 +83,9 @@ class TreeMasks:
         """Block what lies `window` or more positions back."""
         assert self.window is not None
         rows, columns = full.shape[-2:]
-        length = columns - rows
-        at = torch.cat([torch.arange(length, device=self._device), positions])
-        if int(columns) <= self.window:
+        if columns <= self.window:
             return full
+        at = torch.cat([torch.arange(columns - rows, device=self._device), positions])
         too_far = at[None, :] <= positions[:, None] - self.window
         return full.masked_fill(too_far, self._blocked)
 

@@ -1,11 +1,11 @@
-"""DecodeOptions: everything that a request may ask for, in the command line's own words."""
+"""The options of a request, in the command line's own words."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar
 
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 
 # transformers' own ways to write an answer, by name, and what its `generate` is given for them.
 GENERATE = "generate"
-LOOKUP_TOKENS = 10  # as transformers' documentation has it
 TRANSFORMERS_WAYS: dict[str, dict[str, Any]] = {
     GENERATE: {},
-    "generate-lookup": {"prompt_lookup_num_tokens": LOOKUP_TOKENS},
+    "generate-lookup": {"prompt_lookup_num_tokens": 10},  # as its documentation has it
 }
 MOST_NODES = 4096  # of a draft; attention to itself grows with their square
 
@@ -50,7 +49,7 @@ R = TypeVar("R")
 class DecodeOptions:
     """The options of decoding, for Python and the command line alike.
 
-    Raises UsageError for what makes no sense, before anything is loaded.
+    Raises UsageError for a value or a combination that makes no sense, before anything is loaded.
     """
 
     model: str | LanguageModel | None = None
@@ -90,7 +89,7 @@ class DecodeOptions:
     template: str | None = None
     """The template's name; implies `chat`. None: the model's own, else the one known for it."""
     system: str | None = None
-    """What the model is told before a conversation."""
+    """The system message of a conversation."""
     max_new_tokens: int = 128
     stop: Sequence[str] = ()
     """End with the token that completes one of these texts."""
@@ -101,7 +100,7 @@ class DecodeOptions:
     top_p: float = 1.0
     """Keep the likeliest tokens up to this probability."""
     seed: int = 0
-    """Of the sampling; it gives the same text with and without drafts."""
+    """Seed of the sampling; it gives the same text with and without drafts."""
     compare: bool = False
     """Decode without drafts too, in turns, for the speed-up."""
     device: str = "auto"
@@ -150,11 +149,9 @@ class DecodeOptions:
     def _require_sense_of_cache(self) -> None:
         if self.specache is None:
             return
-        for name in ("budget", "verify"):
-            if getattr(self, name) is not None:
+        for name in ("budget", "verify", "compare"):
+            if getattr(self, name):
                 raise UsageError(f"{name} is for drafts, a SpeCache takes none", option=name)
-        if self.compare:
-            raise UsageError("compare is for drafts, a SpeCache takes none", option="compare")
         require_no_drafts(self.specache, self.drafter)
         if len(self.references):
             raise UsageError(
@@ -194,21 +191,9 @@ class DecodeOptions:
             store=self.store,
         )
 
-    def require_full_cache(self, what: str) -> None:
-        """Raise UsageError, naming `what` cannot have it, where a SpeCache was asked for."""
-        if self.cache is not None:
-            raise UsageError(
-                f"{what} keeps its full cache; a SpeCache is for one prompt at a time",
-                "leave out the cache, or give a prompt",
-                option=("cache", "prompt"),
-            )
-
-
-WORDS = [each.name for each in fields(DecodeOptions)]
-
 
 class LoadWords(TypedDict, total=False):
-    """The words of where a model runs."""
+    """The keywords that say where a model runs."""
 
     device: str
     dtype: str
@@ -217,7 +202,7 @@ class LoadWords(TypedDict, total=False):
 
 
 class SamplingWords(TypedDict, total=False):
-    """The words of how the next token is chosen."""
+    """The keywords that say how the next token is chosen."""
 
     temperature: float
     top_k: int
@@ -226,31 +211,20 @@ class SamplingWords(TypedDict, total=False):
 
 
 class PassWords(LoadWords, SourceWords, total=False):
-    """The words of a pass, and of what is drafted from."""
+    """The keywords of a verification pass and of its drafter's sources."""
 
     budget: int | Literal["auto"] | None
     verify: str | None
 
 
 class BenchWords(PassWords, SamplingWords, total=False):
-    """The words of a pass and of sampling."""
-
-
-def options_of(function: str, *args: Any, **words: Any) -> DecodeOptions:
-    """Make options of a call's words. Raises TypeError, with the nearest word, for an unknown one.
-
-    `function` is named in that error.
-    """
-    for word in words:
-        if word not in WORDS:
-            raise TypeError(unknown_keyword(function, word, WORDS))
-    return DecodeOptions(*args, **words)
+    """The keywords of a verification pass, its drafter's sources and sampling."""
 
 
 def takes_words(
     _options: Callable[P, DecodeOptions], **defaults: Any
 ) -> Callable[[Callable[[S, DecodeOptions], R]], Callable[Concatenate[S, P], R]]:
-    """Let a function of something and DecodeOptions be called with their words in their place.
+    """Let a function of something and DecodeOptions be called with the options as keywords.
 
     @takes_words(DecodeOptions)
     def decode(prompts, options): ...
@@ -258,30 +232,32 @@ def takes_words(
     decode("def main(", "demo", drafter="rest")
 
     `defaults` are words whose defaults differ for this function. Its signature names every word,
-    for editors, type checkers and `help`.
+    for editors, type checkers and `help`; an unknown one is a TypeError that names the nearest.
     """
+    parameters = inspect.signature(DecodeOptions).parameters
 
     def decorate(
         function: Callable[[S, DecodeOptions], R],
     ) -> Callable[Concatenate[S, P], R]:
         name = function.__qualname__.removesuffix(".__init__")
-
         first, *_ = inspect.signature(function).parameters.values()
 
         @functools.wraps(function)
         def call(*args: Any, **words: Any) -> R:
             if first.name in words:
                 args = (words.pop(first.name), *args)
-            options = options_of(name, *args[1:], **{**defaults, **words})
+            for word in words:
+                if word not in parameters:
+                    raise TypeError(unknown_keyword(name, word, list(parameters)))
             if not args:
                 raise TypeError(f"{name}() misses its argument {first.name!r}")
-            return function(args[0], options)
+            return function(args[0], DecodeOptions(*args[1:], **{**defaults, **words}))
 
-        words = [
+        own = [
             word.replace(default=defaults.get(word.name, word.default))
-            for word in inspect.signature(DecodeOptions).parameters.values()
+            for word in parameters.values()
         ]
-        call.__signature__ = inspect.Signature([first, *words])  # type: ignore[attr-defined]
+        call.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
         return call
 
     return decorate

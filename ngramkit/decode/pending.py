@@ -1,8 +1,8 @@
-"""A model that is not loaded yet: its tokenizer, and what loads it.
+"""A model that is not loaded yet: its tokenizer, and a function that loads it.
 
-`prepare` loads the tokenizer alone, so that what makes no sense is told before torch is imported
-and the weights are loaded; `PendingModel.session` loads them and settles what "auto" and None stand
-for.
+`prepare` loads the tokenizer alone, so that a mistake in the options is an error before torch is
+imported and the weights are loaded; `PendingModel.session` loads them and settles what "auto" and
+None stand for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PendingModel:
-    """A model's tokenizer, and what loads the model, once."""
+    """A model's tokenizer, and the function that loads the model, once."""
 
     tokenizer: TextTokenizer
     load: Callable[[], LanguageModel]
@@ -65,8 +65,8 @@ class PendingModel:
 
 
 def prepare(options: DecodeOptions) -> PendingModel:
-    """Load the tokenizer of the options' model, and report which model that is where nobody chose
-    it; the model itself is loaded when it is needed."""
+    """Load the tokenizer of the options' model alone; report which model that is where nobody chose
+    it."""
     given = options.model
     if given is not None and not isinstance(given, str):
         return PendingModel(given.tokenizer, lambda: given)
@@ -92,13 +92,8 @@ def prepare(options: DecodeOptions) -> PendingModel:
     )
 
 
-def load(options: DecodeOptions) -> LanguageModel:
-    """Load the options' model, as `prepare`."""
-    return prepare(options).load()
-
-
 def require_model(name: str, revision: str | None = None) -> None:
-    """Raise InputError where a model is no folder of one and no file; the Hub is not asked."""
+    """Raise InputError for a folder that holds no model; the Hub is not asked."""
     source = Path(resolve_model(name, revision))
     if source.is_dir() and not (source / "config.json").is_file():
         raise InputError(f"{source} holds no model: it has no config.json", "check the path")

@@ -1,4 +1,5 @@
-"""Where and how a model runs, by name: what makes no sense is told before torch is imported."""
+"""Checks of where and how a model runs, by name: a wrong name is an error before torch is
+imported."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.cache import TextCache
-from ngramkit.decode.load import config_facts, context_of, device_facts, software_facts
+from ngramkit.decode.load import context_of, model_facts, software_facts
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
@@ -143,12 +143,10 @@ def _is_altered(model: Any) -> bool:
 def _digest(model: Any) -> str:
     classes = {f"{type(part).__module__}.{type(part).__qualname__}" for part in model.modules()}
     decides = {
-        "config": config_facts(model),
-        "attention": model.config._attn_implementation,
         "classes": sorted(classes),
         "devices": sorted({str(each.device) for each in model.parameters()}),
         "software": software_facts(),
-        **device_facts(model),
+        **model_facts(model),
     }
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode())
     source = getattr(sys.modules.get(type(model).__module__), "__file__", None)

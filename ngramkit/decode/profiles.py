@@ -1,9 +1,8 @@
 """Profiles of passes, and the costs learnt from passes, kept between processes.
 
-A profile is a file in the user's cache folder for each model and machine, what was learnt another.
-
-It is named after the model and the first 8 hex digits of a sha256 over what decides the times: the
-model's config, the device, the dtype and the number of threads.
+Both are files in the user's cache folder, a profile for each model and machine, named after the
+model and the first 8 hex digits of a sha256 over the model's config, the device, the dtype and the
+number of threads; learnt costs for each of these, versions of software and way to verify.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 from ngramkit.budget.costs import PassCosts, costs_of
 from ngramkit.budget.profile import Profile
 from ngramkit.cache import TextCache, cache_folder
-from ngramkit.decode.load import LanguageModel, config_facts, device_facts, software_facts
+from ngramkit.decode.load import LanguageModel, model_facts, software_facts
 from ngramkit.errors import InputError
 from ngramkit.untrusted import parse_json
 
@@ -27,7 +26,7 @@ COSTS = TextCache("costs", 256)
 
 
 def profile_path(model: LanguageModel) -> Path:
-    """Return where the model's profile is kept."""
+    """Return the path of the model's profile."""
     name = re.sub(r"[^A-Za-z0-9.]+", "-", model.name).strip("-")
     return cache_folder("profiles") / f"{name}-{_digest(model.model)}.json"
 
@@ -39,32 +38,26 @@ def profile_file(model: Any) -> Path | None:
 
 
 def _digest(model: Any, **more: str) -> str:
-    decides = {
-        "config": config_facts(model),
-        "engine": "eager",  # as older files are named
-        "attention": model.config._attn_implementation,
-        **device_facts(model),
-        **more,
-    }
+    decides = {"engine": "eager", **model_facts(model), **more}  # the first as older files have it
     text = json.dumps(decides, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def learnt_costs(model: Any, verify: str, profile: Profile | None = None) -> PassCosts:
-    """Return what is known of the model's passes, by this process or by earlier ones on this
+    """Return the costs of the model's passes that this process learnt, or an earlier one on this
     machine."""
     costs = costs_of(model, verify, profile)
     if costs.learnt or profile is not None:
         return costs
     text = COSTS.get(_costs_key(model, verify))
     if text is not None:
-        with suppress(InputError):  # what cannot be read was not learnt
+        with suppress(InputError):  # a damaged file is as none
             costs.recall(parse_json(text, "learnt costs"))
     return costs
 
 
 def keep_costs(model: Any, verify: str, costs: PassCosts) -> None:
-    """Keep what was learnt for the next process, now and then; a full disk is no matter."""
+    """Write the costs for the next process, once in KEPT_AFTER passes; errors are ignored."""
     if costs.learnt - costs.kept < KEPT_AFTER:
         return
     costs.kept = costs.learnt

@@ -17,8 +17,8 @@ from ngramkit.decode.loop import Request, Run, decode
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.result import Decoded
+from ngramkit.decode.sampling import MOST_SEED
 from ngramkit.decode.specache.cache import CacheFacts
-from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.text import StopStrings
 from ngramkit.decode.threads import threads
@@ -74,10 +74,10 @@ class Session:
 
     def numbered(self, number: int) -> Session:
         """Return the same session with a seed of its own for every number."""
-        return self.with_options(seed=self.options.seed + number)
+        return self.with_options(seed=(self.options.seed + number) & MOST_SEED)
 
     def undrafted(self) -> Session:
-        """Return the same session for passes without drafts: no budget to decide about."""
+        """Return the same session for passes without drafts: none is cut to what pays."""
         return replace(self, is_auto=False, profile=None, references=())
 
     def complete(
@@ -104,28 +104,24 @@ class Session:
         verifier: Verifier | None = None,
     ) -> Decoded:
         """Answer a request, as `complete`."""
-        if self.options.specache is not None:
-            return self._decode_with(self.options.specache, request, drafter, sink)
-        request = self._budgeted(request, drafter)
-        run = decode(verifier or self._open(request), drafter, request, sink)
-        if request.auto is not None:
-            keep_costs(self.model.model, self.verify, request.auto.costs)
-        return run
-
-    def _decode_with(
-        self, cache: SpeCache, request: Request, drafter: Drafter, sink: Sink | None
-    ) -> Decoded:
-        """Answer a request with a SpeCache; `drafter` guesses the speculative token where the
-        cache's options say so."""
+        cache = self.options.specache
+        if cache is None:
+            request = self._budgeted(request, drafter)
+            run = decode(verifier or self._open(request), drafter, request, sink)
+            if request.auto is not None:
+                keep_costs(self.model.model, self.verify, request.auto.costs)
+            return run
         guesses = None if cache.speculative == "model" else Guesses(drafter)
         room = len(request.prompt) + request.longest
-        verifier = SpeCacheVerifier(self.model.model, cache, room=room, guesses=guesses)
-        with closing(verifier):
-            run = decode(verifier, verifier.drafter, request, sink)
-            return replace(run, cache=CacheFacts.of(verifier.run))
+        two_rows = SpeCacheVerifier(self.model.model, cache, room=room, guesses=guesses)
+        with closing(two_rows):
+            run = decode(two_rows, two_rows.drafter, request, sink)
+            used = two_rows.run
+        hits = used.hits if cache.measure else None
+        return replace(run, cache=CacheFacts(cache, used.bytes, hits))
 
     def run(self, prompt: TokenArray, drafter: Drafter) -> Run:
-        """Return the same as `complete` does, not begun yet."""
+        """Return the run that `complete` would finish, not begun yet."""
         request = self._budgeted(self.request(prompt), drafter)
         return Run(self._open(request), drafter, request)
 
@@ -134,7 +130,7 @@ class Session:
         return self._open(self.request(prompt))
 
     def request(self, prompt: TokenArray) -> Request:
-        """Return what the loop is asked for; raises as `complete`."""
+        """Return the prompt and the options as the loop takes them; raises as `complete`."""
         model, options = self.model, self.options
         if len(prompt) == 0:
             raise UsageError("the prompt is empty", "give at least one token of text")

@@ -26,12 +26,6 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what an incomplete UTF-8 sequence d
 SEEN = 6  # prompt tokens that decide how the first new one reads (spaces, bytes)
 
 
-def prompt_ids(tokenizer: TextTokenizer, text: str) -> TokenArray:
-    """Encode `text` as it stands, with the special tokens (BOS) that the tokenizer adds:
-    int32[n]."""
-    return tokenizer.encode_prompt(text)
-
-
 def chat_ids(
     tokenizer: TextTokenizer, template: Template, messages: Sequence[Message]
 ) -> TokenArray:

@@ -73,8 +73,8 @@ class Threads:
 
 
 def seconds_with(threads: int, most: int, limit: float) -> float:
-    """Return what a round of products takes with so many threads, work for `most` of them; of one
-    that takes longer than `limit`, what it took until then."""
+    """Return the seconds of the slowest of ROUNDS rounds of products, work for `most` threads, on
+    `threads` of them; the trial ends with a round that takes longer than `limit` seconds."""
     torch.set_num_threads(threads)
     rows, columns = torch.ones(ROWS * most, WIDTH), torch.ones(WIDTH, COLUMNS)
     longest = 0.0
@@ -90,5 +90,5 @@ def seconds_with(threads: int, most: int, limit: float) -> float:
 
 @cache
 def threads() -> Threads:
-    """Return this process's."""
+    """Return the threads of this process."""
     return Threads()

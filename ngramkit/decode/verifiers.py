@@ -1,7 +1,7 @@
-"""The verifier that a model can be given, found by trying it.
+"""The choice of a verifier for a model.
 
 A draft is verified in one tree; as rows where a model takes no ancestor mask; along its best path
-where layers are recurrent. What a model can be given is tried once and remembered.
+where layers are recurrent. A model is probed once, and the answer is kept.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import transformers
 
 from ngramkit.decode.base import ResumableVerifier
+from ngramkit.decode.cache import is_recurrent
 from ngramkit.decode.placement import require_mode
 from ngramkit.decode.probe import fits, is_probed
-from ngramkit.decode.recurrent_cache import is_recurrent
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.errors import InputError

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngramkit.decode.recurrent_cache import RecurrentCache
+from ngramkit.decode.cache import RecurrentCache
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.kernels.tree import best_path, paths
 

@@ -13,7 +13,6 @@ from ngramkit.decode.compare import Comparison, compare
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
-from ngramkit.decode.text import prompt_ids
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.sources import Sources
@@ -66,7 +65,7 @@ def comparisons(
     """Yield the prompt's place, the drafter's name and the result for every prompt and drafter."""
     session = Session.settle(model, DecodeOptions(max_new_tokens=NEW_TOKENS))
     for where, text in demo_prompts(PROMPTS):
-        prompt = prompt_ids(model.tokenizer, text)
+        prompt = model.tokenizer.encode_prompt(text)
         for name, make_drafter in drafters.items():
             yield where, name, compare(session, prompt, make_drafter)
 

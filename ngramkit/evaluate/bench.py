@@ -236,8 +236,8 @@ def _transformers_ways(names: Sequence[Any], task: Session) -> list[Contestant]:
     ways = [str(each) for each in dict.fromkeys(names) if each in TRANSFORMERS_WAYS]
     if not ways:
         return []
+    from ngramkit.decode.compare import require_plain
     from ngramkit.decode.packed_weights import unpacked
-    from ngramkit.decode.transformers_ways import require_plain
 
     require_plain(task)
     model = replace(task.model, model=unpacked(task.model.model))

@@ -78,6 +78,6 @@ def split_budget(text: str) -> tuple[str, Budget]:
 
 def transformers_way(name: str, model: LanguageModel) -> Contestant:
     """Return the contestant that is called `name`, one of TRANSFORMERS_WAYS, with its own model."""
-    from ngramkit.decode.transformers_ways import answer_by
+    from ngramkit.decode.compare import answer_by
 
     return Contestant(name, lambda remember: NoDraft(), answer=answer_by(name, model))

@@ -16,10 +16,10 @@ import numpy as np
 
 from ngramkit.choose import DrafterChoice, asked_drafters, distinct
 from ngramkit.corpus.chat import find_template, require_template
-from ngramkit.decode.accept import best_and_tops
 from ngramkit.decode.options import DecodeOptions, PassWords
-from ngramkit.decode.pending import load, prepare
+from ngramkit.decode.pending import prepare
 from ngramkit.decode.placement import DTYPES
+from ngramkit.decode.sampling import best_and_tops
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import UsageError
@@ -267,7 +267,7 @@ def verifying_model(
         max_new_tokens=folder.plan.get("max_new_tokens", 1),
         reporter=reporter,
     )
-    loaded = load(options)
+    loaded = prepare(options).load()
     recorded = folder.plan.get("model")
     if loaded.name != recorded:
         raise UsageError(

@@ -12,7 +12,6 @@ import torch
 
 from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.text import prompt_ids
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.demo import demo_prompts
@@ -33,7 +32,7 @@ def cases(model):
     """(prompt, what model.generate writes), int32 each."""
     found = []
     for _, text in demo_prompts(PROMPTS):
-        prompt = prompt_ids(model.tokenizer, text)
+        prompt = model.tokenizer.encode_prompt(text)
         ids = torch.from_numpy(prompt.astype(np.int64))[None]
         mask = torch.ones_like(ids)
         output = model.model.generate(

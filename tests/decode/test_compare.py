@@ -8,7 +8,6 @@ from scripted import NoisyOracle
 from test_loop import Chain, TableVerifier, run
 
 from ngramkit.decode.compare import compare, in_lockstep
-from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, Run
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.result import Clock
@@ -87,9 +86,8 @@ def test_ctrl_c_is_raised_and_drafters_are_told():
     assert drafter.heard == list(range(10, 10 + len(drafter.heard)))
 
 
-def test_a_comparison_is_of_one_round_and_of_the_same_text():
-    model = load_model("demo", device="cpu")
-    task = Session.settle(model, DecodeOptions(budget=4, max_new_tokens=12))
+def test_a_comparison_is_of_one_round_and_of_the_same_text(demo):
+    task = Session.settle(demo, DecodeOptions(budget=4, max_new_tokens=12))
     prompt = np.arange(20, 28, dtype=np.int32)
     text = task.undrafted().complete(prompt, NoDraft()).token_ids
     found = compare(task, prompt, lambda: NoisyOracle(text, 4096, seed=0), rounds=2)

@@ -10,7 +10,7 @@ from tiny_models import tiny_model
 import ngramkit
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.conversation import Conversation
-from ngramkit.decode.load import LanguageModel, load_model
+from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
 from ngramkit.decode.text import chat_ids
@@ -25,11 +25,6 @@ WAYS = {
     "batch": {"budget": 8, "verify": "batch"},
     "chain": {"budget": 8, "verify": "chain"},
 }
-
-
-@pytest.fixture(scope="module")
-def demo():
-    return load_model("demo", device="cpu")
 
 
 def talk(model, **options):

@@ -8,9 +8,8 @@ import torch
 from scripted import NoisyOracle
 from tiny_models import tiny_model
 
-from ngramkit.decode.accept import best_and_tops
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.sampling import Sampling
+from ngramkit.decode.sampling import Sampling, best_and_tops
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import TOPS
 

@@ -14,7 +14,6 @@ from lossless import decoded, references
 from scripted import WideOracle
 from tiny_models import ARCHITECTURES, ROWS_ONLY, tiny_model
 
-from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.decode.verify_rows import BatchVerifier
@@ -30,11 +29,6 @@ CASES = [
     *((name, "tree") for name in ROWS_ONLY),
 ]
 BUDGETS = (64, 1, 4, 16)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load_tokenizer("demo")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from lossless import references
 from tiny_models import tiny_model
 
 import ngramkit
-from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.text import MOST_BYTES, read_reference
@@ -22,11 +21,6 @@ from ngramkit.errors import InputError, UsageError
 ABLE = [name for name, entry in DRAFTERS.items() if entry.references]
 LONG = 40
 CODE = "def read(path):\n    return open(path).read()\n"
-
-
-@pytest.fixture(scope="module")
-def demo():
-    return load_model("demo", device="cpu", dtype="float32")
 
 
 @pytest.fixture(autouse=True)

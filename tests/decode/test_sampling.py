@@ -12,7 +12,6 @@ import torch
 from scipy.stats import chisquare
 from scripted import NoisyOracle
 from tiny_models import tiny_model
-from tiny_recurrent import recurrent_model
 from transformers import LogitsProcessorList
 
 from ngramkit.decode.loop import Request, decode
@@ -87,7 +86,7 @@ def test_first_three_tokens_follow_the_exact_distribution(model, exact, drafts):
 
 
 def test_so_do_those_of_a_model_with_recurrent_layers():
-    model = recurrent_model("mamba2", num_hidden_layers=1, **SMALL)
+    model = tiny_model("mamba2", num_hidden_layers=1, **SMALL)
     exact, accepted = distribution(model), 0
     counts = np.zeros(exact.shape)
     for seed in range(RUNS):

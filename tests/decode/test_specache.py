@@ -1,4 +1,4 @@
-"""SpeCache against a naive twin: the same tokens, pairs fetched, codes and bytes."""
+"""SpeCache against a naive twin; the order of its copies; its use, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,15 +7,52 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as arrays
-from specache_runs import passes, prompt_of
 from tiny_models import ARCHITECTURES, tiny_model
 from twins import specache as naive
 
+import ngramkit
+from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.quantize import KEYS, VALUES, LowBits, quantize
-from ngramkit.decode.specache.verify import SpeCacheVerifier
+from ngramkit.decode.specache.store import Copies
+from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.registry import NoDraft
+from ngramkit.errors import InputError, UsageError
+
+
+def prompt_of(length, seed=0):
+    return np.random.default_rng(seed).integers(1, 4000, length).astype(np.int32)
+
+
+def written(model, prompt, options, new_tokens=6, room=None, drafter=None):
+    """(tokens, verifier) of a run."""
+    drafter = drafter or NoDraft()
+    guesses = drafter if isinstance(drafter, Guesses) else None
+    verifier = SpeCacheVerifier(
+        model, options, room=room or len(prompt) + new_tokens, guesses=guesses
+    )
+    try:
+        request = Request(prompt=prompt, max_new_tokens=new_tokens, budget=1)
+        return decode(verifier, drafter, request).token_ids.tolist(), verifier
+    finally:
+        verifier.close()
+
+
+def passes(model, prompt, options, new_tokens):
+    """(tokens, asked): as naive.decode says them, without what the pre-decode asked for."""
+    verifier = SpeCacheVerifier(model, options, room=len(prompt) + new_tokens)
+    with torch.inference_mode():
+        tokens, asked = [int(verifier.prefill(prompt)[0].argmax())], []
+        while len(tokens) < new_tokens:
+            tokens.append(int(verifier.verify(tokens[-1], DraftTree.empty())[0].argmax()))
+            verifier.keep([])
+            fetched = [layer.fetched for layer in verifier.run.low_layers]
+            asked.append([None if f is None else f.positions.tolist() for f in fetched])
+    verifier.close()
+    return tokens, asked
+
 
 UNSERVED = {"falcon", "gptj"}  # attend by functions of their own
 MODELS = ["llama", "mistral", "qwen2", "gemma2", "gpt_neox", "phi3"]
@@ -140,3 +177,203 @@ def test_a_group_is_quantised_once_and_never_again():
     assert torch.equal(layer.update(*[torch.randn(1, 1, 1, 8)] * 2)[0][0, :, :16], first)
     assert layer.length == 60
     assert layer.quantised == 56
+
+
+class Recorded(Copies):
+    """In place of a CUDA stream: writes down what would happen in which order."""
+
+    def __init__(self):
+        self.log, self.marks = [], 0
+
+    def copy(self, target, source, *, now=False):
+        self.log.append(("copy", tuple(source.shape), now))
+        target.copy_(source)
+
+    def mark(self):
+        self.marks += 1
+        self.log.append(("mark", self.marks))
+        return self.marks
+
+    def wait(self, mark):
+        self.log.append(("wait", mark))
+
+    def wait_here(self, mark):
+        self.log.append(("wait here", mark))
+
+
+def test_positions_are_waited_for_before_pairs_are_gathered_and_pairs_before_they_are_read():
+    options = SpeCache(bits=2, group=8, top_k=3, residual=0)
+    copies = Recorded()
+    layer = SpeCacheRun(options, 1, room=32, copies=copies).low_layers[0]
+    rows = torch.randn(1, 2, 16, 8)
+    layer.update(rows, rows)
+    stored = copies.marks
+    layer.update(rows[:, :, :2], rows[:, :, :2])
+    copies.log.clear()
+    layer.ask(torch.rand(2, 18), 1)
+    layer.keep(1)
+    layer.prefetch_asked()
+    layer.update(rows[:, :, :2], rows[:, :, :2])
+    asked, there = stored + 1, stored + 2
+    assert copies.log == [
+        ("copy", (2, 3), False),  # positions to the CPU, after the attention that chose them
+        ("mark", asked),
+        ("wait here", asked),
+        ("wait here", stored),  # the store's own copies
+        ("copy", (2, 3, 8), True),  # keys and values back, beside the rest of the pass
+        ("copy", (2, 3, 8), True),
+        ("mark", there),
+        ("wait", there),  # the next pass reads them
+    ]
+
+
+def test_a_pass_does_not_write_where_the_last_one_still_reads():
+    options = SpeCache(bits=2, group=8, top_k=3, residual=0)
+    layer = SpeCacheRun(options, 1, room=32).low_layers[0]
+    rows = torch.randn(1, 2, 16, 8)
+    layer.update(rows, rows)
+    places = []
+    for _ in range(3):
+        layer.update(rows[:, :, :2], rows[:, :, :2])
+        layer.ask(torch.rand(2, 18), 0)
+        layer.keep(0)
+        layer.prefetch_asked()
+        places.append(layer.fetched.keys.data_ptr())
+    assert places[0] == places[2] != places[1]
+
+
+def test_hits_are_whole_where_every_pair_is_fetched_and_less_where_few_are():
+    model = tiny_model("llama")
+    shares = {}
+    for top_k in (1000, 2):
+        options = SpeCache(bits=2, group=8, top_k=top_k, residual=0, measure=True)
+        _, verifier = written(model, prompt_of(40), options, 12)
+        shares[top_k] = verifier.run.hits
+    assert shares[1000].mass_held() == pytest.approx([1, 1])
+    assert shares[1000].top_k_found() == [1, 1]
+    assert all(0 < share < 1 for share in shares[2].mass_held())
+    assert all(0 <= share < 1 for share in shares[2].top_k_found())
+
+
+class Knows:
+    """Drafts the next token of a text that it knows."""
+
+    def __init__(self, text):
+        self.text, self.at = text, 0
+
+    def start(self, prompt):
+        self.at = 0
+
+    def draft(self, budget):
+        one = [
+            np.array([x], d)
+            for x, d in ((self.text[self.at], "i4"), (-1, "i4"), (1, "f4"), (0, "u1"))
+        ]
+        return DraftTree(*one)
+
+    def accept(self, tokens, evidence=None):
+        self.at += len(tokens)
+
+    def finish(self):
+        pass
+
+
+def test_a_drafters_guess_stands_in_for_the_speculative_token(monkeypatch):
+    model = tiny_model("llama")
+    prompt = prompt_of(40)
+    options = SpeCache(bits=2, group=8, top_k=1000, residual=0, speculative="drafter")
+    right, _ = written(model, prompt, SpeCache(bits=2, group=8, top_k=1000, residual=0), 10)
+    rows = []
+    forward = type(model).forward
+    monkeypatch.setattr(
+        type(model), "forward",
+        lambda self, input_ids=None, **k: rows.append(input_ids[0].tolist())
+        or forward(self, input_ids=input_ids, **k),
+    )  # fmt: skip
+    tokens, _ = written(model, prompt, options, 10, drafter=Guesses(Knows([*right, 1, 1])))
+    assert tokens == right
+    assert [row[1] for row in rows if len(row) == 2] == right[1:]
+
+
+def test_the_model_attends_as_before_when_it_is_over():
+    model = tiny_model("llama")
+    before = model.config._attn_implementation
+    written(model, prompt_of(20), SpeCache(group=8))
+    assert model.config._attn_implementation == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bits": 3}, "bits must be 1 or 2, is 3"),
+        ({"group": 12}, "group must be a multiple of 8, is 12"),
+        ({"top_k": -1}, "top_k must be 0 or more, is -1"),
+        ({"residual": -1}, "residual must be 0 or more, is -1"),
+        ({"speculative": "luck"}, "speculative must be model or drafter, is 'luck'"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_named(wrong, message):
+    with pytest.raises(UsageError, match=message):
+        SpeCache(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("llama", SpeCache(group=16), "group 16 does not divide 8, the channels"),
+        ("llama", SpeCache(group=8, top_k=(4, 4, 4)), "top_k names 3 layers, the model has 2"),
+        ("llama", SpeCache(group=8, speculative="drafter"), "no drafter"),
+        ("mpt", SpeCache(group=8), "does not attend through transformers"),
+        ("gptj", SpeCache(group=8), "does not attend through transformers"),
+        ("deepseek_v3", SpeCache(group=8, residual=0, measure=True), "compressed"),
+        ("mamba", SpeCache(group=8), "mamba"),
+    ],
+)
+def test_what_does_not_fit_a_model_is_said_before_anything_is_written(name, options, message):
+    model = tiny_model(name)
+    with pytest.raises((UsageError, InputError), match=message):
+        written(model, prompt_of(20), options)
+    assert model.config._attn_implementation != "specache"
+
+
+def test_generate_takes_a_specache_row_by_row():
+    model = tiny_model("llama")
+    rows = torch.from_numpy(np.stack([prompt_of(24, 1), prompt_of(24, 2)])).long()
+    cache = SpeCache(bits=2, group=8, top_k=3, residual=8)
+    options = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    found = ngramkit.generate(model, rows, cache=cache, **options)[:, 24:].tolist()
+    assert found == [passes(model, prompt_of(24, seed), cache, 8)[0] for seed in (1, 2)]
+
+
+def test_a_drafter_beside_a_specache_is_refused_where_nothing_is_asked_of_it():
+    model = tiny_model("llama")
+    with pytest.raises(UsageError, match="drafts are not verified with a SpeCache"):
+        ngramkit.generate(model, [1, 2, 3], drafter="context", cache=SpeCache(group=8))
+
+
+def test_decode_says_that_it_is_not_lossless_and_what_was_held(ngramkit_cli):
+    line = ["decode", "--model", "demo", "--prompt", "ab", "--max-new-tokens", "4", "--json"]
+    small = ["--kv-group", "8", "--kv-residual", "0", "--kv-top-k", "2", "--kv-bits", "1"]
+    guessed = ["--speculative-token", "drafter", "--drafter", "context"]
+    done, drafted, *wrong = ngramkit_cli(
+        [*line, "--cache", "specache", *small],
+        [*line, "--cache", "specache", *small, *guessed],
+        [*line, "--cache", "specache", "--drafter", "context"],
+        [*line, "--cache", "specache", "--kv-bits", "2,1"],
+        [*line, "--cache", "specache", "--kv-group", "48"],
+        [*line, "--cache", "specache", "--compare"],
+        [*line, "--cache", "all"],
+    )  # fmt: skip
+    assert done.code == drafted.code == 0, done.err + drafted.err
+    assert done.json["lossless"] is False
+    assert done.json["cache"] == "specache"
+    assert done.json["cache_bytes"]["residual"] > 0
+    assert "not lossless" in done.err
+    assert [result.code for result in wrong] == [2] * 5
+    assert "--speculative-token" in wrong[0].err
+    assert all(len(result.err.splitlines()) <= 4 for result in wrong)
+
+
+def test_a_conversation_does_not_pass_over_the_cache_it_was_asked_for():
+    with pytest.raises(UsageError, match="a conversation keeps its full cache"):
+        ngramkit.Conversation("demo", template="chatml", cache=SpeCache(group=8))

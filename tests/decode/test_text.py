@@ -1,6 +1,5 @@
 import pytest
 
-from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.text import StopStrings, TextStream
 
 TEXTS = [
@@ -9,11 +8,6 @@ TEXTS = [
     "👩‍👩‍👧 and 漢字, then\ttabs",
     "x = '\N{REPLACEMENT CHARACTER}'\n",
 ]
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load_tokenizer("demo")
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -12,7 +12,6 @@ from scripted import NoisyOracle
 
 from ngramkit.decode import session
 from ngramkit.decode.compare import compare
-from ngramkit.decode.load import load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
 from ngramkit.decode.threads import LEAST_PAUSE, MOST_PAUSE, SHARE, SLOW, Threads, seconds_with
@@ -121,10 +120,9 @@ def test_a_trial_takes_time():
     torch.set_num_threads(before)
 
 
-def test_runs_are_the_same_and_leave_torch_its_threads(monkeypatch, four):
+def test_runs_are_the_same_and_leave_torch_its_threads(monkeypatch, four, demo):
     monkeypatch.setattr(session, "threads", lambda: four.threads)
-    model = load_model("demo", device="cpu")
-    task = Session.settle(model, DecodeOptions(max_new_tokens=12))
+    task = Session.settle(demo, DecodeOptions(max_new_tokens=12))
     prompt = np.arange(20, 28, dtype=np.int32)
     text = task.undrafted().complete(prompt, NoDraft()).token_ids
     four.machine, four.at = BUSY, 100.0

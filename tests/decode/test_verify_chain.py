@@ -8,22 +8,20 @@ import torch
 import transformers
 from lossless import decoded, references
 from scripted import ChainOracle
-from tiny_models import tiny_model
-from tiny_recurrent import INEXACT, RECURRENT, recurrent_model
+from tiny_models import INEXACT, RECURRENT, tiny_model
 
 import ngramkit
 from ngramkit.budget.costs import TRUSTED, PassCosts, Prior
 from ngramkit.budget.profile import Pass, Profile
 from ngramkit.budget.rule import AutoBudget
 from ngramkit.corpus.chat import Message
-from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode.cache import is_recurrent
 from ngramkit.decode.calibrate import measure
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import profile_path
-from ngramkit.decode.recurrent_cache import is_recurrent
 from ngramkit.decode.session import Session
 from ngramkit.decode.text import chat_ids
 from ngramkit.decode.verifiers import open_verifier, verify_mode
@@ -37,14 +35,9 @@ BUDGETS = (16, 5, 3, 12)
 KINDS = {"chain": ChainVerifier, "batch": BatchVerifier}
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load_tokenizer("demo")
-
-
 @pytest.mark.parametrize("name", RECURRENT)
 def test_a_hundred_prompts_are_answered_as_the_model_does(tokenizer, name):
-    model, steps = recurrent_model(name), []
+    model, steps = tiny_model(name), []
     for seed, reference in enumerate(references(model, tokenizer)):
         mode = ("chain", "batch")[seed % 2]
         run = decoded(
@@ -61,7 +54,7 @@ def test_a_hundred_prompts_are_answered_as_the_model_does(tokenizer, name):
 
 @pytest.mark.parametrize("name", ["qwen3_next", "lfm2"])
 def test_such_models_are_given_chains_and_rows_where_asked(name):
-    model = recurrent_model(name)
+    model = tiny_model(name)
     assert is_recurrent(model)
     assert verify_mode(model) == verify_mode(model, "tree") == "chain"
     assert type(open_verifier(model, room=8)) is ChainVerifier
@@ -70,7 +63,7 @@ def test_such_models_are_given_chains_and_rows_where_asked(name):
 
 @pytest.mark.parametrize("name", INEXACT)
 def test_a_model_that_transformers_reads_in_two_ways_is_refused(name):
-    model = recurrent_model(name)
+    model = tiny_model(name)
     for mode in (None, "tree", "chain", "batch"):
         with pytest.raises(InputError, match=f"several tokens of {name} at once otherwise"):
             verify_mode(model, mode)
@@ -96,7 +89,7 @@ def chain(*tokens):
 
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_what_did_not_come_true_rides_along_and_no_pass_only_repairs(kind):
-    model = recurrent_model("qwen3_next")
+    model = tiny_model("qwen3_next")
     verifier, widths = kind(model, room=8), []
     model.register_forward_pre_hook(
         lambda _, args, given: widths.append(given["input_ids"].shape[1]), with_kwargs=True
@@ -116,7 +109,7 @@ def test_what_did_not_come_true_rides_along_and_no_pass_only_repairs(kind):
 
 
 def test_convolutions_alone_are_cut_and_nothing_rides():
-    model = recurrent_model("lfm2")
+    model = tiny_model("lfm2")
     verifier = ChainVerifier(model, room=8)
     with torch.inference_mode():
         verifier.prefill(np.arange(1, 6, dtype=np.int32))
@@ -126,7 +119,7 @@ def test_convolutions_alone_are_cut_and_nothing_rides():
 
 
 def test_a_pass_has_no_more_rows_than_the_budget_allows():
-    verifier = ChainVerifier(recurrent_model("mamba2"), room=8)
+    verifier = ChainVerifier(tiny_model("mamba2"), room=8)
     with torch.inference_mode():
         verifier.prefill(np.arange(1, 6, dtype=np.int32))
         verifier.verify(7, chain(8, 9, 10))
@@ -162,7 +155,7 @@ def test_an_auto_budget_counts_the_rows_that_ride():
 @pytest.mark.parametrize("verify", [None, "batch"])
 def test_an_auto_budget_decodes_with_it(tmp_path, monkeypatch, tokenizer, calibrated, verify):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    model = LanguageModel("tiny/mamba2", recurrent_model("mamba2"), tokenizer)
+    model = LanguageModel("tiny/mamba2", tiny_model("mamba2"), tokenizer)
     reference = references(model.model, tokenizer, count=1)[0]
     if calibrated:
         found = measure(model, sizes=(0, 1, 4, 8), contexts=(8, 32), seconds=0)
@@ -188,7 +181,7 @@ def rewound(verifier, prompt, length):
 @pytest.mark.parametrize("name", ["qwen3_next", "falcon_h1", "lfm2", "mamba2"])
 @pytest.mark.parametrize("length", [0, 5, 6])
 def test_rewound_it_answers_as_a_new_one(name, length):
-    model, prompt = recurrent_model(name), np.arange(1, 12, dtype=np.int32)
+    model, prompt = tiny_model(name), np.arange(1, 12, dtype=np.int32)
     with torch.inference_mode():
         right = ChainVerifier(model, room=8).prefill(prompt)
     found = rewound(ChainVerifier(model, room=8), prompt, length)
@@ -197,7 +190,7 @@ def test_rewound_it_answers_as_a_new_one(name, length):
 
 @pytest.mark.parametrize("name", ["qwen3_next", "lfm2"])
 def test_turns_of_a_conversation_go_on_from_the_states(tokenizer, name):
-    model = LanguageModel(f"tiny/{name}", recurrent_model(name), tokenizer)
+    model = LanguageModel(f"tiny/{name}", tiny_model(name), tokenizer)
     made = Conversation(
         model, drafter=lambda: Cacheback(None), template="chatml", max_new_tokens=12
     )
@@ -211,7 +204,7 @@ def test_turns_of_a_conversation_go_on_from_the_states(tokenizer, name):
 
 
 def test_generate_takes_the_cache_that_some_models_name_otherwise():
-    model, ids = recurrent_model("mamba2"), torch.tensor([[5, 6, 7, 8, 5, 6, 7]])
+    model, ids = tiny_model("mamba2"), torch.tensor([[5, 6, 7, 8, 5, 6, 7]])
     options = {"attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": 12}
     found = ngramkit.generate(model, ids, drafter="context", max_new_tokens=12)
     assert torch.equal(found, model.generate(ids, **options))

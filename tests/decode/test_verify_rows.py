@@ -9,18 +9,12 @@ from lossless import references
 from scripted import NoisyOracle
 from tiny_models import VOCABULARY, tiny_model
 
-from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.verifiers import VERIFIERS, open_verifier, verify_mode
 from ngramkit.errors import InputError, UsageError
 
 ROWS = 40
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load_tokenizer("demo")
 
 
 def run(model, reference, seed, mode, **options):

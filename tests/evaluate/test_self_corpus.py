@@ -11,7 +11,7 @@ import ngramkit
 from ngramkit.decode import batch
 from ngramkit.decode.batch import write_batch
 from ngramkit.decode.load import load_model
-from ngramkit.decode.sampling import GREEDY
+from ngramkit.decode.sampling import Sampling
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.records import Question
 from ngramkit_cli.main import app
@@ -39,7 +39,7 @@ def lines(path):
 def test_a_row_is_what_the_model_writes_alone(model):
     texts = ["def add(a, b):\n", "import", "class Node:\n    def __init__(self, value"]
     prompts = [model.tokenizer.encode_prompt(text) for text in texts]
-    together = write_batch(model, prompts, max_new_tokens=TOKENS, sampling=GREEDY)
+    together = write_batch(model, prompts, max_new_tokens=TOKENS, sampling=Sampling())
     for prompt, written in zip(prompts, together, strict=True):
         alone = ngramkit.generate(
             model.model, np.array([prompt]), drafter="none", max_new_tokens=TOKENS
@@ -49,13 +49,13 @@ def test_a_row_is_what_the_model_writes_alone(model):
 
 def test_a_row_ends_with_its_eos(model):
     prompt = model.tokenizer.encode_prompt("import os\n")
-    free = write_batch(model, [prompt], max_new_tokens=6, sampling=GREEDY)[0]
+    free = write_batch(model, [prompt], max_new_tokens=6, sampling=Sampling())[0]
     model.model.generation_config.eos_token_id, before = (
         int(free[2]),
         model.model.generation_config.eos_token_id,
     )
     try:
-        ended = write_batch(model, [prompt, prompt[:1]], max_new_tokens=6, sampling=GREEDY)
+        ended = write_batch(model, [prompt, prompt[:1]], max_new_tokens=6, sampling=Sampling())
     finally:
         model.model.generation_config.eos_token_id = before
     first = free.tolist().index(int(free[2]))

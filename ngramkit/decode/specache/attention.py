@@ -70,7 +70,7 @@ def attend(
     specache = RUN.get()
     plain = softcap is None and s_aux is None
     if specache.reads_prompt and plain:
-        specache.attended(module, None, None)
+        specache.take_weights(module)
         kwargs.pop("dropout", None)
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
@@ -78,11 +78,11 @@ def attend(
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     call = _Call(scaling, softcap, s_aux)
     if specache.reads_prompt:
-        specache.attended(module, None, None)
+        specache.take_weights(module)
         return call.in_pieces(query, key, value, attention_mask), None
     weights = call.weights(query, key, attention_mask)
     out = _weighted(weights, value)
-    specache.attended(module, weights, lambda exact: call.weights(query, exact, attention_mask))
+    specache.take_weights(module, weights, lambda exact: call.weights(query, exact, attention_mask))
     return out, None
 
 

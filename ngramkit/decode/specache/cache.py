@@ -75,29 +75,29 @@ class SpeCacheRun(Cache):
         used = {i for i, layer in enumerate(self.low_layers) if layer.is_initialized}
         return len(self.low_layers) - len(used & self._attended)
 
-    def attended(
+    def take_weights(
         self,
         module: Any,
-        weights: torch.Tensor | None,
-        exactly: Callable[[torch.Tensor], torch.Tensor] | None,
+        weights: torch.Tensor | None = None,
+        weights_over: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
-        """Take a layer's attention `weights` [heads, group, rows, n] of a pass; every layer calls
-        this.
+        """Take a layer's attention `weights` [heads, group, rows, n] of a pass, none of a prompt;
+        every layer calls this.
 
-        `exactly` gives the weights that the same queries have over other keys.
+        `weights_over` returns the weights that the same queries have over other keys.
         """
         index = int(module.layer_idx)
         self._attended.add(index)
         layer = self.low_layers[index]
         if weights is None:
             return
-        if self.options.measure and exactly is not None and layer.fetched is not None:
+        if self.options.measure and weights_over is not None and layer.fetched is not None:
             if len(weights) != len(layer.fetched.positions):
                 raise InputError(
                     "hits cannot be measured where a model caches compressed keys",
                     "leave out measure",
                 )
-            self._measure(index, exactly(layer.exact_keys()))
+            self._measure(index, weights_over(layer.exact_keys()))
         layer.ask(weights[:, :, -1].flatten(0, 1), self.keeps)
 
     def end_pass(self) -> None:
@@ -139,18 +139,7 @@ class CacheFacts:
 
     options: SpeCache
     bytes: dict[str, int]  # see SpeCacheRun.bytes
-    mass_held: list[float] | None  # per layer, where hits were measured
-    top_k_found: list[float] | None
-
-    @classmethod
-    def of(cls, run: SpeCacheRun) -> CacheFacts:
-        hits = run.hits if run.options.measure else None
-        return cls(
-            run.options,
-            run.bytes,
-            None if hits is None else hits.mass_held(),
-            None if hits is None else hits.top_k_found(),
-        )
+    hits: Hits | None  # where they were measured
 
     def __str__(self) -> str:
         sizes = {name: f"{size / 1e6:.1f} MB" for name, size in self.bytes.items()}
@@ -171,8 +160,8 @@ class CacheFacts:
             "residual": options.residual,
             "speculative_token": options.speculative,
             "cache_bytes": self.bytes,
-            "mass_held": self.mass_held,
-            "top_k_found": self.top_k_found,
+            "mass_held": None if self.hits is None else self.hits.mass_held(),
+            "top_k_found": None if self.hits is None else self.hits.top_k_found(),
         }
 
 

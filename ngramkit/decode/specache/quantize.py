@@ -40,17 +40,17 @@ class LowBits:
         self._kind, self._bits, self._group, self._room = kind, bits, group, room
         shared = group if kind == KEYS else 1
         self._tokens = (1, shared, shared)  # that a row of codes, of scales and of zeros is for
-        self._held: list[torch.Tensor] = []  # codes, scales and zeros
+        self._parts: list[torch.Tensor] = []  # codes, scales and zeros
         self.length = 0  # tokens
 
     def append(self, numbers: torch.Tensor) -> None:
         """Append [heads, tokens, dim], whole groups of tokens."""
         parts = quantize(numbers, self._kind, self._bits, self._group)
         end = self.length + numbers.shape[1]
-        if not self._held or end > self._room:
+        if not self._parts or end > self._room:
             self._grow(parts, end)
-        for held, new, tokens in zip(self._held, parts, self._tokens, strict=True):
-            held[:, self.length // tokens : end // tokens] = new
+        for part, new, tokens in zip(self._parts, parts, self._tokens, strict=True):
+            part[:, self.length // tokens : end // tokens] = new
         self.length = end
 
     def read_into(self, out: torch.Tensor) -> None:
@@ -60,24 +60,24 @@ class LowBits:
 
     @property
     def bytes(self) -> int:
-        return sum(held.nbytes for held in self._held)
+        return sum(part.nbytes for part in self._parts)
 
     def _filled(self) -> list[torch.Tensor]:
-        held = zip(self._held, self._tokens, strict=True)
-        return [part[:, : self.length // tokens] for part, tokens in held]
+        parts = zip(self._parts, self._tokens, strict=True)
+        return [part[:, : self.length // tokens] for part, tokens in parts]
 
     def _grow(self, like: Sequence[torch.Tensor], end: int) -> None:
         """Grow by a quarter more than is needed, so that growing group by group copies seldom."""
-        filled = self._filled() if self._held else []
-        spare = end // 4 // self._group * self._group if self._held else 0
+        filled = self._filled() if self._parts else []
+        spare = end // 4 // self._group * self._group if self._parts else 0
         self._room = max(self._room, end + spare)
         rows = [self._room // tokens for tokens in self._tokens]
-        self._held = [
+        self._parts = [
             part.new_empty((part.shape[0], count, part.shape[2]))
             for part, count in zip(like, rows, strict=True)
         ]
-        for held, old in zip(self._held, filled, strict=False):
-            held[:, : old.shape[1]] = old
+        for part, old in zip(self._parts, filled, strict=False):
+            part[:, : old.shape[1]] = old
 
 
 def quantize(numbers: torch.Tensor, kind: str, bits: int, group: int) -> Block:
