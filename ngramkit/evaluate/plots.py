@@ -15,7 +15,6 @@ from typing import IO, Any
 import numpy as np
 
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.curves import ByBytes
 from ngramkit.evaluate.simulation import Replay, categories
 from ngramkit.machine import require_package
 
@@ -28,6 +27,7 @@ PALETTE = (  # can be told apart, and read as text on white
 )  # fmt: skip
 STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; the mark tells curves of one point apart
 Points = Sequence[tuple[int, float]]  # bytes, tokens/step
+ByBytes = Mapping[str, Mapping[str, Points]]  # {drafter: {curve: points}}
 Colors = Mapping[str, str]
 
 
@@ -187,10 +187,10 @@ def learning_curve(result: Replay, *, again: bool) -> tuple[Any, Any]:
     return at / len(window), tokens / np.maximum(passes, 1)
 
 
-def draw_bytes(axes: Any, curves: Mapping[str, Mapping[str, Points]]) -> None:
+def draw_bytes(axes: Any, curves: ByBytes) -> None:
     """Draw tokens/step against bytes: a colour per drafter, a stroke and a mark per curve.
 
-    `curves`: {drafter: {curve: points}}. A curve without a name is not in the legend.
+    A curve without a name is not in the legend.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 

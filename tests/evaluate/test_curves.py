@@ -9,9 +9,9 @@ import pytest
 
 import ngramkit
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.curves import short_names
 from ngramkit.evaluate.plots import draw_bytes
 from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.replay import short_names
 from ngramkit_cli.replay_cmd import parse_curves
 
 TEXT = "the quick brown fox jumps over the lazy dog and then sleeps. "
