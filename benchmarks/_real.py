@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks._picture import lines_picture
 from benchmarks._real_figures import DOCS, read_figures
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.evaluate.contestants import BASELINE
-from ngramkit.evaluate.runs import NAME, Runs
+from ngramkit.evaluate.runs import BASELINE, NAME, Runs
 from ngramkit.evaluate.statistics import ratio
 
 if TYPE_CHECKING:
