@@ -60,7 +60,7 @@ KNOWN = {
         "ngramkit/evaluate/report.py": ["jinja2.Environment"],  # a template of the package's own
     },
     "asking": {  # prompts; never for consent
-        "cli/ngramkit_cli/conversing.py": ["input", "sys.stdin.isatty"],
+        "cli/ngramkit_cli/decode_cmd.py": ["input", "sys.stdin.isatty"],
         "cli/ngramkit_cli/prompt.py": ["sys.stdin.buffer.read", "sys.stdin.isatty"],
     },
     "loading": {  # all but the last say trust_remote_code
