@@ -28,7 +28,9 @@ def main() -> int:
     if unknown:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
     rows = run(options.names or available())
-    text = f"Measured on {machine()}.\n\n{benchmarks.table(rows)}"
+    cells = [(row.what, row.ours, row.reference, f"{row.ratio:.2f}", row.target) for row in rows]
+    head = ("what", "ours", "reference", "ratio", "target")
+    text = f"Measured on {machine()}.\n\n{benchmarks.markdown(head, cells)}"
     print(text)
     if options.write:
         write(text)

@@ -19,12 +19,12 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks._picture import lines_picture
-from benchmarks._real_figures import DOCS, read_figures
+from benchmarks import markdown
+from benchmarks._figures import draw_steps, read_figures, write_figures
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.evaluate.runs import BASELINE, NAME, Runs
 from ngramkit.evaluate.statistics import ratio
@@ -139,10 +139,8 @@ def publish(data: Path, work: Path, load: float) -> None:
     read = [read_run(folder, load) for folder in _folders(work)]
     _, answers, done = read[0]
     found = {"runs": [run for run, _, _ in read], "steps": replayed(data, work, answers, done)}
-    figures = json.dumps(found, indent=1) + "\n"
-    (DOCS / "real.json").write_text(figures, encoding="utf-8")
-    drawn = lines_picture(TITLE, read_figures()["steps"])
-    (DOCS / "real.svg").write_text(drawn, encoding="utf-8")
+    write_figures("real", found)
+    draw_steps("real", TITLE, found["steps"])
 
 
 def _folders(work: Path) -> list[Path]:
@@ -253,6 +251,71 @@ def makers(model: LanguageModel, work: Path) -> dict[str, Callable[[], Any]]:
         "ngrammys": lambda: load("ngrammys", bigram=bigram),
         "prompt-lookup": lambda: load("prompt-lookup"),
     }
+
+
+# The published figures as Markdown.
+
+# As the table calls them, in its order.
+NAMES = {
+    "generate": "transformers' `generate`",
+    "generate-lookup": "transformers' prompt lookup",
+    "none": "no drafts",
+    "ngrammys:budget=auto": "`ngrammys`",
+    "rest:budget=auto": "`rest`",
+    "cacheback:budget=auto": "`cacheback`",
+    "blend:budget=auto": "`blend`",
+}
+
+
+def table() -> str:
+    """Return what was measured, a row per drafter, three columns per run."""
+    head = ["decoding"]
+    rows = {name: [shown] for name, shown in NAMES.items()}
+    for run in read_figures("real")["runs"]:
+        head += [f"{_threads(run)}: tokens/s", "times `generate` (95 % interval)", "tokens/step"]
+        for r in run["results"]:
+            value, low, high = r["of_generate"]
+            times = "1" if r["drafter"] == GENERATE else f"{value:.2f} ({low:.2f} to {high:.2f})"
+            steps = f"{r['tokens_per_step']:.2f}"
+            rows[r["drafter"]] += [f"{r['tokens_per_second']:.1f}", times, steps]
+    return markdown(head, rows.values())
+
+
+def facts() -> str:
+    """Return what the speed-ups hold for, what they are over no drafts, and what Spec-Bench makes
+    of the same answers."""
+    return "\n\n".join(_facts(run) for run in read_figures("real")["runs"])
+
+
+def _facts(run: Mapping[str, Any]) -> str:
+    machine, load, results = run["machine"], run["load"], run["results"]
+    drafted = [r for r in results if r["drafter"] not in ("none", "generate")]
+    over_none = ", ".join(
+        f"{NAMES[r['drafter']]} {r['speedup']:.2f} ({r['speedup_low']:.2f} to "
+        f"{r['speedup_high']:.2f})"
+        for r in drafted
+    )
+    counted = ", ".join(f"{NAMES[r['drafter']]} {r['spec_bench']['speedup']:.2f}" for r in drafted)
+    wrong = sum(r["differing"] for r in results)
+    same = "every answer is the same" if not wrong else f"{wrong} answers differ"
+    cores = f"{machine['cores']} core{'s' * (int(machine['cores']) != 1)}"
+    packed = machine["device"].partition(", ")[2].partition(", ")[2]
+    how = ", ".join(filter(None, [machine["dtype"], packed]))
+    clock = ", seconds of processor time" * run["processor_time"]
+    return (
+        f"{_threads(run).capitalize()}{clock} on {cores} ({machine['processor']}), {how} (both "
+        f"`generate` run with plain weights): {run['questions']} of MT-Bench's {run['of']} "
+        f"questions, first turns, at most {machine['max_new_tokens']} tokens each, "
+        f"{run['tokens']:,} after the first; {same}. Over no drafts: {over_none}; as Spec-Bench "
+        f"counts: {counted}. Processes that ran or waited meanwhile: {load['least']:.1f} to "
+        f"{load['most']:.1f}, half of the time below {load['median']:.1f}."
+    )
+
+
+def _threads(run: Mapping[str, Any]) -> str:
+    """Return the number in "cpu, 2 threads, packed weights" as words."""
+    count = int(run["machine"]["device"].split(", ")[1].split()[0])
+    return {1: "one thread", 2: "two threads"}.get(count, f"{count} threads")
 
 
 if __name__ == "__main__":
