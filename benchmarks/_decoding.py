@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks._data import stdlib_tokens
 from ngramkit.budget.profile import Profile
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.model_bigram import build_model_bigram
 from ngramkit.builders.model_unigram import build_model_unigram
-from ngramkit.builders.tokens import tokenize
-from ngramkit.corpus.open import open_corpus
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
@@ -80,7 +79,7 @@ class Drafters:
 
 
 def _of_demo(model: LanguageModel, folder: Path) -> dict[str, Any]:
-    store = tokenize(open_corpus("python-stdlib"), "demo", folder / "tokens")
+    store = stdlib_tokens(folder)
     return {
         "datastores": [build_datastore(store, folder / "datastore")],
         "frozen_table": build_frozen(store, folder / "frozen"),
