@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from ngramkit.choose import DrafterChoice, distinct, require_named
-from ngramkit.corpus.chat import Message, Template, find_template, require_template
+from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import MOST_NODES, TRANSFORMERS_WAYS, BenchWords, DecodeOptions
 from ngramkit.decode.pending import PendingModel, prepare
-from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import DrafterSpec, NoDraft
 from ngramkit.drafters.sources import Given, Sources
@@ -31,6 +30,7 @@ from ngramkit.evaluate.records import (
     Record,
     Turn,
     answer_text,
+    conversation,
     questions_for,
     require_files,
 )
@@ -340,7 +340,7 @@ class Bench:
         drafters = {c.name: c.make(True) for c in self.contestants}
         pairs = ((c, q) for q in self.questions for c in self.contestants)
         if any((c.name, str(q.id)) not in runs.found for c, q in pairs):
-            prompt = self._first_prompt(self.questions[0])
+            prompt = next(self.conversation(self.questions[0], []))
             for contestant in self.contestants:
                 self._warm_up(contestant, prompt)
         for index, question in enumerate(self.questions):
@@ -392,26 +392,11 @@ class Bench:
         return Run(contestant.name, question.id, question.category, turns, load)
 
     def conversation(self, question: Question, turns: list[TurnRun]) -> Iterator[TokenArray]:
-        """Yield every turn's prompt; end early where the model's context is full.
-
-        `turns` are the answers so far: they grow while this goes on.
-        """
-        messages: list[Message] = []
-        for number, text in enumerate(question.turns):
-            if number:
-                messages.append(Message("assistant", turns[number - 1].text))
-            messages.append(Message("user", text))
-            prompt = chat_ids(self.model.tokenizer, self.template, messages)
-            if number and self.model.context is not None and len(prompt) >= self.model.context:
-                return
-            yield prompt
-
-    def _first_prompt(self, question: Question) -> TokenArray:
-        return next(self.conversation(question, []))
+        """Yield the prompts of the turns, see `records.conversation`."""
+        return conversation(self.model, self.template, question, turns)
 
     def _fits(self, question: Question) -> bool:
-        room = self.model.context
-        return room is None or len(self._first_prompt(question)) < room - 1
+        return next(conversation(self.model, self.template, question, (), room=2), None) is not None
 
     def turn_run(self, decoded: Decoded) -> TurnRun:
         """Return the text of a request, and its figures."""
