@@ -69,7 +69,6 @@ KNOWN = {
             "from_config", "from_config", "from_pretrained", "from_pretrained"
         ],
         "ngramkit/decode/load.py": ["from_pretrained", "from_pretrained"],
-        "ngramkit/demo/train.py": ["from_pretrained"],
         "ngramkit/engines/source.py": ["from_pretrained"],
         "ngramkit/gguf/tokenizer.py": ["from_pretrained"],
         "ngramkit/corpus/hub.py": ["load_dataset_builder"],  # datasets 4 runs no scripts
