@@ -162,7 +162,7 @@ def choose_drafter(
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
     default = "" if drafter else " (default)"
-    over = listed([_described(artifact) for artifact in choice.opened])
+    over = listed([_describe(artifact) for artifact in choice.opened])
     if "past" in entry.sources and (past.path or past.grows or entry.required):
         if past.history(tokenizer) is None and past.path is not None:
             reporter.note(f"there is no history at {past.path} yet: no past requests")
@@ -277,7 +277,7 @@ def _note_few_tokens(by_role: Mapping[str, Sequence[Artifact]], reporter: Report
             )
 
 
-def _described(artifact: Artifact) -> str:
+def _describe(artifact: Artifact) -> str:
     tokens = artifact.manifest.counts.get("tokens")
     return artifact.where if tokens is None else f"{artifact.where} ({tokens:,} tokens)"
 

@@ -352,7 +352,7 @@ class Bench:
                     runs.add(self._answer(contestant, drafter, index, question))
                 else:
                     self._relearn(drafter, question, run)
-                reporter.advance(1, **running(runs, self.contestants))
+                reporter.advance(1, **figures_so_far(runs, self.contestants))
 
     def records(self, runs: Runs, drafter: str) -> list[Record]:
         """Return the answers that were written with `drafter`, to be replayed with others."""
@@ -432,7 +432,7 @@ def tokens_per_pass(decoded: Decoded) -> list[int]:
     return lengths
 
 
-def running(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str, Any]:
+def figures_so_far(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str, Any]:
     """Return tokens/step and speed-up so far, over the questions answered without drafts too."""
     shown: dict[str, Any] = {}
     for contestant in contestants[1:]:

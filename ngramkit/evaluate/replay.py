@@ -205,7 +205,7 @@ def replay(
             reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "questions")
             try:
                 result = replay_drafter(
-                    choice.label, choice.load, _fitting(records, choice, reporter), nodes,
+                    choice.label, choice.load, _suit_references(records, choice, reporter), nodes,
                     keep_state=keep_state is not None, chain=chain,
                     topk_record=topk_record, reporter=reporter,
                 )  # fmt: skip
@@ -289,7 +289,9 @@ def _require_drafts_from(drafter: DrafterSpec, artifact: Artifact) -> None:
         )
 
 
-def _fitting(records: list[Record], choice: DrafterChoice, reporter: Reporter) -> list[Record]:
+def _suit_references(
+    records: list[Record], choice: DrafterChoice, reporter: Reporter
+) -> list[Record]:
     """Return the records without references where the drafter cannot draft from them."""
     given = sum(len(turn.references) > 0 for record in records for turn in record.turns)
     able = choice.made is not None or DRAFTERS[choice.spec.name].references

@@ -95,7 +95,7 @@ def serve(
     """Serve all requests, at most `concurrency` at once, with drafts of at most `tokens`."""
     from ngramkit.engines.batch import Asked, accepted_length
 
-    requests = _chained(records)
+    requests = _chain(records)
     result = Served(Replay(label, tokens), Passes(), without_drafts(records, concurrency))
     queue = _Queue(requests, concurrency)
     while running := queue.running():
@@ -127,7 +127,7 @@ def serve(
 
 def without_drafts(records: Sequence[Record], concurrency: int) -> Passes:
     """Return the passes that the same server takes without drafts."""
-    passes, queue = Passes(), _Queue(_chained(records), concurrency)
+    passes, queue = Passes(), _Queue(_chain(records), concurrency)
     while running := queue.running():
         passes.add(running, 0)
         for each in running:
@@ -168,7 +168,7 @@ class _Queue:
             heapq.heappush(self._ready, then)
 
 
-def _chained(records: Sequence[Record]) -> list[_Request]:
+def _chain(records: Sequence[Record]) -> list[_Request]:
     """Return all requests in order; turns of a record go on with each other, and so does a record
     with the one before, where its turn is the next of the same run."""
     requests: list[_Request] = []

@@ -194,7 +194,7 @@ def replay_turn(
         begun = time.perf_counter_ns()
         tree = draft(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
-        nodes, _ = accept(tree, _written(answer[position:]))
+        nodes, _ = accept(tree, _recorded_tokens(answer[position:]))
         written = answer[position : position + len(nodes) + 1]  # one bonus token
         evidence = None if recorded is None or left <= 0 else recorded.after_draft(tree)
         position += _write(drafter, written, evidence, recorded)
@@ -246,7 +246,7 @@ def categories(results: Iterable[Replay]) -> list[str]:
     return list(dict.fromkeys(c for result in results for c in result.by_category))
 
 
-def _written(tokens: TokenArray) -> Callable[[int], int]:
+def _recorded_tokens(tokens: TokenArray) -> Callable[[int], int]:
     """Return a chooser that gives the recorded tokens one after another."""
     rest = iter(tokens.tolist())
     return lambda row: next(rest, END)
