@@ -44,15 +44,9 @@ def default_budget(model: LanguageModel) -> int:
     return 6 if model.model.device.type == "cpu" else 64
 
 
-def task_of(
-    model: LanguageModel,
-    *,
-    budget: int | None = None,
-    profile: Profile | None = None,
-    max_new_tokens: int = NEW_TOKENS,
-) -> Session:
-    """Fixed drafts of `budget` nodes, None: by the device; with `profile`, as --budget auto."""
-    options = DecodeOptions(budget=budget or default_budget(model), max_new_tokens=max_new_tokens)
+def task_of(model: LanguageModel, profile: Profile | None = None) -> Session:
+    """Return a session of fixed drafts, or with `profile` one of --budget auto."""
+    options = DecodeOptions(budget=default_budget(model), max_new_tokens=NEW_TOKENS)
     session = Session.settle(model, options)
     if profile is not None:
         session = replace(session, budget=profile.sizes[-1], is_auto=True, profile=profile)

@@ -65,7 +65,7 @@ def main() -> None:
 def measure(
     data: Path, work: Path, limit: int | None, new_tokens: int, threads: int | None
 ) -> None:
-    """Builds what is missing, then asks every question that was not answered yet."""
+    """Build what is missing, then ask every question that was not answered yet."""
     import torch
 
     import ngramkit
@@ -100,7 +100,7 @@ def count_processor_time() -> None:
 
 
 def artifacts(data: Path, work: Path, model: LanguageModel, reporter: Any) -> list[Path]:
-    """Of the corpus a datastore and a frozen table, of the model its bigram table."""
+    """Return the corpus's datastore and frozen table and the model's bigram table; build them."""
     import ngramkit
 
     found = {
@@ -122,7 +122,7 @@ def artifacts(data: Path, work: Path, model: LanguageModel, reporter: Any) -> li
 
 
 def in_turns(path: Path, turns: int = 1) -> list[Question]:
-    """One of every category, then the next of each; of each its first turns."""
+    """Return one question of every category, then the next of each, with their first turns."""
     from dataclasses import replace
 
     from ngramkit.evaluate.records import read_questions
@@ -135,7 +135,7 @@ def in_turns(path: Path, turns: int = 1) -> list[Question]:
 
 
 def publish(data: Path, work: Path, load: float) -> None:
-    """docs/real.json and docs/real.svg, of the questions that everybody has answered."""
+    """Write docs/real.json and docs/real.svg, of the questions that everybody has answered."""
     read = [read_run(folder, load) for folder in _folders(work)]
     _, answers, done = read[0]
     found = {"runs": [run for run, _, _ in read], "steps": replayed(data, work, answers, done)}
@@ -144,7 +144,7 @@ def publish(data: Path, work: Path, load: float) -> None:
 
 
 def _folders(work: Path) -> list[Path]:
-    """Of every number of threads the run that has most answers, most threads first."""
+    """Return for every number of threads the run with most answers, most threads first."""
     found: dict[int, Path] = {}
     for file in sorted(work.glob(f"bench-*-threads/{NAME}"), key=lambda file: file.stat().st_size):
         found[int(file.parent.name.split("-")[-2])] = file.parent
@@ -154,7 +154,7 @@ def _folders(work: Path) -> list[Path]:
 
 
 def read_run(folder: Path, load: float) -> tuple[dict[str, Any], Runs, set[str]]:
-    """What is published of a run, its answers, and the questions that everybody has answered."""
+    """Return what is published of a run, its answers, and the questions that all have answered."""
     from ngramkit.evaluate.results import machine, summarize
 
     with (folder / NAME).open(encoding="utf-8") as file:
@@ -196,7 +196,7 @@ def _kept(result: Any) -> dict[str, Any]:
 
 
 def _of_generate(runs: Runs, drafter: str, done: set[str]) -> list[float]:
-    """A drafter's tokens/s over those of transformers' `generate`, and the 95 % interval."""
+    """Return tokens/s over those of transformers' `generate`, and the 95 % interval."""
     columns = []
     for name in (drafter, GENERATE):
         found = [runs.found[name, question] for question in sorted(done)]
@@ -206,7 +206,7 @@ def _of_generate(runs: Runs, drafter: str, done: set[str]) -> list[float]:
 
 
 def replayed(data: Path, work: Path, runs: Runs, done: set[str]) -> dict[str, dict[str, float]]:
-    """tokens/step by budget on the answers that were written without drafts."""
+    """Return tokens/step by budget on the answers that were written without drafts."""
     from ngramkit.decode.load import load_model
     from ngramkit.evaluate.simulation import replay_drafter
 

@@ -52,7 +52,7 @@ class Machine:
     prior: str | float
 
     def costs(self) -> PassCosts:
-        """With nothing learnt."""
+        """Return costs of which nothing is learnt."""
         if isinstance(self.prior, str):
             return PassCosts(Prior.by_device(self.prior, MOST + 1))
         return PassCosts(Prior.by_row(self.prior, MOST + 1))
@@ -87,7 +87,7 @@ class Text(NamedTuple):
 
 
 def drafted(make: Callable[[], Any], prompt: Any, answer: Any) -> Text:
-    """By a drafter that has seen nothing."""
+    """Record what a drafter that has seen nothing drafts for an answer."""
     drafter, answer = make(), answer[: TOKENS + 1]
     drafter.start(prompt)
     trees, fixed = [], np.ones((len(FIXED), len(answer)), np.int64)
@@ -101,7 +101,7 @@ def drafted(make: Callable[[], Any], prompt: Any, answer: Any) -> Text:
 
 
 def never_right(text: Text) -> Text:
-    """The same drafts of other tokens."""
+    """Return the same drafts with tokens that are never written."""
     trees = [
         DraftTree(np.full_like(each.token_ids, NO_TOKEN), each.parents, each.scores, each.source)
         for each in text.trees
@@ -127,7 +127,7 @@ def _spread(share: float) -> Callable[[np.random.Generator], Noise]:
 
 
 def _bursts(random: np.random.Generator) -> Noise:
-    """Another program takes half of the machine, for some 12 of 48 tokens."""
+    """Let another program take half of the machine for some 12 of 48 tokens."""
     begins = int(random.integers(0, 48))
     return lambda at: (2.0 if (at + begins) % 48 < 12 else 1.0) * float(random.lognormal(0, 0.03))
 
@@ -172,7 +172,7 @@ def run(auto: AutoBudget, text: Text, machine: Machine, noise: Noise) -> float:
 
 
 def likeliest(tree: DraftTree, count: int) -> DraftTree:
-    """Its `count` best nodes by score; those come first that stand first."""
+    """Return the `count` best nodes by score; of equal ones the first."""
     if len(tree) <= count:
         return tree
     kept = np.sort(np.argsort(-tree.scores, kind="stable")[:count])
@@ -255,7 +255,7 @@ def rows() -> Iterator[Row]:
 
 
 def _row(name: str, noise: str, found: Found) -> Row:
-    """The least of all curves."""
+    """Return the least ratios of all curves."""
     least = []
     for field, target in zip(Ratios._fields[1:], TARGETS[1:], strict=True):
         (curve, *_), ratios = min(found.items(), key=lambda pair: getattr(pair[1], field))
@@ -280,7 +280,7 @@ def _found(asked: Sequence[Machine]) -> Found:
 
 
 def _texts() -> dict[tuple[str, bool], list[Text]]:
-    """By drafter, and whether its scores are shares of matches."""
+    """Return the texts by drafter, and whether its scores are shares of matches."""
     with tempfile.TemporaryDirectory() as folder:
         store, frozen, records = datastore(Path(folder)), frozen_table(Path(folder)), recorded()
         turns = [each.turns[0] for each in records if len(each.turns[0].answer) > TOKENS]

@@ -119,7 +119,7 @@ class Forecasts(Entries[Forecast], Tabular):
 
     @property
     def sentence(self) -> str:
-        """What it comes to."""
+        """Return what it comes to, in words."""
         best = self.best
         where = f" where a pass of {SHOWN} tokens costs {self.times.cost:.2f} passes of 1"
         return (
