@@ -7,7 +7,7 @@ module without an underscore is a program of its own: `python -m benchmarks.NAME
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -48,10 +48,11 @@ def timed(task: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Return the rows as Markdown."""
-    lines = ["| what | ours | reference | ratio | target |", "|---|---|---|---|---|"]
-    for row in rows:
-        cells = [row.what, row.ours, row.reference, f"{row.ratio:.2f}", row.target]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join([table_line(head), "|" + "---|" * len(head), *map(table_line, rows)])
+
+
+def table_line(cells: Sequence[object]) -> str:
+    """Return a line of a table in Markdown."""
+    return f"| {' | '.join(map(str, cells))} |"

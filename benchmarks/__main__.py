@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import benchmarks
+from ngramkit.machine import cores, processor
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
@@ -28,7 +28,9 @@ def main() -> int:
     if unknown:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
     rows = run(options.names or available())
-    text = f"Measured on {machine()}.\n\n{benchmarks.table(rows)}"
+    cells = [(row.what, row.ours, row.reference, f"{row.ratio:.2f}", row.target) for row in rows]
+    head = ("what", "ours", "reference", "ratio", "target")
+    text = f"Measured on {machine()}.\n\n{benchmarks.markdown(head, cells)}"
     print(text)
     if options.write:
         write(text)
@@ -52,12 +54,7 @@ def run(names: Sequence[str]) -> list[benchmarks.Row]:
 
 def machine() -> str:
     """Return cores, processor and Python, on which the absolute figures depend."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        named = (line for line in cpuinfo.read_text().splitlines() if line.startswith("model name"))
-        model = next(named, f": {model}").split(": ")[1]
-    return f"{os.cpu_count()} cores ({model}), Python {platform.python_version()}"
+    return f"{cores()} cores ({processor()}), Python {platform.python_version()}"
 
 
 def write(text: str) -> None:

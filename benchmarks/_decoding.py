@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks._data import stdlib_tokens
 from ngramkit.budget.profile import Profile
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.model_bigram import build_model_bigram
 from ngramkit.builders.model_unigram import build_model_unigram
-from ngramkit.builders.tokens import tokenize
-from ngramkit.corpus.open import open_corpus
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
@@ -44,15 +43,9 @@ def default_budget(model: LanguageModel) -> int:
     return 6 if model.model.device.type == "cpu" else 64
 
 
-def task_of(
-    model: LanguageModel,
-    *,
-    budget: int | None = None,
-    profile: Profile | None = None,
-    max_new_tokens: int = NEW_TOKENS,
-) -> Session:
-    """Fixed drafts of `budget` nodes, None: by the device; with `profile`, as --budget auto."""
-    options = DecodeOptions(budget=budget or default_budget(model), max_new_tokens=max_new_tokens)
+def task_of(model: LanguageModel, profile: Profile | None = None) -> Session:
+    """Return a session of fixed drafts, or with `profile` one of --budget auto."""
+    options = DecodeOptions(budget=default_budget(model), max_new_tokens=NEW_TOKENS)
     session = Session.settle(model, options)
     if profile is not None:
         session = replace(session, budget=profile.sizes[-1], is_auto=True, profile=profile)
@@ -79,7 +72,7 @@ class Drafters:
 
 
 def _of_demo(model: LanguageModel, folder: Path) -> dict[str, Any]:
-    store = tokenize(open_corpus("python-stdlib"), "demo", folder / "tokens")
+    store = stdlib_tokens(folder)
     return {
         "datastores": [build_datastore(store, folder / "datastore")],
         "frozen_table": build_frozen(store, folder / "frozen"),

@@ -19,15 +19,14 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks._picture import lines_picture
-from benchmarks._real_figures import DOCS, read_figures
+from benchmarks import markdown
+from benchmarks._figures import draw_steps, read_figures, write_figures
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.evaluate.contestants import BASELINE
-from ngramkit.evaluate.runs import NAME, Runs
+from ngramkit.evaluate.runs import BASELINE, NAME, Runs
 from ngramkit.evaluate.statistics import ratio
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def main() -> None:
 def measure(
     data: Path, work: Path, limit: int | None, new_tokens: int, threads: int | None
 ) -> None:
-    """Builds what is missing, then asks every question that was not answered yet."""
+    """Build what is missing, then ask every question that was not answered yet."""
     import torch
 
     import ngramkit
@@ -101,7 +100,7 @@ def count_processor_time() -> None:
 
 
 def artifacts(data: Path, work: Path, model: LanguageModel, reporter: Any) -> list[Path]:
-    """Of the corpus a datastore and a frozen table, of the model its bigram table."""
+    """Return the corpus's datastore and frozen table and the model's bigram table; build them."""
     import ngramkit
 
     found = {
@@ -123,7 +122,7 @@ def artifacts(data: Path, work: Path, model: LanguageModel, reporter: Any) -> li
 
 
 def in_turns(path: Path, turns: int = 1) -> list[Question]:
-    """One of every category, then the next of each; of each its first turns."""
+    """Return one question of every category, then the next of each, with their first turns."""
     from dataclasses import replace
 
     from ngramkit.evaluate.records import read_questions
@@ -136,18 +135,16 @@ def in_turns(path: Path, turns: int = 1) -> list[Question]:
 
 
 def publish(data: Path, work: Path, load: float) -> None:
-    """docs/real.json and docs/real.svg, of the questions that everybody has answered."""
+    """Write docs/real.json and docs/real.svg, of the questions that everybody has answered."""
     read = [read_run(folder, load) for folder in _folders(work)]
     _, answers, done = read[0]
     found = {"runs": [run for run, _, _ in read], "steps": replayed(data, work, answers, done)}
-    figures = json.dumps(found, indent=1) + "\n"
-    (DOCS / "real.json").write_text(figures, encoding="utf-8")
-    drawn = lines_picture(TITLE, read_figures()["steps"])
-    (DOCS / "real.svg").write_text(drawn, encoding="utf-8")
+    write_figures("real", found)
+    draw_steps("real", TITLE, found["steps"])
 
 
 def _folders(work: Path) -> list[Path]:
-    """Of every number of threads the run that has most answers, most threads first."""
+    """Return for every number of threads the run with most answers, most threads first."""
     found: dict[int, Path] = {}
     for file in sorted(work.glob(f"bench-*-threads/{NAME}"), key=lambda file: file.stat().st_size):
         found[int(file.parent.name.split("-")[-2])] = file.parent
@@ -157,7 +154,7 @@ def _folders(work: Path) -> list[Path]:
 
 
 def read_run(folder: Path, load: float) -> tuple[dict[str, Any], Runs, set[str]]:
-    """What is published of a run, its answers, and the questions that everybody has answered."""
+    """Return what is published of a run, its answers, and the questions that all have answered."""
     from ngramkit.evaluate.results import machine, summarize
 
     with (folder / NAME).open(encoding="utf-8") as file:
@@ -199,7 +196,7 @@ def _kept(result: Any) -> dict[str, Any]:
 
 
 def _of_generate(runs: Runs, drafter: str, done: set[str]) -> list[float]:
-    """A drafter's tokens/s over those of transformers' `generate`, and the 95 % interval."""
+    """Return tokens/s over those of transformers' `generate`, and the 95 % interval."""
     columns = []
     for name in (drafter, GENERATE):
         found = [runs.found[name, question] for question in sorted(done)]
@@ -209,7 +206,7 @@ def _of_generate(runs: Runs, drafter: str, done: set[str]) -> list[float]:
 
 
 def replayed(data: Path, work: Path, runs: Runs, done: set[str]) -> dict[str, dict[str, float]]:
-    """tokens/step by budget on the answers that were written without drafts."""
+    """Return tokens/step by budget on the answers that were written without drafts."""
     from ngramkit.decode.load import load_model
     from ngramkit.evaluate.simulation import replay_drafter
 
@@ -254,6 +251,71 @@ def makers(model: LanguageModel, work: Path) -> dict[str, Callable[[], Any]]:
         "ngrammys": lambda: load("ngrammys", bigram=bigram),
         "prompt-lookup": lambda: load("prompt-lookup"),
     }
+
+
+# The published figures as Markdown.
+
+# As the table calls them, in its order.
+NAMES = {
+    "generate": "transformers' `generate`",
+    "generate-lookup": "transformers' prompt lookup",
+    "none": "no drafts",
+    "ngrammys:budget=auto": "`ngrammys`",
+    "rest:budget=auto": "`rest`",
+    "cacheback:budget=auto": "`cacheback`",
+    "blend:budget=auto": "`blend`",
+}
+
+
+def table() -> str:
+    """Return what was measured, a row per drafter, three columns per run."""
+    head = ["decoding"]
+    rows = {name: [shown] for name, shown in NAMES.items()}
+    for run in read_figures("real")["runs"]:
+        head += [f"{_threads(run)}: tokens/s", "times `generate` (95 % interval)", "tokens/step"]
+        for r in run["results"]:
+            value, low, high = r["of_generate"]
+            times = "1" if r["drafter"] == GENERATE else f"{value:.2f} ({low:.2f} to {high:.2f})"
+            steps = f"{r['tokens_per_step']:.2f}"
+            rows[r["drafter"]] += [f"{r['tokens_per_second']:.1f}", times, steps]
+    return markdown(head, rows.values())
+
+
+def facts() -> str:
+    """Return what the speed-ups hold for, what they are over no drafts, and what Spec-Bench makes
+    of the same answers."""
+    return "\n\n".join(_facts(run) for run in read_figures("real")["runs"])
+
+
+def _facts(run: Mapping[str, Any]) -> str:
+    machine, load, results = run["machine"], run["load"], run["results"]
+    drafted = [r for r in results if r["drafter"] not in ("none", "generate")]
+    over_none = ", ".join(
+        f"{NAMES[r['drafter']]} {r['speedup']:.2f} ({r['speedup_low']:.2f} to "
+        f"{r['speedup_high']:.2f})"
+        for r in drafted
+    )
+    counted = ", ".join(f"{NAMES[r['drafter']]} {r['spec_bench']['speedup']:.2f}" for r in drafted)
+    wrong = sum(r["differing"] for r in results)
+    same = "every answer is the same" if not wrong else f"{wrong} answers differ"
+    cores = f"{machine['cores']} core{'s' * (int(machine['cores']) != 1)}"
+    packed = machine["device"].partition(", ")[2].partition(", ")[2]
+    how = ", ".join(filter(None, [machine["dtype"], packed]))
+    clock = ", seconds of processor time" * run["processor_time"]
+    return (
+        f"{_threads(run).capitalize()}{clock} on {cores} ({machine['processor']}), {how} (both "
+        f"`generate` run with plain weights): {run['questions']} of MT-Bench's {run['of']} "
+        f"questions, first turns, at most {machine['max_new_tokens']} tokens each, "
+        f"{run['tokens']:,} after the first; {same}. Over no drafts: {over_none}; as Spec-Bench "
+        f"counts: {counted}. Processes that ran or waited meanwhile: {load['least']:.1f} to "
+        f"{load['most']:.1f}, half of the time below {load['median']:.1f}."
+    )
+
+
+def _threads(run: Mapping[str, Any]) -> str:
+    """Return the number in "cpu, 2 threads, packed weights" as words."""
+    count = int(run["machine"]["device"].split(", ")[1].split()[0])
+    return {1: "one thread", 2: "two threads"}.get(count, f"{count} threads")
 
 
 if __name__ == "__main__":

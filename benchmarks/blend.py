@@ -1,13 +1,10 @@
 """blend's tokens/step against every other drafter's and their naive union, and its latency.
 
-Over held-out files of the standard library and artifacts of the others; with NGRAMKIT_BENCH_DATA
-over a folder's `datastore`, `frozen` and `records.npz`: p0, a0, c0, ... are prompt, answer and
-category (a string) of each recorded turn. Every drafter begins each turn anew.
+Over the artifacts and answers of benchmarks._data. Every drafter begins each turn anew.
 """
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import Row
-from benchmarks.rest import _data
+from benchmarks._data import categories, contexts, datastore, frozen_table
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.records import Record
@@ -31,35 +28,24 @@ Makers = dict[str, Callable[[], Any]]
 
 def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
-        datastore, frozen, records = _given(Path(name))
-        makers = _drafters(datastore, frozen)
+        store, frozen = datastore(Path(name)), frozen_table(Path(name))
+        records, makers = recorded(), drafters(store, frozen)
         yield _everywhere({budget: _replayed(makers, records, budget) for budget in BUDGETS})
-        yield _small(datastore, frozen, records)
+        yield _small(store, frozen, records)
         yield from _latency(makers["blend"], records)
 
 
-def _given(folder: Path) -> tuple[Any, Any, list[Record]]:
-    """Return the datastore, a frozen table of its corpus, and records that neither holds."""
-    from ngramkit.builders.frozen import build_frozen
+def recorded() -> list[Record]:
+    """Return answers that neither artifact holds, one record per turn."""
     from ngramkit.evaluate.records import Record, Turn
-    from ngramkit.formats.frozen_table import FrozenTable
-    from ngramkit.formats.tokens import TokenStore
 
-    datastore, pairs = _data(folder)
-    named = os.environ.get("NGRAMKIT_BENCH_DATA")
-    if named:
-        frozen = FrozenTable.open(Path(named) / "frozen")
-        arrays = np.load(Path(named) / "records.npz")
-        categories = [str(arrays[f"c{i}"]) for i in range(len(pairs))]
-    else:
-        frozen = build_frozen(TokenStore.open(folder / "tokens"), folder / "frozen")
-        categories = ["python"] * len(pairs)
+    pairs = contexts()
     step = max(sum(len(answer) for _, answer in pairs) // TOKENS, 1)
-    turns = zip(pairs[::step], categories[::step], strict=True)
-    return datastore, frozen, [Record(c, c, [Turn(*pair)]) for pair, c in turns]
+    turns = zip(pairs[::step], categories(len(pairs))[::step], strict=True)
+    return [Record(kind, kind, [Turn(*pair)]) for pair, kind in turns]
 
 
-def _drafters(datastore: Any, frozen: Any) -> Makers:
+def drafters(datastore: Any, frozen: Any) -> Makers:
     from ngramkit.drafters.blend import Blend
     from ngramkit.drafters.cacheback import Cacheback
     from ngramkit.drafters.context import Context, PromptLookup

@@ -1,10 +1,12 @@
 """`--budget auto` against the best fixed size and against none, on curves of what passes cost.
 
-Nothing is timed: see `_simulated`. Texts are the first 128 tokens of answers, as of
-benchmarks.blend (NGRAMKIT_BENCH_DATA names a folder of recorded ones, else files of the standard
-library stand in); drafters are blend, rest, cacheback, context, and blend as if its tokens were
-never right. *Cold*: every text begins with nothing learnt, nothing of its drafter either. *Warm*:
-one text after another.
+What drafts bring is what real drafters draft at every position of recorded answers; what a pass
+takes is read off a curve of `cost_curves.json`, with noise. So nothing is timed, one run takes
+milliseconds, and what comes of it does not depend on the machine.
+
+Texts are the first 128 tokens of the answers of benchmarks._data; drafters are blend, rest,
+cacheback, context, and blend as if its tokens were never right. *Cold*: every text begins with
+nothing learnt, nothing of its drafter either. *Warm*: one text after another.
 
 `python -m benchmarks.budget [CURVE ...]` prints every figure, of curves whose names hold one of
 those given.
@@ -12,26 +14,228 @@ those given.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks import Row
-from benchmarks._simulated import (
-    NOISES,
-    TOKENS,
-    Machine,
-    Ratios,
-    Text,
-    compared,
-    drafted,
-    machines,
-    never_right,
-)
-from benchmarks.blend import _drafters, _given
+from benchmarks._data import datastore, frozen_table
+from benchmarks.blend import drafters, recorded
+from ngramkit.budget.costs import MOST, PassCosts, Prior
+from ngramkit.budget.rule import AutoBudget
+from ngramkit.decode.accept import accept
+from ngramkit.drafters.base import DraftTree
+
+CURVES = Path(__file__).with_name("cost_curves.json")
+FIXED = (1, 2, 4, 8, 16, 32, 64)  # draft nodes
+TOKENS = 128
+PROMPT = 200  # tokens in front of every text
+DRAFTING = 0.01  # of a pass without a draft, whenever a drafter is asked
+NO_TOKEN = -2
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`times[n]` is what a pass with n draft nodes takes."""
+
+    name: str
+    times: Floats
+    prior: str | float
+
+    def costs(self) -> PassCosts:
+        """Return costs of which nothing is learnt."""
+        if isinstance(self.prior, str):
+            return PassCosts(Prior.by_device(self.prior, MOST + 1))
+        return PassCosts(Prior.by_row(self.prior, MOST + 1))
+
+
+def machines() -> list[Machine]:
+    found: dict[str, Any] = json.loads(CURVES.read_text(encoding="utf-8"))
+    named = {name: curve for name, curve in found.items() if not name.startswith("_")}
+    return [Machine(name, _times(curve), curve["prior"]) for name, curve in named.items()]
+
+
+def _times(curve: dict[str, Any]) -> Floats:
+    points = {int(rows): float(time) for rows, time in curve.items() if rows.isdigit()}
+    rows, wanted = np.array(list(points)), np.arange(1, MOST + 2)
+    times = np.array(list(points.values()))
+    if curve.get("steps"):
+        held: Floats = times[np.searchsorted(rows, wanted, side="right") - 1]
+        return held
+    slope = (times[-1] - times[-2]) / (rows[-1] - rows[-2])
+    between: Floats = np.interp(wanted, rows, times)
+    found: Floats = between + np.maximum(wanted - rows[-1], 0) * slope
+    return found
+
+
+class Text(NamedTuple):
+    """A recorded answer: what one drafter drafts before every token of it, and what drafts of fixed
+    sizes bring there, tokens int[len(FIXED), n]."""
+
+    answer: npt.NDArray[np.int32]
+    trees: list[DraftTree]
+    fixed: npt.NDArray[np.int64]
+
+
+def drafted(make: Callable[[], Any], prompt: Any, answer: Any) -> Text:
+    """Record what a drafter that has seen nothing drafts for an answer."""
+    drafter, answer = make(), answer[: TOKENS + 1]
+    drafter.start(prompt)
+    trees, fixed = [], np.ones((len(FIXED), len(answer)), np.int64)
+    for at in range(len(answer)):
+        trees.append(drafter.draft(MOST))
+        for row, size in enumerate(FIXED):
+            fixed[row, at] = len(_written(drafter.draft(size), answer[at:]))
+        drafter.accept(answer[at : at + 1])
+    drafter.finish()
+    return Text(answer, trees, fixed)
+
+
+def never_right(text: Text) -> Text:
+    """Return the same drafts with tokens that are never written."""
+    trees = [
+        DraftTree(np.full_like(each.token_ids, NO_TOKEN), each.parents, each.scores, each.source)
+        for each in text.trees
+    ]
+    return Text(text.answer, trees, np.ones_like(text.fixed))
+
+
+def _written(tree: DraftTree, answer: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    rest = iter(answer.tolist())
+    nodes, _ = accept(tree, lambda row: next(rest, -1))
+    return answer[: len(nodes) + 1]
+
+
+Noise = Callable[[int], float]  # what a pass takes, times so much, at a position of the text
+
+
+def _quiet(random: np.random.Generator) -> Noise:
+    return lambda at: 1.0
+
+
+def _spread(share: float) -> Callable[[np.random.Generator], Noise]:
+    return lambda random: lambda at: float(random.lognormal(0, share))
+
+
+def _bursts(random: np.random.Generator) -> Noise:
+    """Let another program take half of the machine for some 12 of 48 tokens."""
+    begins = int(random.integers(0, 48))
+    return lambda at: (2.0 if (at + begins) % 48 < 12 else 1.0) * float(random.lognormal(0, 0.03))
+
+
+def _slower(random: np.random.Generator) -> Noise:
+    return lambda at: (2.0 if at >= TOKENS // 2 else 1.0) * float(random.lognormal(0, 0.03))
+
+
+NOISES: dict[str, Callable[[np.random.Generator], Noise]] = {
+    "none": _quiet,
+    "5 %": _spread(0.05),
+    "20 %": _spread(0.2),
+    "bursts": _bursts,
+    "slower midway": _slower,
+}
+SAME = {"bursts", "slower midway"}  # these happen at a place of the text, whoever writes it
+
+
+class Scored:
+    """Stands for a drafter, in whose name the rule remembers what scores were worth."""
+
+    def __init__(self, shares: bool) -> None:
+        self.scores_are_shares = shares
+
+
+def run(auto: AutoBudget, text: Text, machine: Machine, noise: Noise) -> float:
+    """Time of writing a text with the rule."""
+    at, spent, asking = 1, 0.0, DRAFTING * machine.times[0]
+    while at < len(text.answer):
+        asked, left = auto.opens(), len(text.answer) - at - 1
+        tree, drafting = DraftTree.empty(), 0.0
+        if asked and left:
+            budget = auto.ask(MOST, PROMPT + at)
+            tree, drafting = likeliest(text.trees[at], budget), asking
+        kept = auto.cut(tree, PROMPT + at)
+        written = _written(kept, text.answer[at:])
+        passing = machine.times[len(kept)] * noise(at)
+        auto.learn(written.tolist(), passing, drafting)
+        spent += passing + drafting
+        at += len(written)
+    return spent
+
+
+def likeliest(tree: DraftTree, count: int) -> DraftTree:
+    """Return the `count` best nodes by score; of equal ones the first."""
+    if len(tree) <= count:
+        return tree
+    kept = np.sort(np.argsort(-tree.scores, kind="stable")[:count])
+    place = np.full(len(tree) + 1, -1, np.int32)
+    place[kept] = np.arange(count)
+    parents = place[tree.parents[kept]]
+    return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept])
+
+
+def fixed(text: Text, machine: Machine, noise: Noise, size: int) -> float:
+    """Time of writing it with drafts of `size` nodes; 0: without any."""
+    at, spent = 1, 0.0
+    while at < len(text.answer):
+        nodes = min(size, len(text.trees[at])) if at + 1 < len(text.answer) else 0
+        spent += machine.times[nodes] * noise(at) + DRAFTING * machine.times[0] * (size > 0)
+        at += int(text.fixed[FIXED.index(size), at]) if nodes else 1
+    return spent
+
+
+class Ratios(NamedTuple):
+    """How many times as fast `auto` was: with nothing learnt in every text, and from the second
+    text on."""
+
+    best: int  # the fixed size that was fastest over all texts
+    cold: float  # against that
+    warm: float
+    cold_none: float  # against no drafts
+    warm_none: float
+
+
+def compared(texts: Sequence[Text], machine: Machine, noise: str, shares: bool) -> Ratios:
+    def noisy(number: int, way: int) -> Noise:
+        # What happens at a position of a text is the same for all; what is drawn by pass is not.
+        return NOISES[noise](np.random.default_rng([number, 0 if noise in SAME else way]))
+
+    auto = np.zeros((2, len(texts)))
+    costs, drafter = machine.costs(), Scored(shares)
+    for number, text in enumerate(texts):
+        cold = AutoBudget(machine.costs(), Scored(shares))
+        auto[0, number] = run(cold, text, machine, noisy(number, 1))
+        auto[1, number] = run(AutoBudget(costs, drafter), text, machine, noisy(number, 2))
+    sizes = (0, *FIXED)
+    times = np.array(
+        [
+            [
+                fixed(text, machine, noisy(number, 3 + size), size)
+                for number, text in enumerate(texts)
+            ]
+            for size in sizes
+        ]
+    )
+    best = int(np.argmin(times.sum(axis=1)))
+    cold, warm = auto[0].sum(), auto[1, 1:].sum()
+    return Ratios(
+        sizes[best],
+        times[best].sum() / cold,
+        times[best, 1:].sum() / warm,
+        times[0].sum() / cold,
+        times[0, 1:].sum() / warm,
+    )
+
+
+# The comparison.
 
 TEXTS = 10
 NAMES = ("blend", "rest", "cacheback", "context")
@@ -51,7 +255,7 @@ def rows() -> Iterator[Row]:
 
 
 def _row(name: str, noise: str, found: Found) -> Row:
-    """The least of all curves."""
+    """Return the least ratios of all curves."""
     least = []
     for field, target in zip(Ratios._fields[1:], TARGETS[1:], strict=True):
         (curve, *_), ratios = min(found.items(), key=lambda pair: getattr(pair[1], field))
@@ -76,12 +280,12 @@ def _found(asked: Sequence[Machine]) -> Found:
 
 
 def _texts() -> dict[tuple[str, bool], list[Text]]:
-    """By drafter, and whether its scores are shares of matches."""
+    """Return the texts by drafter, and whether its scores are shares of matches."""
     with tempfile.TemporaryDirectory() as folder:
-        datastore, frozen, records = _given(Path(folder))
+        store, frozen, records = datastore(Path(folder)), frozen_table(Path(folder)), recorded()
         turns = [each.turns[0] for each in records if len(each.turns[0].answer) > TOKENS]
         turns = turns[:: max(len(turns) // TEXTS, 1)][:TEXTS]
-        makers, found = _drafters(datastore, frozen), {}
+        makers, found = drafters(store, frozen), {}
         for name in NAMES:
             shares = bool(getattr(makers[name](), "scores_are_shares", False))
             found[name, shares] = [drafted(makers[name], t.prompt, t.answer) for t in turns]

@@ -1,9 +1,8 @@
 """The cost of checking an artifact before its first opening, against reading its files.
 
-Over the standard library's datastore; with NGRAMKIT_BENCH_DATA over that folder's `datastore`. Both
-are read from the disk each time: the system is asked to forget the pages first (`cold`), and an
-answer that came from memory nevertheless would only make the reference faster. The disk's cache,
-and a host's, may still know them.
+Over the datastore of benchmarks._data. Both are read from the disk each time: the system is asked
+to forget the pages first (`cold`), and an answer that came from memory nevertheless would only make
+the reference faster. The disk's cache, and a host's, may still know them.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from benchmarks import Row, interleaved
+from benchmarks._data import datastore
 
 ROUNDS = 5
 BLOCK = 1 << 20  # bytes
@@ -25,7 +24,7 @@ def rows() -> Iterator[Row]:
     from ngramkit.formats.container import sha256_of
 
     with tempfile.TemporaryDirectory() as name:
-        artifact = _datastore(Path(name))
+        artifact = datastore(Path(name))
         files = [artifact.path / name for name in artifact.manifest.files]
         size, tokens = artifact.manifest.bytes, artifact.manifest.counts["tokens"]
         for state, forget in (("cold", True), ("in memory", False)):
@@ -51,19 +50,6 @@ def rows() -> Iterator[Row]:
                 read / checked,
                 "1, what a disk gives",
             )
-
-
-def _datastore(folder: Path) -> Any:
-    from ngramkit.builders.datastore import build_datastore
-    from ngramkit.builders.tokens import tokenize
-    from ngramkit.corpus.open import open_corpus
-    from ngramkit.formats.datastore import Datastore
-
-    named = os.environ.get("NGRAMKIT_BENCH_DATA")
-    if named:
-        return Datastore.open(Path(named) / "datastore")
-    store = tokenize(open_corpus("python-stdlib"), "demo", folder / "tokens")
-    return build_datastore(store, folder / "datastore")
 
 
 def cold(files: list[Path]) -> None:

@@ -1,39 +1,22 @@
 """Building a datastore against one plain pydivsufsort call over the same tokens, and its size.
 
-NGRAMKIT_BENCH_DATA names a folder that holds a token store `tokens`; without it the standard
-library's sources are tokenised.
+The tokens are those of benchmarks._data.
 """
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks import Row, interleaved
-
-if TYPE_CHECKING:
-    from ngramkit.formats.tokens import TokenStore
+from benchmarks._data import token_store
 
 OPENINGS = 20
-
-
-def token_store(folder: Path) -> TokenStore:
-    """NGRAMKIT_BENCH_DATA's token store, else the standard library's, written to `folder`."""
-    from ngramkit.builders.tokens import tokenize
-    from ngramkit.corpus.open import open_corpus
-    from ngramkit.formats.tokens import TokenStore
-
-    data = os.environ.get("NGRAMKIT_BENCH_DATA")
-    if data:
-        return TokenStore.open(Path(data) / "tokens")
-    return tokenize(open_corpus("python-stdlib"), "demo", folder / "tokens")
 
 
 def rows() -> Iterator[Row]:

@@ -58,7 +58,7 @@ def rows() -> Iterator[Row]:
 
 
 def beside_weights() -> Iterator[Row]:
-    """A pass over one row against its weights' reading, and one over sixteen against that."""
+    """Compare a pass over one row with reading the weights, and one over sixteen with that."""
     model = load_model(SMALL, device="cpu").model
     verifier = open_verifier(model, "tree", room=BEHIND + 17)
     verifier.prefill(np.arange(BEHIND, dtype=np.int32))

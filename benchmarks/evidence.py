@@ -16,18 +16,19 @@ from __future__ import annotations
 import argparse
 import ast
 import itertools
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from benchmarks import markdown
+from benchmarks._figures import read_figures, write_figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.records import Question, Record
     from ngramkit.evaluate.topk_record import TopKRecord
 
-DOCS = Path(__file__).parents[1] / "docs"
 NEW_TOKENS = 96
 MODELS = ("demo", "smollm2-135m")
 BUDGETS = (8, 16, 32, 64, 96)
@@ -194,9 +195,8 @@ def _replayed(
 
 def publish(work: Path) -> None:
     """Write docs/evidence.json, of the questions of which everything is on record."""
-    figures = [replayed(Work(work, m)) for m in MODELS if Work(work, m).filled.exists()]
-    text = json.dumps(figures, indent=1) + "\n"
-    (DOCS / "evidence.json").write_text(text, encoding="utf-8")
+    models = [Work(work, model) for model in MODELS]
+    write_figures("evidence", [replayed(each) for each in models if each.filled.exists()])
 
 
 def replayed(work: Work) -> dict[str, Any]:
@@ -309,19 +309,15 @@ NAMES = {"demo": "the embedded model", "smollm2-135m": "SmolLM2-135M-Instruct"}
 Figures = Mapping[str, Any]
 
 
-def read_figures() -> list[Figures]:
-    """Read what `publish` wrote: an object per model."""
-    figures: list[Figures] = json.loads((DOCS / "evidence.json").read_text(encoding="utf-8"))
-    return figures
-
-
-def page(models: Sequence[Figures]) -> str:
+def page() -> str:
     """Return Markdown: for every model what was measured, and where blend does not lead."""
     parts = []
-    for figures in models:
-        parts += [facts(figures), table(figures)]
-        if len(figures["questions"]) > 1:
-            parts.append(categories(figures))
+    for figures in read_figures("evidence"):
+        budgets, kinds = list(figures["steps"]["blend"]), list(figures["questions"])
+        parts.append(facts(figures))
+        parts.append(table(figures, "draft nodes", {budget: (budget, "all") for budget in budgets}))
+        if len(kinds) > 1:
+            parts.append(table(figures, "64 nodes", {kind: ("64", kind) for kind in kinds}))
         parts.append(behind(figures))
     return "\n\n".join(parts)
 
@@ -339,36 +335,20 @@ def facts(figures: Figures) -> str:
     )
 
 
-def budgets_of(figures: Figures) -> list[str]:
-    """Return the budgets, in the order replayed."""
-    return list(figures["steps"]["blend"])
-
-
-def table(figures: Figures) -> str:
-    """Return tokens/step by budget, a row per drafter."""
-    budgets = budgets_of(figures)
-    rows = [f"| draft nodes | {' | '.join(budgets)} |", "|---|" + "---|" * len(budgets)]
-    for name, steps in figures["steps"].items():
-        cells = " | ".join(f"{steps[budget]['all']:.2f}" for budget in budgets)
-        rows.append(f"| {_code(name)} | {cells} |")
-    return "\n".join(rows)
-
-
-def categories(figures: Figures, budget: int = 64) -> str:
-    """Return tokens/step by category at one budget."""
-    kinds = list(figures["questions"])
-    rows = [f"| {budget} nodes | {' | '.join(kinds)} |", "|---|" + "---|" * len(kinds)]
-    for name, steps in figures["steps"].items():
-        cells = " | ".join(f"{steps[str(budget)][kind]:.2f}" for kind in kinds)
-        rows.append(f"| {_code(name)} | {cells} |")
-    return "\n".join(rows)
+def table(figures: Figures, title: str, columns: Mapping[str, tuple[str, str]]) -> str:
+    """Return tokens/step, a row per drafter; `columns`: {head: (budget, category)}."""
+    rows = [
+        [_code(name), *(f"{steps[budget][kind]:.2f}" for budget, kind in columns.values())]
+        for name, steps in figures["steps"].items()
+    ]
+    return markdown([title, *columns], rows)
 
 
 def behind(figures: Figures) -> str:
     """Name every budget and category in which another drafter is ahead of blend."""
     leads = []
     for kind in ("all", *figures["questions"]):
-        for budget in budgets_of(figures):
+        for budget in figures["steps"]["blend"]:
             ours = figures["steps"]["blend"][budget][kind]
             leads += [
                 f"{_code(name)} in {kind} at {budget} ({steps[budget][kind]:.2f} to {ours:.2f})"

@@ -2,7 +2,7 @@
 
     python -m benchmarks.growth --data DIR --work DIR --out DIR [--memory 1G] [--no-builds]
 
-DIR of --data holds a token store `tokens` and recorded answers `records.npz` (see benchmarks.rest).
+DIR of --data holds a token store `tokens` and recorded answers `records.npz`, see benchmarks._data.
 Builds are commands of their own, on one thread, with --memory; their own memory is what Linux calls
 RssAnon, looked at 20 times a second (pages of files that are mapped come and go, and are not in
 it). Before and after each, the smallest is built again: what a token costs is told in times that.
@@ -26,9 +26,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numpy as np
+
+from benchmarks import markdown
+from benchmarks._data import contexts, draft_times
 
 SIZES = (1, 4, 16)
 NOISE = 16  # one token of so many is another one in a copy
@@ -64,7 +66,7 @@ def main() -> None:
             found["tokens"] = grow(options.data / "tokens", folder / "tokens", times)
             for kind in KINDS:
                 found[kind] = _compare(kind, folder, options.work / f"x{options.sizes[0]}", options)
-        found["drafts"] = draft_times(options.data, folder / "datastore")
+        found["drafts"] = latencies(options.data, folder / "datastore")
         file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     print(table(figures))
 
@@ -86,10 +88,8 @@ def _compare(
 
 def table(figures: Mapping[str, Any]) -> str:
     """Return Markdown, a row for each size; per token against the first."""
-    rows = [
-        "| | tokens | seconds | ns a token | memory | on disk | p50, p99 of `rest` | of `blend` |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    head = ["", "tokens", "seconds", "ns a token", "memory", "on disk", "p50, p99 of `rest`"]
+    rows = []
     for times, found in figures.items():
         tokens = found["tokens"]
         for kind in KINDS:
@@ -106,8 +106,8 @@ def table(figures: Mapping[str, Any]) -> str:
             for drafter in DRAFTERS:
                 middle, late = found["drafts"][drafter]
                 cells.append(f"{middle:,.0f}, {late:,.0f} us" if kind == "datastore" else "")
-            rows.append("| " + " | ".join(cells) + " |")
-    return "\n".join(rows)
+            rows.append(cells)
+    return markdown([*head, "of `blend`"], rows)
 
 
 def grow(source: Path, target: Path, times: int) -> int:
@@ -201,45 +201,28 @@ def own_memory(pid: int) -> int:
     return int(found[1]) << 10 if found else 0
 
 
-def draft_times(data: Path, place: Path) -> dict[str, tuple[float, float]]:
+def latencies(data: Path, place: Path) -> dict[str, tuple[float, float]]:
     """Return {drafter: microseconds of processor time of a draft, p50 and p99}, pages warm."""
     os.environ["NGRAMKIT_BENCH_DATA"] = str(data)
     import ngramkit
-    from benchmarks.rest import contexts
 
     pairs = contexts()
+    every = max(sum(len(answer) for _, answer in pairs) // POSITIONS, 1)
+    rehearsal = np.zeros(2, np.int32)  # compiles, and touches next to nothing
     found: dict[str, tuple[float, float]] = {}
     for name in DRAFTERS:
-        best = np.inf
+        rounds = []
         for _ in range(ROUNDS):
-            with mock.patch("time.perf_counter_ns", time.thread_time_ns):
-                drafter = ngramkit.load_drafter(name, datastores=[place])
-                best = np.minimum(best, _latencies(drafter, pairs))
-        middle, late = np.percentile(best, [50, 99])
+            drafter = ngramkit.load_drafter(name, datastores=[place])
+            drafter.start(rehearsal)
+            drafter.draft(1)
+            drafter.finish()
+            times = draft_times(drafter, pairs, BUDGET, every=every, clock=time.thread_time_ns)
+            rounds.append(times[:POSITIONS])
+        middle, late = np.percentile(np.min(rounds, axis=0), [50, 99])
         found[name] = float(middle), float(late)
         print(f"{place.parent.name}, {name}: {middle:.1f}, {late:.1f} us", flush=True)
     return found
-
-
-def _latencies(drafter: Any, pairs: Sequence[tuple[Any, Any]]) -> np.ndarray[Any, Any]:
-    """Return microseconds of the first draft at POSITIONS contexts, evenly spread."""
-    rehearsal = np.zeros(2, np.int32)  # compiles, and touches next to nothing
-    drafter.start(rehearsal)
-    drafter.draft(1)
-    drafter.finish()
-    step = max(sum(len(answer) for _, answer in pairs) // POSITIONS, 1)
-    taken, position = [], 0
-    for prompt, answer in pairs:
-        drafter.start(prompt)
-        for i in range(len(answer)):
-            if position % step == 0:
-                started = time.perf_counter_ns()
-                drafter.draft(BUDGET)
-                taken.append(time.perf_counter_ns() - started)
-            drafter.accept(answer[i : i + 1])
-            position += 1
-        drafter.finish()
-    return np.array(taken[:POSITIONS]) / 1e3
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from benchmarks import Row, timed
+from benchmarks._data import Pair, draft_times, held_out_texts, stdlib_tokens
 from benchmarks.growth import NOISE, own_memory
 
 if TYPE_CHECKING:
@@ -55,11 +56,13 @@ def rows() -> Iterator[Row]:
     from ngramkit.kernels.suffix.sort import sort_requests
 
     with tempfile.TemporaryDirectory() as name:
-        pool, tokenizer = _pool(Path(name))
+        store = stdlib_tokens(Path(name))
+        pool, tokenizer = np.concatenate([shard.tokens for shard in store.shards]), store.tokenizer
+        pool = pool.astype(np.int32)
         contexts = _contexts()
         few = PastRequests(tokenizer=tokenizer, rebuild_tokens=64, newest_tokens=64)
         take_in(few, pool, 1 << 13)  # compiles
-        draft_times({"few": Blend(tokenizer=tokenizer, past=few)}, contexts[:2])
+        least_times({"few": Blend(tokenizer=tokenizer, past=few)}, contexts[:2])
         for millions in os.environ.get("NGRAMKIT_BENCH_TOKENS", SIZES).split():
             size, what = int(millions) * MILLION, f"{millions} M tokens of past requests"
             past = PastRequests(tokenizer=tokenizer, capacity=2 * size)
@@ -78,7 +81,7 @@ def rows() -> Iterator[Row]:
                 "ours": Blend(tokenizer=tokenizer, past=past),
                 "plain": Blend(tokenizer=tokenizer),
             }
-            times = draft_times(drafters, contexts)
+            times = least_times(drafters, contexts)
             ours, late = np.percentile(times["ours"], [50, 99])
             plain, plain_late = np.percentile(times["plain"], [50, 99])
             yield Row(
@@ -145,49 +148,20 @@ def take_in(past: PastRequests, pool: TokenArray, size: int) -> Taken:
     )
 
 
-def draft_times(
-    drafters: Mapping[str, Blend], contexts: Sequence[tuple[TokenArray, TokenArray]]
-) -> dict[str, Any]:
+def least_times(drafters: Mapping[str, Blend], pairs: Sequence[Pair]) -> dict[str, Any]:
     """Return microseconds of processor time of every draft by each; the least of ROUNDS, in
     turns."""
     rounds = [
-        {name: _draft_times(d, contexts) for name, d in drafters.items()} for _ in range(ROUNDS)
+        {n: draft_times(d, pairs, BUDGET, clock=time.thread_time_ns) for n, d in drafters.items()}
+        for _ in range(ROUNDS)
     ]
     return {name: np.min([times[name] for times in rounds], axis=0) for name in drafters}
 
 
-def _draft_times(drafter: Blend, contexts: Sequence[tuple[TokenArray, TokenArray]]) -> list[float]:
-    took = []
-    for prompt, answer in contexts:
-        drafter.start(prompt)
-        for i in range(len(answer)):
-            started = time.thread_time_ns()
-            drafter.draft(BUDGET)
-            took.append((time.thread_time_ns() - started) / 1e3)
-            drafter.accept(answer[i : i + 1])
-    return took
-
-
-def _pool(folder: Path) -> tuple[TokenArray, Any]:
-    """Return the standard library's tokens, and their tokenizer's record."""
-    from ngramkit.builders.tokens import tokenize
-    from ngramkit.corpus.open import open_corpus
-
-    store = tokenize(open_corpus("python-stdlib"), "demo", folder / "tokens")
-    tokens = np.concatenate([np.asarray(shard.tokens) for shard in store.shards])
-    return tokens.astype(np.int32), store.tokenizer
-
-
-def _contexts() -> list[tuple[TokenArray, TokenArray]]:
+def _contexts() -> list[Pair]:
     """Return prompts of CONTEXT tokens, whole held-out files but for the last, and how that goes
     on."""
-    from ngramkit.corpus.open import open_corpus
-    from ngramkit.corpus.tokenizer import load_tokenizer
-
-    tokenizer = load_tokenizer("demo")
-    documents = open_corpus("python-stdlib", split="held-out").documents()
-    text = np.concatenate([tokenizer.encode(document.text) for document in documents])
-    begins = np.linspace(0, len(text) - CONTEXT - ANSWER, ANSWERS).astype(int)
-    ends = begins + CONTEXT
-    pieces = zip(begins.tolist(), ends.tolist(), strict=True)
-    return [(text[begin:end], text[end : end + ANSWER]) for begin, end in pieces]
+    text = np.concatenate(held_out_texts())
+    begins = np.linspace(0, len(text) - CONTEXT - ANSWER, ANSWERS).astype(int).tolist()
+    ends = [begin + CONTEXT for begin in begins]
+    return [(text[b:e], text[e : e + ANSWER]) for b, e in zip(begins, ends, strict=True)]

@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from benchmarks import markdown, table_line
+from benchmarks._figures import DOCS, read_figures, write_figures
 
 if TYPE_CHECKING:
     from benchmarks.needle import Reading
     from ngramkit.decode.specache.options import SpeCache
 
-DOCS = Path(__file__).parents[1] / "docs"
 MODEL = "smollm2-135m"
 ESSAYS, NEWS = "longcontext/essays/*.txt", "longcontext/multi_news.jsonl"
 MULTIKEY = "longcontext/niah_multikey_3.jsonl"
@@ -52,8 +55,28 @@ def main() -> None:
     for part in options.parts or PARTS:
         if part not in PARTS:
             parser.error(f"there is no part {part}")
-        for _ in MEASURE[part](findings, options):
-            pass
+        measure(part, findings, options)
+
+
+def measure(part: str, findings: Findings, options: argparse.Namespace) -> None:
+    """Read every text of a part with every cache, where that is no finding yet."""
+    from benchmarks.needle import read_with_each
+    from ngramkit.decode.load import load_model
+    from ngramkit.drafters.registry import load_drafter
+
+    model = load_model(MODEL)
+    caches = caches_of(part)
+    for text in TEXTS_OF.get(part, texts)(options, model.tokenizer):
+        key = f"{part} {text.name}"
+        if key not in findings.found:
+            readings = read_with_each(
+                model.model,
+                text.prompt,
+                text.rest,
+                caches,
+                lambda: load_drafter("blend", tokenizer=model.tokenizer.record),
+            )
+            findings.add(key, **text.facts, **_figures(readings))
 
 
 class Findings:
@@ -79,146 +102,95 @@ class Findings:
         return [body for key, body in self.found.items() if key.startswith(f"{part} ")]
 
 
-def each_cache() -> dict[str, SpeCache | None]:
-    from ngramkit.decode.specache.options import SpeCache
+class Text(NamedTuple):
+    """A text that is read: `rest` token by token, int32 each."""
 
-    found: dict[str, SpeCache | None] = {"full": None}
-    for bits in (2, 1):
-        options = SpeCache(bits=bits, top_k=64, measure=True, **COMMON)
-        found[f"low-bit, {bits} bit"] = options.without_fetching()
-        found[f"specache, {bits} bit"] = options
-    return found
+    name: str
+    prompt: Any
+    rest: Any
+    facts: dict[str, Any] = {}  # noqa: RUF012 (never changed)
 
 
-def needles(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
-    from benchmarks.needle import needles as hidden_needles, read_with_each
-    from ngramkit.decode.load import load_model
+def needles(options: argparse.Namespace, tokenizer: Any) -> Iterator[Text]:
+    """Yield needles in essays."""
+    from benchmarks.needle import needles as hidden_needles
 
-    model = load_model(MODEL)
     hay = "\n".join(path.read_text("utf-8") for path in sorted(options.data.glob(ESSAYS)))
-    for needle in hidden_needles(model.tokenizer, hay, options.lengths, DEPTHS, SEEDS):
-        key = f"needles {needle.length} {needle.depth} {needle.seed}"
-        if key not in findings.found:
-            found = read_with_each(model.model, needle.prompt, needle.answer, each_cache())
-            findings.add(key, length=needle.length, depth=needle.depth, **_figures(found))
-        yield
+    for needle in hidden_needles(tokenizer, hay, options.lengths, DEPTHS, SEEDS):
+        facts = {"length": needle.length, "depth": needle.depth}
+        name = f"{needle.length} {needle.depth} {needle.seed}"
+        yield Text(name, needle.prompt, needle.answer, facts)
 
 
-def multikey(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
-    """Read RULER's hardest needles: one of some eighty lines of a made-up name and its value."""
-    from benchmarks.needle import read_with_each
-    from ngramkit.decode.load import load_model
-
-    model = load_model(MODEL)
+def multikey(options: argparse.Namespace, tokenizer: Any) -> Iterator[Text]:
+    """Yield RULER's hardest needles: one of some eighty lines of a made-up name and its value."""
     lines = (options.data / MULTIKEY).read_text("utf-8").splitlines()
     for number, line in enumerate(lines[:MULTIKEYS]):
-        if f"multikey {number}" not in findings.found:
-            asked = json.loads(line)
-            prompt = model.tokenizer.encode(asked["input"])
-            whole = model.tokenizer.encode(f"{asked['input']} {asked['outputs'][0]}")
-            found = read_with_each(model.model, prompt, whole[len(prompt) :], each_cache())
-            findings.add(f"multikey {number}", length=len(prompt), **_figures(found))
-        yield
+        asked = json.loads(line)
+        prompt = tokenizer.encode(asked["input"])
+        whole = tokenizer.encode(f"{asked['input']} {asked['outputs'][0]}")
+        yield Text(str(number), prompt, whole[len(prompt) :], {"length": len(prompt)})
 
 
-def _figures(found: Mapping[str, Reading]) -> dict[str, Any]:
-    return {
-        "exact": {name: each.exact for name, each in found.items()},
-        "loss": {name: each.loss for name, each in found.items()},
-        "held": {name: _held(each) for name, each in found.items() if each.hits},
-        "found": {name: _top(each) for name, each in found.items() if each.hits},
-    }
+def texts(options: argparse.Namespace, tokenizer: Any) -> list[Text]:
+    """Return news and essays that are long enough; of each its first HALF tokens and READ more."""
+    found: list[Text] = []
 
+    def add(name: str, text: str, most: int) -> None:
+        ids = tokenizer.encode(text)
+        if len(ids) >= HALF + READ and len(found) < most:
+            found.append(Text(name, ids[:HALF], ids[HALF : HALF + READ]))
 
-def _held(found: Reading) -> list[float]:
-    assert found.hits is not None
-    return [round(share, 4) for share in found.hits.mass_held()]
-
-
-def _top(found: Reading) -> list[float]:
-    assert found.hits is not None
-    return [round(share, 4) for share in found.hits.top_k_found()]
-
-
-def texts(data: Path, tokenizer: Any) -> list[tuple[str, Any]]:
-    """Return news and essays that are long enough: (name, int32[HALF + READ])."""
-    found = []
-    with (data / NEWS).open(encoding="utf-8") as file:
+    with (options.data / NEWS).open(encoding="utf-8") as file:
         for number, line in enumerate(file):
-            ids = tokenizer.encode(json.loads(line)["context"])
-            if len(ids) >= HALF + READ and len(found) < TEXTS // 2:
-                found.append((f"news {number}", ids[: HALF + READ]))
-    for path in sorted(data.glob(ESSAYS)):
-        ids = tokenizer.encode(path.read_text("utf-8"))
-        if len(ids) >= HALF + READ and len(found) < TEXTS:
-            found.append((f"essay {path.stem}", ids[: HALF + READ]))
+            add(f"news {number}", json.loads(line)["context"], TEXTS // 2)
+    for path in sorted(options.data.glob(ESSAYS)):
+        add(f"essay {path.stem}", path.read_text("utf-8"), TEXTS)
     return found
 
 
-def text(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
-    """Read the tokens after a text's first 2,048."""
-    from ngramkit.decode.specache.options import SpeCache
-
-    caches: dict[str, SpeCache | None] = {"full": None}
-    for bits in (2, 1):
-        for top_k in (0, *TOP_K):
-            caches[f"{bits} bit, k {top_k}"] = SpeCache(bits=bits, top_k=top_k, **COMMON)
-    yield from _read(findings, options, "text", caches)
+TEXTS_OF: dict[str, Callable[..., Iterable[Text]]] = {"needles": needles, "multikey": multikey}
 
 
-def guesses(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
-    """Compare whose guess at the next token says what to fetch: the model's, or a drafter's."""
-    from ngramkit.decode.specache.options import SpeCache
+def caches_of(part: str) -> dict[str, SpeCache | None]:
+    """Return the caches that a part compares, by name; None is the full one.
 
-    caches: dict[str, SpeCache | None] = {
-        f"{bits} bit, {who}": SpeCache(bits=bits, top_k=64, measure=True, speculative=who, **COMMON)
-        for bits in (2, 1)
-        for who in ("model", "drafter")
-    }
-    yield from _read(findings, options, "guesses", caches)
-
-
-def layers(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
-    """Compare as many pairs given to all layers alike, more to the first, or to the last."""
+    text: pairs fetched. guesses: whose guess at the next token says what to fetch. layers: as many
+    pairs given to all layers alike, more to the first, or to the last.
+    """
     from ngramkit.decode.specache.options import SpeCache
 
     third = [96] * 10 + [64] * 10 + [32] * 10
     ways = {"alike": [64] * 30, "more to the first": third, "more to the last": third[::-1]}
-    caches: dict[str, SpeCache | None] = {
-        f"{bits} bit, {way}": SpeCache(bits=bits, top_k=tuple(k), measure=True, **COMMON)
-        for bits in (2, 1)
-        for way, k in ways.items()
+    caches: dict[str, SpeCache | None] = {}
+    if part not in ("guesses", "layers"):
+        caches["full"] = None
+    for bits in (2, 1):
+        if part == "text":
+            for k in (0, *TOP_K):
+                caches[f"{bits} bit, k {k}"] = SpeCache(bits=bits, top_k=k, **COMMON)
+            continue
+        fetching = SpeCache(bits=bits, top_k=64, measure=True, **COMMON)
+        if part == "guesses":
+            for who in ("model", "drafter"):
+                caches[f"{bits} bit, {who}"] = replace(fetching, speculative=who)
+        elif part == "layers":
+            for way, by_layer in ways.items():
+                caches[f"{bits} bit, {way}"] = replace(fetching, top_k=tuple(by_layer))
+        else:
+            caches[f"low-bit, {bits} bit"] = fetching.without_fetching()
+            caches[f"specache, {bits} bit"] = fetching
+    return caches
+
+
+def _figures(readings: Mapping[str, Reading]) -> dict[str, Any]:
+    hits = {name: each.hits for name, each in readings.items() if each.hits is not None}
+    return {
+        "exact": {name: each.exact for name, each in readings.items()},
+        "loss": {name: each.loss for name, each in readings.items()},
+        "held": {name: [round(x, 4) for x in each.mass_held()] for name, each in hits.items()},
+        "found": {name: [round(x, 4) for x in each.top_k_found()] for name, each in hits.items()},
     }
-    yield from _read(findings, options, "layers", caches)
-
-
-def _read(
-    findings: Findings,
-    options: argparse.Namespace,
-    part: str,
-    caches: Mapping[str, SpeCache | None],
-) -> Iterator[None]:
-    from benchmarks.needle import read_with_each
-    from ngramkit.decode.load import load_model
-    from ngramkit.drafters.registry import load_drafter
-
-    model = load_model(MODEL)
-    for name, ids in texts(options.data, model.tokenizer):
-        if f"{part} {name}" not in findings.found:
-            found = read_with_each(
-                model.model,
-                ids[:HALF],
-                ids[HALF:],
-                caches,
-                lambda: load_drafter("blend", tokenizer=model.tokenizer.record),
-            )
-            findings.add(f"{part} {name}", **_figures(found))
-        yield
-
-
-MEASURE = {
-    "needles": needles, "multikey": multikey, "text": text, "guesses": guesses, "layers": layers,
-}  # fmt: skip
 
 
 # The published figures, docs/longcontext.json, and the tables of docs/specache.md.
@@ -230,23 +202,25 @@ def publish(found: Mapping[str, FindingList]) -> None:
 
     figures = {part: _mean(each) for part, each in found.items() if part != "needles"}
     body = {"needles": _cells(found["needles"]), **figures}
-    (DOCS / "longcontext.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+    write_figures("longcontext", body)
     if body["needles"]:
         plot(body["needles"], DOCS / "needles.svg")
 
 
-def read_figures() -> dict[str, Any]:
-    """Read the published figures."""
-    found: dict[str, Any] = json.loads((DOCS / "longcontext.json").read_text(encoding="utf-8"))
-    return found
+def table(part: str) -> str:
+    """Return what was published of a part as Markdown, with the number of its texts."""
+    figures, of_part = read_figures("longcontext"), {"hits": "needles"}.get(part, part)
+    if not figures.get(of_part):
+        return f"Not measured yet: `python -m benchmarks.longcontext {of_part}`."
+    count = figures[of_part].get("texts") if of_part != "needles" else None
+    over = f"\n\nOver {count} text{'s' if count > 1 else ''}." if count else ""
+    return TABLES[part](figures[of_part]) + over
 
 
-def needles_table(figures: Mapping[str, Any]) -> str:
-    """Return Markdown: per cache, needles written exactly and the loss, by length."""
-    cells = figures["needles"]
+def needles_table(cells: FindingList) -> str:
+    """Return per cache needles written exactly and the loss, by length."""
     lengths = sorted({cell["length"] for cell in cells})
-    head = ["cache", *(f"{length:,} tokens" for length in lengths)]
-    rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    rows = []
     for name in cells[0]["loss"]:
         shown = []
         for length in lengths:
@@ -255,57 +229,60 @@ def needles_table(figures: Mapping[str, Any]) -> str:
             exact = round(sum(cell["exact"][name] * cell["needles"] for cell in own))
             loss = np.average([c["loss"][name] for c in own], weights=[c["needles"] for c in own])
             shown.append(f"{exact} of {count}, {loss:.2f} nats")
-        rows.append(f"| {name} | {' | '.join(shown)} |")
-    return "\n".join(rows)
+        rows.append([name, *shown])
+    return markdown(["cache", *(f"{length:,} tokens" for length in lengths)], rows)
 
 
 def multikey_table(figures: Mapping[str, Any]) -> str:
-    """Return Markdown: per cache, values written exactly and the loss."""
-    found = figures["multikey"]
-    rows = ["| cache | values exact | loss |", "|---|---|---|"]
-    for name, loss in found["loss"].items():
-        exact = round(found["exact"][name] * found["texts"])
-        rows.append(f"| {name} | {exact} of {found['texts']} | {loss:.2f} nats |")
-    return "\n".join(rows)
+    """Return per cache values written exactly and the loss."""
+    count = figures["texts"]
+    rows = [
+        [name, f"{round(figures['exact'][name] * count)} of {count}", f"{loss:.2f} nats"]
+        for name, loss in figures["loss"].items()
+    ]
+    return markdown(["cache", "values exact", "loss"], rows)
 
 
 def text_table(figures: Mapping[str, Any]) -> str:
-    """Return Markdown: perplexity by bits and pairs fetched."""
-    loss = figures["text"]["loss"]
+    """Return perplexity by bits and pairs fetched."""
+    loss = figures["loss"]
     counts = sorted({int(name.split(" k ")[1]) for name in loss if " k " in name})
-    head = ["cache", *(f"k = {k}" if k else "low-bit alone" for k in counts)]
-    rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for bits in (2, 1):
-        shown = [f"{np.exp(loss[f'{bits} bit, k {k}']):.2f}" for k in counts]
-        rows.append(f"| {bits} bit | {' | '.join(shown)} |")
-    rows.append(f"| full | {np.exp(loss['full']):.2f} |{' |' * (len(counts) - 1)}")
-    return "\n".join(rows)
-
-
-def ways_table(figures: Mapping[str, Any], part: str) -> str:
-    """Return Markdown: per way of fetching, the perplexity and the attention that it held."""
-    found = figures[part]
     rows = [
-        "| cache | perplexity | attention mass fetched | true top-k found |",
-        "|---|---|---|---|",
+        [f"{bits} bit", *(f"{np.exp(loss[f'{bits} bit, k {k}']):.2f}" for k in counts)]
+        for bits in (2, 1)
     ]
-    for name, loss in found["loss"].items():
-        held, top = np.mean(found["held"][name]), np.mean(found["found"][name])
-        rows.append(f"| {name} | {np.exp(loss):.2f} | {held:.1%} | {top:.1%} |")
-    return "\n".join(rows)
+    head = ["cache", *(f"k = {k}" if k else "low-bit alone" for k in counts)]
+    full = table_line(["full", f"{np.exp(loss['full']):.2f}"]) + " |" * (len(counts) - 1)
+    return f"{markdown(head, rows)}\n{full}"
 
 
-def hits_table(figures: Mapping[str, Any]) -> str:
-    """Return Markdown: the attention mass that fetched pairs held, by layer, over all needles."""
-    cells = figures["needles"]
+def ways_table(figures: Mapping[str, Any]) -> str:
+    """Return per way of fetching the perplexity and the attention that it held."""
+    rows = []
+    for name, loss in figures["loss"].items():
+        held, top = np.mean(figures["held"][name]), np.mean(figures["found"][name])
+        rows.append([name, f"{np.exp(loss):.2f}", f"{held:.1%}", f"{top:.1%}"])
+    return markdown(["cache", "perplexity", "attention mass fetched", "true top-k found"], rows)
+
+
+def hits_table(cells: FindingList) -> str:
+    """Return the attention mass that fetched pairs held, by layer, over all needles."""
     names = list(cells[0]["held"])
     mean = {name: np.mean([cell["held"][name] for cell in cells], axis=0) for name in names}
     layers = range(0, len(mean[names[0]]), 3)
-    head = ["layer", *map(str, layers)]
-    rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for name in names:
-        rows.append(f"| {name} | {' | '.join(f'{mean[name][i]:.0%}' for i in layers)} |")
-    return "\n".join(rows)
+    return markdown(
+        ["layer", *layers], [[name, *(f"{mean[name][i]:.0%}" for i in layers)] for name in names]
+    )
+
+
+TABLES: dict[str, Callable[[Any], str]] = {
+    "needles": needles_table,
+    "hits": hits_table,
+    "multikey": multikey_table,
+    "text": text_table,
+    "guesses": ways_table,
+    "layers": ways_table,
+}
 
 
 def _cells(found: FindingList) -> FindingList:
@@ -335,10 +312,10 @@ def _mean(found: FindingList) -> dict[str, Any]:
     if not found:
         return {}
     names = found[0]["loss"]
-    told = {"exact": _exact(found)} if all("exact" in each for each in found) else {}
+    exact = {n: float(np.mean([each["exact"][n] for each in found])) for n in found[0]["exact"]}
     return {
         "texts": len(found),
-        **told,
+        "exact": exact,
         "loss": {n: round(float(np.mean([each["loss"][n] for each in found])), 4) for n in names},
         **{
             kind: {
@@ -348,34 +325,6 @@ def _mean(found: FindingList) -> dict[str, Any]:
             for kind in ("held", "found")
         },
     }
-
-
-def _exact(found: FindingList) -> dict[str, float]:
-    return {n: float(np.mean([each["exact"][n] for each in found])) for n in found[0]["exact"]}
-
-
-def _or_missing(part: str, table: Callable[[Mapping[str, Any]], str]) -> Callable[..., str]:
-    """Wrap `table`: add the number of texts, or say that nothing was measured yet."""
-    missing = f"Not measured yet: `python -m benchmarks.longcontext {part}`."
-
-    def page(figures: Mapping[str, Any]) -> str:
-        if not figures.get(part):
-            return missing
-        count = figures[part].get("texts") if part != "needles" else None
-        over = f"\n\nOver {count} text{'s' if count > 1 else ''}." if count else ""
-        return table(figures) + over
-
-    return page
-
-
-TABLES = {
-    "needles": _or_missing("needles", needles_table),
-    "hits": _or_missing("needles", hits_table),
-    "multikey": _or_missing("multikey", multikey_table),
-    "text": _or_missing("text", text_table),
-    "guesses": _or_missing("guesses", lambda figures: ways_table(figures, "guesses")),
-    "layers": _or_missing("layers", lambda figures: ways_table(figures, "layers")),
-}
 
 
 if __name__ == "__main__":

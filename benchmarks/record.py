@@ -11,14 +11,13 @@ Every drafter begins each turn anew.
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks._picture import lines_picture
+from benchmarks import markdown
+from benchmarks._figures import draw_steps, read_figures, write_figures
 
-DOCS = Path(__file__).parents[1] / "docs"
 QUESTIONS, ANSWERS = "mt_bench_questions.jsonl", "mt_bench_answers_vicuna-7b-v1.5.jsonl"
 TOKENIZER = "llama-tokenizer"
 BUDGETS = (8, 16, 32, 64, 95)
@@ -31,28 +30,19 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, metavar="DIR")
     options = parser.parse_args()
     if options.data is not None:
-        figures = json.dumps(replay(options), indent=1) + "\n"
-        (DOCS / "record.json").write_text(figures, encoding="utf-8")
-    drawn = lines_picture(TITLE, read_figures()["steps"])
-    (DOCS / "record.svg").write_text(drawn, encoding="utf-8")
+        write_figures("record", replay(options))
+    draw_steps("record", TITLE, read_figures("record")["steps"])
 
 
-def read_figures() -> dict[str, Any]:
-    """Read {"tokens": ..., "datastore_bytes": ..., "steps": {drafter: {budget: tokens/step}}}."""
-    found: dict[str, Any] = json.loads((DOCS / "record.json").read_text(encoding="utf-8"))
-    return found
-
-
-def table(figures: Mapping[str, Any]) -> str:
-    """Return Markdown: a row per drafter."""
-    head = ["draft nodes", *map(str, BUDGETS)]
-    rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for name, steps in figures["steps"].items():
-        rows.append(f"| {name} | {' | '.join(f'{steps[str(n)]:.2f}' for n in BUDGETS)} |")
-    return "\n".join(rows)
+def table() -> str:
+    """Return the published figures as Markdown, a row per drafter."""
+    steps = read_figures("record")["steps"]
+    rows = [[name, *(f"{own[str(n)]:.2f}" for n in BUDGETS)] for name, own in steps.items()]
+    return markdown(["draft nodes", *BUDGETS], rows)
 
 
 def replay(options: argparse.Namespace) -> dict[str, Any]:
+    """Return {"tokens": ..., "datastore_bytes": ..., "steps": {drafter: {budget: tokens/step}}}."""
     import ngramkit
     from ngramkit.corpus.tokenizer import load_tokenizer
     from ngramkit.evaluate.records import Record, read_records

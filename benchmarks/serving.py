@@ -3,8 +3,7 @@
 Each request is a recorded turn; every step appends two tokens of its answer and asks for a tree.
 The reference is a Blend for each request, one after another; both remember samples of the datastore
 from earlier rounds, as a server does from earlier requests. Memory and start are those of a
-vocabulary of 152,000 ids; the trees are drawn from the datastore (NGRAMKIT_BENCH_DATA as in
-`benchmarks.rest`).
+vocabulary of 152,000 ids; the trees are drawn from the datastore of benchmarks._data.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import Row
-from benchmarks.rest import _data
+from benchmarks._data import contexts, datastore
 
 VOCABULARY, PROMPT = 152_000, 500
 REQUESTS = (1, 16, 64, 256)
@@ -30,11 +29,11 @@ STEPS, WRITTEN, ROUNDS, WARM = 12, 2, 3, 2
 def rows() -> Iterator[Row]:
     yield from _one_request()
     with tempfile.TemporaryDirectory() as name:
-        datastore, pairs = _data(Path(name))
-        turns = [pair for pair in pairs if len(pair[1]) > STEPS * WRITTEN]
+        store = datastore(Path(name))
+        turns = [pair for pair in contexts() if len(pair[1]) > STEPS * WRITTEN]
         for requests in REQUESTS:
             for nodes in (16, 64):
-                yield _step(datastore, turns, requests, nodes)
+                yield _step(store, turns, requests, nodes)
 
 
 def _one_request() -> Iterator[Row]:

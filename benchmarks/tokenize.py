@@ -60,7 +60,7 @@ def rows() -> Iterator[Row]:
 
 
 def _builds(corpus: Any, model: str, folder: Path) -> Callable[[], TokenStore]:
-    """A new store with each call."""
+    """Return what builds a new store with each call."""
     from ngramkit.builders.tokens import tokenize
 
     outs = (folder / f"store-{number}" for number in count())

@@ -16,21 +16,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks import markdown, table_line
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import DraftTree
-from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.past_outputs import PastOutputs
 from ngramkit.drafters.registry import load_drafter
-from ngramkit.engines.batch import Asked, BatchDrafter, accepted_length
+from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished
-from ngramkit.evaluate.records import Record, read_records
+from ngramkit.evaluate.records import Record, Turn, read_records
+from ngramkit.evaluate.simulation import replay_drafter
 from ngramkit.formats.manifest import TokenizerRecord
 
 SHAPES = ("c8", "c16", "c32", "t16", "t64")
@@ -39,16 +42,9 @@ DEPTH = 24  # of Arctic's suffix trees, vLLM's default
 # max_spec_factor, max_spec_offset, min_token_prob: vLLM's default first.
 CHAINS = [(1.0, 0.0, 0.1), (1.0, 4.0, 0.1), (4.0, 0.0, 0.1), (64.0, 64.0, 0.1), (64.0, 64.0, 0.02)]
 TREES = [(64.0, 64.0, 0.0), (4.0, 0.0, 0.0), (1.0, 0.0, 0.0)]
+HEAD = ("workload", "history", "shape", "blend", "drafted", "Arctic", "drafted", "ratio")
 
 Tokens = npt.NDArray[np.int32]
-Draft = Callable[[Tokens], DraftTree]  # of the text so far
-
-
-class Call(NamedTuple):
-    """One call of a model: int32 each."""
-
-    prompt: Tokens
-    output: Tokens
 
 
 class Figure(NamedTuple):
@@ -58,38 +54,8 @@ class Figure(NamedTuple):
     drafted: float  # tokens a step
 
 
-class Side:
-    """A drafter as this program sees it; `begin` a call, then draft, `end` it with its output."""
-
-    def begin(self, number: int, call: Call) -> None: ...
-    def draft(self, text: Tokens, length: int) -> DraftTree: ...
-    def accept(self, tokens: Tokens) -> None: ...
-    def end(self, number: int, call: Call) -> None: ...
-
-
-class BlendTrees(Side):
-    """blend as `decode` uses it."""
-
-    def __init__(self, tokenizer: TokenizerRecord, *, history: bool) -> None:
-        self.past = PastRequests(tokenizer=tokenizer) if history else None
-        self.drafter = load_drafter("blend", past=self.past, tokenizer=tokenizer)
-
-    def begin(self, number: int, call: Call) -> None:
-        self.drafter.start(call.prompt)
-
-    def draft(self, text: Tokens, length: int) -> DraftTree:
-        return self.drafter.draft(length)
-
-    def accept(self, tokens: Tokens) -> None:
-        self.drafter.accept(tokens)
-
-    def end(self, number: int, call: Call) -> None:
-        if self.past is not None:
-            self.past.remember(call.output, 0)
-
-
-class BlendChains(Side):
-    """blend as serving engines use it."""
+class Chains:
+    """A drafter that is called with whole texts, as serving engines do: blend."""
 
     def __init__(self, tokenizer: TokenizerRecord, cost: float, *, history: bool) -> None:
         config = DraftConfig(
@@ -102,18 +68,22 @@ class BlendChains(Side):
         )
         self.engine = BatchDrafter.open(config, vocabulary=tokenizer.vocabulary)
         self.engine.tells()
+        self.numbers = count()
 
-    def begin(self, number: int, call: Call) -> None:
-        self.asked = [Asked(len(call.prompt))]
+    def start(self, prompt: Tokens) -> None:
+        self.text, self.asked = prompt, [Asked(len(prompt))]
 
-    def draft(self, text: Tokens, length: int) -> DraftTree:
-        return self.engine.chain_batch([text], [length], asked=self.asked)[0]
+    def draft(self, budget: int) -> DraftTree:
+        return self.engine.chain_batch([self.text], [budget], asked=self.asked)[0]
 
-    def end(self, number: int, call: Call) -> None:
-        self.engine.finish(Finished(np.concatenate(call), len(call.prompt), str(number)))
+    def accept(self, tokens: Tokens) -> None:
+        self.text = np.concatenate([self.text, tokens])
+
+    def finish(self) -> None:
+        self.engine.finish(Finished(self.text, self.asked[0].prompt, str(next(self.numbers))))
 
 
-class Arctic(Side):
+class Arctic:
     """Suffix decoding with its cache of responses, as vLLM's `suffix` uses it."""
 
     def __init__(self, setting: tuple[float, float, float], *, tree: bool, history: bool) -> None:
@@ -124,18 +94,16 @@ class Arctic(Side):
         self.cache: Any = SuffixDecodingCache(DEPTH, -1 if history else 0)
         self.number = -1
 
-    def begin(self, number: int, call: Call) -> None:
-        self.number = number
-        self.cache.start_request(number, call.prompt)
+    def start(self, prompt: Tokens) -> None:
+        self.number += 1
+        self.text = prompt[-DEPTH:]
+        self.cache.start_request(self.number, prompt)
 
-    def accept(self, tokens: Tokens) -> None:
-        self.cache.add_active_response(self.number, tokens)
-
-    def draft(self, text: Tokens, length: int) -> DraftTree:
+    def draft(self, budget: int) -> DraftTree:
         draft = self.cache.speculate(
             self.number,
-            text[-DEPTH:],
-            max_spec_tokens=length,
+            self.text,
+            max_spec_tokens=budget,
             max_spec_factor=self.factor,
             max_spec_offset=self.offset,
             min_token_prob=self.least,
@@ -145,44 +113,39 @@ class Arctic(Side):
         ids, parents = np.array(draft.token_ids, np.int32), np.array(draft.parents, np.int32)
         return DraftTree(ids, parents, np.array(draft.probs, np.float32), np.zeros(n, np.uint8))
 
-    def end(self, number: int, call: Call) -> None:
-        self.cache.stop_request(number)
+    def accept(self, tokens: Tokens) -> None:
+        self.text = np.concatenate([self.text, tokens])[-DEPTH:]
+        self.cache.add_active_response(self.number, tokens)
+
+    def finish(self) -> None:
+        self.cache.stop_request(self.number)
 
 
-def measure(calls: Sequence[Call], side: Side, length: int) -> Figure:
-    """Write all calls with the drafts of `side`, of at most `length` tokens."""
-    steps = written = drafted = 0
-    for number, call in enumerate(calls):
-        text, prompt = np.concatenate(call), len(call.prompt)
-        side.begin(number, call)
-        side.accept(call.output[:1])
-        at = 1
-        while at < len(call.output):
-            draft = side.draft(text[: prompt + at], length)
-            rest = call.output[at:]
-            gained = min(accepted_length(draft, rest) + 1, len(rest))
-            side.accept(rest[:gained])
-            at, steps, written = at + gained, steps + 1, written + gained
-            drafted += len(draft)
-        side.end(number, call)
-    return Figure(written / max(steps, 1), drafted / max(steps, 1))
+def measure(calls: list[Record], make: Callable[[], Any], length: int) -> Figure:
+    """Write all calls with one drafter, in drafts of at most `length` tokens."""
+    replay = replay_drafter("", make, calls, length, keep_state=True)
+    steps = max(replay.total.passes, 1)
+    return Figure(replay.total.tokens / steps, int(replay.reliability.nodes.sum()) / steps)
 
 
 def compare(
-    calls: Sequence[Call], shape: str, tokenizer: TokenizerRecord, *, history: bool, arctic: bool
+    calls: list[Record], shape: str, tokenizer: TokenizerRecord, *, history: bool, arctic: bool
 ) -> tuple[Figure, Figure | None]:
     """Return blend's figure for a shape, and Arctic's best."""
     tree, length = shape[0] == "t", int(shape[1:])
     theirs = None
     if arctic:
-        settings = TREES if tree else CHAINS
-        sides = (Arctic(each, tree=tree, history=history) for each in settings)
-        theirs = max(measure(calls, side, length) for side in sides)
+        theirs = max(
+            measure(calls, lambda: Arctic(setting, tree=tree, history=history), length)  # noqa: B023
+            for setting in (TREES if tree else CHAINS)
+        )
     if tree:
-        return measure(calls, BlendTrees(tokenizer, history=history), length), theirs
+        past = (lambda: PastOutputs(tokenizer=tokenizer)) if history else (lambda: None)
+        make = lambda: load_drafter("blend", past=past(), tokenizer=tokenizer)  # noqa: E731
+        return measure(calls, make, length), theirs
     best: Figure | None = None
     for cost in COSTS:
-        figure = measure(calls, BlendChains(tokenizer, cost, history=history), length)
+        figure = measure(calls, lambda: Chains(tokenizer, cost, history=history), length)  # noqa: B023
         if best is None or (theirs is not None and figure.drafted <= theirs.drafted):
             best = max(figure, best or figure)
         else:
@@ -191,11 +154,11 @@ def compare(
     return best, theirs
 
 
-def calls_of(records: Iterable[Record]) -> list[Call]:
-    """Return the calls of records whose output is longer than the token that is given."""
-    turns = [turn for record in records for turn in record.turns]
-    pairs = [(np.asarray(t.prompt, np.int32), np.asarray(t.answer, np.int32)) for t in turns]
-    return [Call(*pair) for pair in pairs if len(pair[1]) > 1]
+def read_calls(file: Path, model: Any) -> list[Record]:
+    """Return the calls whose output is longer than the token that is given, a record each."""
+    records, _ = read_records(file, None, model, "none")
+    turns = [(record, turn) for record in records for turn in record.turns if len(turn.answer) > 1]
+    return [Record(r.name, r.category, [Turn(t.prompt, t.answer)]) for r, t in turns]
 
 
 def main() -> int:
@@ -209,12 +172,10 @@ def main() -> int:
     if options.arctic is not None:
         sys.path.append(str(options.arctic))
     tokenizer = load_tokenizer(options.model)
-    print("| workload | history | shape | blend | drafted | Arctic | drafted | ratio |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(markdown(HEAD, []))
     ratios = []
     for file in options.files:
-        records, _ = read_records(file, None, tokenizer, "none")
-        calls = calls_of(records)[: options.limit]
+        calls = read_calls(file, tokenizer)[: options.limit]
         for history in (False, True):
             for shape in options.shapes.split(","):
                 ours, theirs = compare(
@@ -225,12 +186,9 @@ def main() -> int:
                 cells += [f"{ours.per_step:.2f}", f"{ours.drafted:.1f}"]
                 if theirs is not None:
                     ratios.append(ours.per_step / theirs.per_step)
-                    cells += [
-                        f"{theirs.per_step:.2f}",
-                        f"{theirs.drafted:.1f}",
-                        f"{ratios[-1]:.3f}",
-                    ]
-                print("| " + " | ".join(cells) + " |", flush=True)
+                    cells += [f"{theirs.per_step:.2f}", f"{theirs.drafted:.1f}"]
+                    cells.append(f"{ratios[-1]:.3f}")
+                print(table_line(cells), flush=True)
     if ratios:
         print(f"\nmean ratio {np.exp(np.mean(np.log(ratios))):.3f}, least {min(ratios):.3f}")
     return 0

@@ -29,15 +29,14 @@ from ngramkit.drafters.registry import (
 )
 from ngramkit.drafters.sources import (
     Given,
-    Opened,
     PastUse,
     Sources,
     SourceWords,
     given_sources,
-    open_given,
 )
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import Manifest, TokenizerRecord
 from ngramkit.formats.outputs import (
     ARTIFACTS,
@@ -75,7 +74,6 @@ class DrafterChoice:
     spec: DrafterSpec
     tokenizer: TokenizerRecord
     artifacts: Mapping[str, Any] = field(default_factory=dict)  # by role, opened
-    names: Sequence[str] = ()  # of the artifacts, as given or found
     past: PastUse | None = None  # None: it does not learn from finished requests
     made: Callable[[], Drafter] | None = None  # returns a drafter of the caller's, in place of that
 
@@ -91,11 +89,17 @@ class DrafterChoice:
 
     @property
     def opened(self) -> list[Artifact]:
-        """Return the artifacts, in the order of `names`."""
+        """Return the artifacts, role by role."""
         artifacts: list[Artifact] = []
         for value in self.artifacts.values():
             artifacts += value if isinstance(value, list) else [value]
         return artifacts
+
+    @property
+    def names(self) -> list[str]:
+        """Return where the artifacts are, and the history."""
+        history = [] if self.past is None or self.past.path is None else [str(self.past.path)]
+        return [*(artifact.where for artifact in self.opened), *history]
 
     def load(self, *, forgetful: bool = False) -> Drafter:
         """Make the drafter, new but for its past requests; with `forgetful` it remembers none."""
@@ -121,7 +125,7 @@ class DrafterChoice:
 
 @public_with(given_sources, SourceWords)
 def choose_drafter(
-    drafter: str | None = None,
+    drafter: str | Drafter | Callable[[], Drafter] | None = None,
     tokenizer: Any = None,
     artifacts: Sources | Sequence[Given] | Given = (),
     *,
@@ -131,6 +135,7 @@ def choose_drafter(
 ) -> DrafterChoice:
     """Choose a drafter, `NAME` or `NAME:OPTION=VALUE,...` (default: blend), and its artifacts.
 
+    A drafter of the caller's own, or a function that makes one, is taken as it is.
     `tokenizer` decides which artifacts fit: a record, a tokenizer, a loaded model or the name of
     one; None: as `ngramkit.models.chosen_model`. `artifacts`, or artifacts by role in the words of
     `decode`, are drafted from in place of those that are found; past requests only where they are
@@ -139,6 +144,8 @@ def choose_drafter(
     Raises UsageError for an unknown drafter or option, ArtifactError where an artifact is of
     another tokenizer, or one is needed, missing, and not to be made here.
     """
+    if drafter is not None and not isinstance(drafter, str):
+        return given_drafter(drafter, _record(tokenizer))
     spec, tokenizer = DrafterSpec.parse(drafter or DRAFTER), _record(tokenizer)
     entry, sources = DRAFTERS[spec.name], given_sources(artifacts, **words)
     named = {role: getattr(sources, role) for role in KIND_OF_ROLE if role in entry.sources}
@@ -149,26 +156,17 @@ def choose_drafter(
         by_role = _open_named(named, reporter)
     else:
         by_role = _find(spec.name, tokenizer, reporter, load_model)
-        _say_few(by_role, reporter)
-    opened = [artifact for artifacts in by_role.values() for artifact in artifacts]
-    choice = DrafterChoice(
-        str(spec),
-        spec,
-        tokenizer,
-        artifacts={
-            role: [each.artifact for each in artifacts]
-            if role == "datastores"
-            else artifacts[0].artifact
-            for role, artifacts in by_role.items()
-        },
-        names=[each.name for each in opened],
-    )
+        _note_few_tokens(by_role, reporter)
+    single = {role: found if role == "datastores" else found[0] for role, found in by_role.items()}
+    choice = DrafterChoice(str(spec), spec, tokenizer, single)
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
-    if "past" in entry.sources and (past.path or past.grows or entry.required):
-        choice = _with_past(choice, past, reporter)
     default = "" if drafter else " (default)"
-    over = listed([_described(each) for each in opened])
+    over = listed([_describe(artifact) for artifact in choice.opened])
+    if "past" in entry.sources and (past.path or past.grows or entry.required):
+        if past.history(tokenizer) is None and past.path is not None:
+            reporter.note(f"there is no history at {past.path} yet: no past requests")
+        choice = replace(choice, past=past)
     reporter.note(f"drafter: {spec}{default}{over and ' over '}{over}")
     return choice
 
@@ -187,7 +185,7 @@ def asked_drafters(drafters: Any) -> list[Any]:
 
 
 def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
-    """Return the choice of a drafter of the caller's own, or of a function that makes one."""
+    """Choose a drafter of the caller's own, or what a function of theirs makes."""
     is_one = hasattr(drafter, "draft") and not isinstance(drafter, type)
     name = type(drafter).__name__ if is_one else getattr(drafter, "__name__", "drafter")
     made = (lambda: drafter) if is_one else drafter
@@ -225,15 +223,17 @@ def require_named(sources: Sources, reporter: Reporter = SILENT) -> None:
     _open_named({role: getattr(sources, role) for role in KIND_OF_ROLE}, reporter)
 
 
-def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[Opened]]:
+def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[Artifact]]:
     """Open the artifacts that the caller named, by role. Raises ArtifactError for a wrong kind."""
-    by_role: dict[str, list[Opened]] = {}
+    from ngramkit.remote.fetch import open_fetched
+
+    by_role: dict[str, list[Artifact]] = {}
     for role, given in named.items():
         sources = list(given) if role == "datastores" else [given] if given is not None else []
         if sources:
-            by_role[role] = [open_given(source, reporter) for source in sources]
-            for opened in by_role[role]:
-                require_kind(opened.artifact.where, opened.artifact.kind, role)
+            by_role[role] = [open_fetched(source, reporter=reporter) for source in sources]
+            for artifact in by_role[role]:
+                require_kind(artifact.where, artifact.kind, role)
     return by_role
 
 
@@ -242,7 +242,7 @@ def _find(
     tokenizer: TokenizerRecord,
     reporter: Reporter,
     load_model: LoadModel | None,
-) -> dict[str, list[Opened]]:
+) -> dict[str, list[Artifact]]:
     """Open the artifacts under artifacts/ that a drafter takes, by role; make one that it needs."""
     entry = DRAFTERS[name]
     roles = [role for role in KIND_OF_ROLE if role in entry.sources]
@@ -250,7 +250,7 @@ def _find(
     taken, left_out = select([*artifacts_in(ARTIFACTS), *automatic], roles, tokenizer)
     for line in left_out:
         reporter.note(f"left out: {line}")
-    by_role = {role: [open_given(path) for path in paths] for role, paths in taken.items() if paths}
+    by_role = {role: [*map(open_artifact, paths)] for role, paths in taken.items() if paths}
     of_corpora = [role for role in roles if role in ("datastores", "frozen_table")]
     wanted = of_corpora[:1] if len(roles) > 1 else roles
     if not wanted or any(role in by_role for role in of_corpora or roles):
@@ -263,34 +263,23 @@ def _find(
             raise
         reporter.note(f"{error}: drafting from the text itself; {error.hint}")
         return by_role
-    return {role: [Opened(artifact, str(artifact.path))], **by_role}
+    return {role: [artifact], **by_role}
 
 
-def _say_few(by_role: Mapping[str, Sequence[Opened]], reporter: Reporter) -> None:
-    """Say of which corpora there is next to nothing in what was found."""
-    for opened in (each for role in by_role for each in by_role[role]):
-        manifest = opened.artifact.manifest
-        tokens = manifest.counts.get("tokens", FEW)
-        if tokens < FEW and not KINDS[manifest.kind].of_model:
+def _note_few_tokens(by_role: Mapping[str, Sequence[Artifact]], reporter: Reporter) -> None:
+    """Note the corpora of which next to nothing is in the artifacts."""
+    for artifact in (each for role in by_role for each in by_role[role]):
+        tokens = artifact.manifest.counts.get("tokens", FEW)
+        if tokens < FEW and not KINDS[artifact.kind].of_model:
             reporter.note(
-                f"{opened.name} holds {many(tokens, 'token')} alone: hardly any draft will come "
+                f"{artifact.where} holds {many(tokens, 'token')} alone: hardly any draft will come "
                 "from it"
             )
 
 
-def _with_past(choice: DrafterChoice, past: PastUse, reporter: Reporter) -> DrafterChoice:
-    """Return the choice with past requests, and their history's name."""
-    history = past.history(choice.tokenizer)
-    if past.path is None:
-        return replace(choice, past=past)
-    if history is None:
-        reporter.note(f"there is no history at {past.path} yet: no past requests")
-    return replace(choice, past=past, names=[*choice.names, str(past.path)])
-
-
-def _described(opened: Opened) -> str:
-    tokens = opened.artifact.manifest.counts.get("tokens")
-    return opened.name if tokens is None else f"{opened.name} ({tokens:,} tokens)"
+def _describe(artifact: Artifact) -> str:
+    tokens = artifact.manifest.counts.get("tokens")
+    return artifact.where if tokens is None else f"{artifact.where} ({tokens:,} tokens)"
 
 
 def select(

@@ -41,7 +41,7 @@ def open_artifact(
     `ngramkit.remote.fetch.fetch`.
     """
     with using_cache(cache_dir, cache_size):
-        return open_fetched(source, reporter=reporter)[0]
+        return open_fetched(source, reporter=reporter)
 
 
 @dataclass(frozen=True)

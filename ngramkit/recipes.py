@@ -183,7 +183,7 @@ def build(
     root = as_path(out) if url is None else ARTIFACTS
     place = str(root / wanted.name) if url is None else f"{url.rstrip('/')}/{wanted.name}"
     resolved = resolve(wanted, reporter)
-    verdict = _judged(resolved, root, url and place, push)
+    verdict = _judge_place(resolved, root, url and place, push)
     status, size = "up to date", None
     if verdict.stale and check:
         status = "would build"
@@ -273,7 +273,7 @@ def _weights(recipe: Recipe) -> str:
         return str(HfApi().model_info(source, revision=revision).sha)
 
 
-def _judged(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
+def _judge_place(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
     """Judge `root`/NAME, or the manifest and the recipe's record at `url`."""
     if url is None:
         return judge(resolved, root, hub=hub)
@@ -301,7 +301,7 @@ def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
     tidy(path)
     if not path.exists():
         return Verdict(True, "missing")
-    made_of = _made_of(path / RECIPE)
+    made_of = _read_made_of(path / RECIPE)
     try:
         manifest = read_manifest(path)
     except ArtifactError:
@@ -331,13 +331,13 @@ def _hub_recipe(destination: str) -> Any:
             raise
         except (RemoteEntryNotFoundError, RepositoryNotFoundError):
             return None
-    made_of = _made_of(Path(path))
+    made_of = _read_made_of(Path(path))
     if made_of is None or not isinstance(made_of.get("inputs"), dict):
         raise ArtifactError(f"{RECIPE} of {destination} is no recipe's record", "push it again")
     return made_of
 
 
-def _made_of(path: Path) -> Any:
+def _read_made_of(path: Path) -> Any:
     """Return the content of a recipe.json; None where it cannot be read."""
     try:
         body = read_json(path)
@@ -450,7 +450,7 @@ def read_recipe(source: str) -> Recipe:
 
     Raises InputError where there is none, or a key is unknown, missing or of another type.
     """
-    path = _path(source)
+    path = _find_recipe(source)
     raw = read_plain(path, MOST, error=InputError)
     if max(line.count(b".") for line in raw.split(b"\n")) > MOST_DOTS:
         raise _too_deep(path)
@@ -494,9 +494,9 @@ def read_recipe(source: str) -> Recipe:
         parameters={**defaults, **parameters},
         summary=body.get("summary", ""),
         destination=body.get("destination"),
-        prune=_pruned(path, kind, body),
+        prune=_bytes_of_prune(path, kind, body),
         dedup=body.get("dedup"),
-        exclude=_excluded(path, body.get("exclude", [])),
+        exclude=_evaluation_sets(path, body.get("exclude", [])),
     )
 
 
@@ -504,14 +504,14 @@ def _too_deep(path: Path) -> InputError:
     return InputError(f"{path}: it nests too deeply", "write each value on a line of its own")
 
 
-def _excluded(path: Path, names: list[str]) -> tuple[str, ...]:
+def _evaluation_sets(path: Path, names: list[str]) -> tuple[str, ...]:
     for name in names:
         if not is_evaluation(Path(name)):
             raise InputError(f"{path}: exclude names {name!r:.80}", "name .jsonl files there")
     return tuple(names)
 
 
-def _pruned(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
+def _bytes_of_prune(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
     """Return the bytes that the artifact may take; None where it is left whole."""
     if "prune" not in body:
         return None
@@ -524,7 +524,7 @@ def _pruned(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
         raise InputError(f"{path}: prune.bytes: {error}", error.hint) from error
 
 
-def _path(source: str) -> Path:
+def _find_recipe(source: str) -> Path:
     given, named = Path(source), ARTIFACTS / f"{source}.toml"
     if given.suffix == ".toml" and given.is_file():
         return given
@@ -563,13 +563,13 @@ def _check(
             raise InputError(f"{path}: {where}{key} is empty", "name one, or leave it out")
         if type(value) not in kinds and not number:
             raise InputError(
-                f"{path}: {where}{key} is {value!r:.80}", f"write a {_named(kinds[0])} there"
+                f"{path}: {where}{key} is {value!r:.80}", f"write a {_type_name(kinds[0])} there"
             )
     for key in required:
         if key not in table:
             raise InputError(f"{path} has no {where}{key}", "add it")
 
 
-def _named(kind: type) -> str:
+def _type_name(kind: type) -> str:
     names = {str: "string", int: "whole number", float: "number", bool: "true or false"}
     return names.get(kind, "table" if kind is dict else "list")

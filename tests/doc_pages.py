@@ -207,37 +207,37 @@ def exit_codes() -> str:
 
 def record() -> str:
     """Return tokens/step on the record, from docs/record.json."""
-    from benchmarks.record import read_figures, table
+    from benchmarks.record import table
 
-    return table(read_figures())
+    return table()
 
 
 def real() -> str:
     """Return what was measured on a real model, from docs/real.json."""
-    from benchmarks._real_figures import read_figures, table
+    from benchmarks._real import table
 
-    return table(read_figures())
+    return table()
 
 
 def real_facts() -> str:
     """Return what those figures hold for."""
-    from benchmarks._real_figures import facts, read_figures
+    from benchmarks._real import facts
 
-    return facts(read_figures())
+    return facts()
 
 
 def evidence() -> str:
     """Return drafters side by side, from docs/evidence.json."""
-    from benchmarks.evidence import page, read_figures
+    from benchmarks.evidence import page
 
-    return page(read_figures())
+    return page()
 
 
 def longcontext(part: str) -> str:
     """Return what a SpeCache forgets, from docs/longcontext.json."""
-    from benchmarks.longcontext import TABLES, read_figures
+    from benchmarks.longcontext import table
 
-    return TABLES[part](read_figures())
+    return table(part)
 
 
 GENERATORS: dict[str, Callable[[], str]] = {

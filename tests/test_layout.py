@@ -159,7 +159,7 @@ def test_help_loads_nothing_heavy():
         "result = CliRunner().invoke(ngramkit_cli.main.app, ['--help']);"
         "assert result.exit_code == 0, result.output;"
         f"print(sorted({HEAVY!r} & set(sys.modules)));"
-        "assert 'ngramkit_cli.inspect_cmd' not in sys.modules"
+        "assert 'ngramkit_cli.artifact_cmd' not in sys.modules"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT

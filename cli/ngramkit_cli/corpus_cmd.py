@@ -1,11 +1,25 @@
-"""`ngramkit corpora`: the corpora that have names."""
+"""`ngramkit corpora`, and the options that choose a corpus."""
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
 import ngramkit
+from ngramkit.errors import UsageError
+from ngramkit_cli import completion
+from ngramkit_cli.command import words_as_typed
 from ngramkit_cli.errors import Flag, with_flags
+from ngramkit_cli.options import the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import wrapped
+
+if TYPE_CHECKING:
+    from ngramkit.corpus.mixing import Weighted
 
 # Options that the summaries of corpora name, of the commands that read one.
 CORPUS_FLAGS = {"language": Flag("--language"), "join_turns": Flag("--join-turns", switch=True)}
@@ -27,3 +41,130 @@ def corpora(*, out: Output) -> None:
     files = "files: .txt .md .py .jsonl .json .csv .tsv .parquet .arrow, also .gz .zst"
     out.show("PATH, 'GLOB', URL", *wrapped(f"{files}; {urls}", 4))
     out.result(corpora=named.to_dict())
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """The chosen corpus. Each field is an option."""
+
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|hf:ID[:CONFIG]|PATH|GLOB|URL[:WEIGHT]",
+            help="The text: a name from `ngramkit corpora`, a Hub dataset, or files (.txt .md .py "
+            ".jsonl .json .csv .tsv .parquet .arrow, also .gz .zst); quote a glob; a URL is s3://, "
+            "gs://, hf://datasets/ID/..., hf://buckets/ID/... or https://. Repeat it to mix "
+            "corpora: of NAME:0.3 three documents in ten are kept.",
+            autocompletion=completion.corpora,
+        ),
+    ] = None
+    split: Annotated[
+        str | None, typer.Option(help="The dataset's split. Default: train, or the corpus's own.")
+    ] = None
+    column: Annotated[
+        str | None,
+        typer.Option(help="The text column. Default: text, content, or the only string column."),
+    ] = None
+    revision: Annotated[
+        str | None, typer.Option(help="The Hub dataset's branch, tag or commit.")
+    ] = None
+    language: Annotated[
+        str | None, typer.Option(help="The Stack's programming language. Default: python.")
+    ] = None
+    join_turns: Annotated[
+        bool, typer.Option("--join-turns", help="A conversation is one document, not one per turn.")
+    ] = False
+    sample: Annotated[
+        float, typer.Option(help="The share of documents to keep, by a hash of (seed, index).")
+    ] = 1.0
+    seed: Annotated[int, typer.Option(help="Which sample.")] = 0
+    limit: Annotated[int | None, typer.Option(help="At most this many documents.")] = None
+    licenses: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...", help="Keep documents whose licences are all listed: mit,apache-2.0."
+        ),
+    ] = None
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Opt-outs: repository names or sha256 of documents, one a line. Or an evaluation "
+            "set, FILE.jsonl: documents that hold one of its texts are left out. May be repeated.",
+        ),
+    ] = None
+    dedup: Annotated[
+        str | None,
+        typer.Option(
+            metavar="exact|minhash",
+            help="Leave out documents that came before: the same text, or one much like it "
+            "(minhash needs ngramkit[dedup]).",
+        ),
+    ] = None
+
+    max_document: Annotated[
+        str,
+        typer.Option(metavar="SIZE", help="Stop at a document that is larger, like 64M or 1G."),
+    ] = "64M"
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad",
+            help="Go on behind records that do not parse or have no text, and count them; else the "
+            "first one is an error.",
+        ),
+    ] = False
+
+    @property
+    def text(self) -> Any:
+        """The corpus as builders take it: one name, or the parts of a mixture.
+
+        Raises UsageError without --corpus, and for a weight that is not in (0, 1].
+        """
+        parts = self._parts
+        is_single = len(parts) == 1 and parts[0].weight == 1
+        return parts[0].corpus if is_single else [tuple(part) for part in parts]
+
+    def tokenised(self, model: str | None, eos: bool, out: Output) -> dict[str, Any]:
+        """Return how the text becomes tokens, as builders take it; say whose."""
+        name = the_model(model, out)
+        if model is None:
+            self._warn_of_demo(name, out)
+        return {"model": name, "eos": eos, **self._opening}
+
+    def given(self, model: str | None, eos: bool) -> list[str]:
+        """Return the names of the options that are given, of those that say how text is read."""
+        names = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        return [*names, *["model"] * (model is not None), *["eos"] * (not eos)]
+
+    @property
+    def _parts(self) -> list[Weighted]:
+        from ngramkit.corpus.mixing import parse_weighted
+
+        if not self.corpus:
+            raise UsageError("no corpus was chosen", "give --corpus; `ngramkit corpora` lists them")
+        return [parse_weighted(each) for each in self.corpus]
+
+    @property
+    def _opening(self) -> dict[str, Any]:
+        """All options but the name, as `ngramkit.open_corpus` takes them."""
+        chosen = {key: value for key, value in vars(self).items() if key != "corpus"}
+        return {**chosen, "licenses": self.licenses.split(",") if self.licenses else ()}
+
+    def _warn_of_demo(self, model: str, out: Output) -> None:
+        """Say that what is made of a Hub corpus serves the embedded model alone, where it does.
+
+        Hardly anybody wants that; the notice has the same command for another model.
+        """
+        from ngramkit.corpus.open import NAMED
+        from ngramkit.models import DEFAULT
+
+        names = [str(part.corpus) for part in self._parts]
+        if model == DEFAULT and any(
+            name.startswith("hf:") or (name in NAMED and NAMED[name].hub) for name in names
+        ):
+            out.say(
+                f"note: this will serve the embedded model {DEFAULT} alone (a vocabulary of 4,096 "
+                "tokens); for yours:",
+                f"  {shlex.join(['ngramkit', *words_as_typed(), '--model', 'MODEL'])}",
+            )

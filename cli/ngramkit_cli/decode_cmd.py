@@ -1,32 +1,37 @@
-"""`ngramkit decode`: the prompt in, the model's own text out, several tokens a pass."""
+"""`ngramkit decode`: the prompt in, the model's own text out, several tokens a pass.
+
+With --chat and without a prompt it is a conversation: on a terminal turn by turn, through a pipe a
+prompt a line.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
 import ngramkit
+from ngramkit.errors import InputError, UsageError
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.conversing import converse
-from ngramkit_cli.options import (
-    DrafterName,
-    SourceOptions,
-    takes_urls,
-    the_model,
-)
+from ngramkit_cli.options import DrafterName, SourceOptions, takes_urls, the_model
 from ngramkit_cli.output import INTERRUPTED, Output
-from ngramkit_cli.prompt import PromptOptions
+from ngramkit_cli.prompt import MOST_BYTES, PromptOptions
 from ngramkit_cli.screen import Screen
 
 if TYPE_CHECKING:
     from ngramkit.decode.answer import Answer
     from ngramkit.decode.compare import Comparison
+    from ngramkit.decode.conversation import Conversation, Reply
     from ngramkit.decode.result import Decoded
 
 ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"}
+TURN_ENDS = {"length": "; cut at --max-new-tokens", "interrupt": "; interrupted"}
+ASK = "> "
+HELP = "/exit (or Ctrl-D) ends, /new begins another conversation, Ctrl-C ends an answer"
 
 
 @takes_urls
@@ -56,7 +61,7 @@ def decode(
         "drafter": drafter,
         **sources.words(),
         **prompting.words(),
-        **sampling.words(),
+        **vars(sampling),
         **running.words(),
         "cache": caching.chosen(),
         "stop": stop or (),
@@ -68,9 +73,12 @@ def decode(
     options = DecodeOptions(**words)  # before a prompt is asked for
     screen = Screen(sys.stderr if out.json else sys.stdout, color=color)
     if prompting.is_conversation:
-        say_turns(words, screen, out)
+        talk = ngramkit.Conversation(**words)
+        replies = [reply.to_dict() for reply in converse(talk, screen, out)]
+        out.result(" ".join(talk.drafter.names) or None, replies=replies, **talk.facts)
         return
-    answers = say_answers(prompting.read(words["model"], out), words, screen, out)
+    prompts = prompting.read(words["model"], out)
+    answers: list[Answer] = ngramkit.decode(prompts, show=show_on(screen, out), **words)
     for answer in answers:
         say_times(out, answer, greedy=options.sampling.greedy)
         if answer.run.cache is not None:
@@ -82,18 +90,8 @@ def decode(
         raise typer.Exit(INTERRUPTED)
 
 
-def say_turns(words: dict[str, Any], screen: Screen, out: Output) -> None:
-    """Hold a conversation until it ends."""
-    talk = ngramkit.Conversation(**words)
-    replies = converse(talk, screen, out)
-    artifacts = " ".join(talk.drafter.names) or None
-    out.result(artifacts, replies=[reply.to_dict() for reply in replies], **talk.facts)
-
-
-def say_answers(
-    prompts: list[str], words: dict[str, Any], screen: Screen, out: Output
-) -> list[Answer]:
-    """Show the texts as they are accepted."""
+def show_on(screen: Screen, out: Output) -> Callable[[str, bool], None]:
+    """Return what decoding calls with every piece of text, and with none after an answer."""
 
     def show(piece: str, drafted: bool) -> None:
         out.reporter.close()  # bars would stand in the text
@@ -102,8 +100,7 @@ def say_answers(
         else:
             screen.end()
 
-    answers: list[Answer] = ngramkit.decode(prompts, show=show, **words)
-    return answers
+    return show
 
 
 def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
@@ -158,3 +155,80 @@ def sameness(comparison: Comparison, *, greedy: bool) -> str:
     if greedy:
         return "output NOT identical: in 16 bits a near tie falls either way; try --dtype float32"
     return "output differs: of sampled text only the distribution is the same"
+
+
+# Conversations.
+
+
+def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
+    """Hold the conversation; return all replies, in order. Raises UsageError where there is no
+    prompt."""
+    if sys.stdin is None:
+        raise InputError("stdin is closed", "give --prompt")
+    if sys.stdin.isatty():
+        return _answer_turns(talk, screen, out)
+    replies = _answer_lines(talk, sys.stdin, screen, out)
+    if not replies:
+        raise UsageError("there is no prompt", "give --prompt, or a prompt a line on stdin")
+    return replies
+
+
+def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
+    """Answer turn after turn until /exit or the input's end. Prints what does not fit."""
+    out.say(HELP)
+    replies: list[Reply] = []
+    for line in _typed_lines():
+        if line in ("/exit", "/quit"):
+            break
+        if line == "/new":
+            talk.clear()
+            out.say("a new conversation")
+        elif line.startswith("/"):
+            out.say(HELP)
+        elif line:
+            try:
+                replies.append(_ask(talk, line, screen, out))
+            except InputError as error:
+                out.say(f"error: {error}", f"  {error.hint}: /new")
+    return replies
+
+
+def _answer_lines(talk: Conversation, lines: IO[str], screen: Screen, out: Output) -> list[Reply]:
+    """Answer every line as a prompt of its own. Ctrl-C ends them all."""
+    replies: list[Reply] = []
+    while line := lines.readline(MOST_BYTES + 1):
+        if len(line) > MOST_BYTES:
+            raise InputError(f"a line of more than {MOST_BYTES:,} characters", "give a shorter one")
+        if line.strip():
+            talk.clear()
+            replies.append(_ask(talk, line.rstrip("\r\n"), screen, out))
+            if replies[-1].run.ended_by == "interrupt":
+                break
+    return replies
+
+
+def _typed_lines() -> Iterator[str]:
+    """Yield lines as they are typed, with the keys of readline where there is one."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 (input() uses it)
+    while True:
+        try:
+            yield input(ASK).strip()
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        except KeyboardInterrupt:
+            print(f"\n{HELP}", file=sys.stderr)
+
+
+def _ask(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:
+    """Show the answer to a line, and what it took."""
+    reply = talk.ask(line, show_on(screen, out))
+    screen.end()
+    run = reply.run
+    out.say(
+        f"[{len(run.token_ids)} tokens, {run.tokens_per_step:.2f} tokens/step, "
+        f"{run.tokens_per_second:,.1f} tokens/s; {reply.held} of {run.prompt_tokens} prompt tokens "
+        f"were in memory{TURN_ENDS.get(run.ended_by, '')}]"
+    )
+    return reply

@@ -9,7 +9,7 @@ import typer
 
 from ngramkit.errors import UsageError
 from ngramkit_cli import completion
-from ngramkit_cli.options import WHICH_MODEL
+from ngramkit_cli.options import WHICH_MODEL, whole_numbers
 
 if TYPE_CHECKING:
     from ngramkit.decode.specache.options import SpeCache
@@ -67,10 +67,6 @@ class LoadOptions:
     device_map: DeviceMap = None
     trust_remote_code: TrustRemoteCode = False
 
-    def words(self) -> dict[str, Any]:
-        """Return the words of DecodeOptions."""
-        return asdict(self)
-
 
 Stop = Annotated[
     list[str] | None,
@@ -103,10 +99,6 @@ class SamplingOptions:
     seed: Annotated[
         int, typer.Option(help="Of the sampling; the same text with and without drafts.")
     ] = 0
-
-    def words(self) -> dict[str, Any]:
-        """Return the words of DecodeOptions."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -186,19 +178,13 @@ class CacheOptions:
         """
         from ngramkit.decode.specache.options import SpeCache, cache_of
 
+        bits = whole_numbers(self.kv_bits, "kv_bits")
+        top_k = whole_numbers(self.kv_top_k, "kv_top_k")
         options = SpeCache(
-            bits=_one_or_more("kv_bits", self.kv_bits),
+            bits=bits[0] if len(bits) == 1 else tuple(bits),
             group=self.kv_group,
-            top_k=_one_or_more("kv_top_k", self.kv_top_k),
+            top_k=top_k[0] if len(top_k) == 1 else tuple(top_k),
             residual=self.kv_residual,
             speculative=self.speculative_token,
         )
         return cache_of(self.cache, options)
-
-
-def _one_or_more(name: str, text: str) -> int | tuple[int, ...]:
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() and len(part) < 10 for part in parts):
-        raise UsageError(f"{name} {text!r} is no number, and no list of them", option=name)
-    numbers = tuple(int(part) for part in parts)
-    return numbers[0] if len(numbers) == 1 else numbers

@@ -1,4 +1,4 @@
-"""`ngramkit export`, `ngramkit import` and `ngramkit merge`."""
+"""`ngramkit export` and `ngramkit import`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import typer
 import ngramkit
 from ngramkit_cli import completion
 from ngramkit_cli.options import (
-    ExecutorOptions,
     Force,
     Memory,
     Model,
-    checked_size,
     takes_urls,
     the_model,
 )
@@ -85,15 +83,6 @@ Gguf = Annotated[
     ),
 ]
 U32 = Annotated[bool, typer.Option("--u32", help="rest-idx: 32-bit ids, for a patched REST.")]
-TaskMemory = Annotated[
-    str | None,
-    typer.Option(
-        "--memory",
-        metavar="SIZE",
-        callback=checked_size,
-        help="Frozen tables: for a range of leaders being added, like 512M. Default: 1G.",
-    ),
-]
 Order = Annotated[
     int | None,
     typer.Option(min=1, max=4, help="llama.cpp: take the n-grams with this many context tokens."),
@@ -168,40 +157,4 @@ def import_(
         force=force,
         reporter=out.reporter,
     )
-    out.made(artifact)
-
-
-@takes_urls
-def merge(
-    *,
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="A B ...",
-            help="Artifacts of one kind and tokenizer: folders, URLs or hf://USER/NAME@REV.",
-            autocompletion=completion.artifacts("datastore", "frozen-table"),
-        ),
-    ],
-    out_dir: Annotated[
-        str, typer.Option("--out", metavar="DIR|URL", help="The artifact to write.")
-    ],
-    memory: TaskMemory = None,
-    where: ExecutorOptions,
-    force: Force = False,
-    out: Output,
-) -> None:
-    """Make one artifact of several: datastores side by side, frozen tables with counts added.
-
-    Example: ngramkit merge artifacts/chat-frozen artifacts/web-frozen --out artifacts/both-frozen
-    """
-    artifact = ngramkit.merge(
-        sources,
-        out_dir,
-        memory=memory,
-        **where.options,
-        reporter=out.reporter,
-        force=force,
-    )
-    if artifact.kind == "frozen-table":
-        out.say("counts are exact only for n-grams that every part had kept")
     out.made(artifact)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.errors import UsageError
 from ngramkit_cli.options import (
     DrafterName,
     Limit,
@@ -17,11 +16,12 @@ from ngramkit_cli.options import (
     Model,
     RememberPrompts,
     SourceOptions,
+    TemplateOfQuestions,
     takes_urls,
     the_model,
+    whole_numbers,
 )
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import TemplateOfQuestions
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
@@ -47,14 +47,6 @@ PassCost = Annotated[
 Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw it over the log's time.")
 ]
-
-
-def parse_lengths(text: str) -> list[int]:
-    """Return numbers of tokens. Raises UsageError where `text` is no list of them."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(f"--tokens {text!r} is not a list of numbers", "like 8,16") from None
 
 
 def parse_cost(text: str | None) -> float | dict[int, float] | Path | None:
@@ -154,7 +146,7 @@ def forecast(
         drafter=drafter or DRAFTER,
         **sources.words(),
         concurrency=concurrency,
-        tokens=parse_lengths(tokens),
+        tokens=whole_numbers(tokens, "tokens"),
         pass_cost=parse_cost(pass_cost),
         prompts=prompts,
         limit=limit,

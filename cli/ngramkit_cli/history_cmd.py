@@ -10,9 +10,8 @@ import typer
 import ngramkit
 from ngramkit.text import many
 from ngramkit_cli.command import App
-from ngramkit_cli.options import LogOptions, Logs, Model, RememberPrompts
+from ngramkit_cli.options import LogOptions, Logs, Model, RememberPrompts, TemplateOfQuestions
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import TemplateOfQuestions
 from ngramkit_cli.screen import facts as facts_table
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A history's folder.")]

@@ -1,4 +1,4 @@
-"""`ngramkit models`, `ngramkit model-bigram` and `ngramkit model-unigram`."""
+"""The commands about a model: `models`, `use`, `calibrate`, `model-bigram` and `model-unigram`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
+from ngramkit_cli import completion
 from ngramkit_cli.decode_options import LoadOptions
 from ngramkit_cli.options import Force, NamedModel, Out, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
+    from ngramkit.budget.profile import Profile
     from ngramkit.builders.model_passes import Work
     from ngramkit.formats.model_bigram import ModelBigram
     from ngramkit.formats.model_unigram import ModelUnigram
@@ -86,7 +88,7 @@ def model_bigram(
         width=width,
         prefix=prefix,
         extend=extend,
-        **load.words(),
+        **vars(load),
         reporter=out.reporter,
         force=force,
     )
@@ -117,7 +119,7 @@ def model_unigram(
         out_dir,
         k=k,
         rule=rule,
-        **load.words(),
+        **vars(load),
         reporter=out.reporter,
         force=force,
     )
@@ -145,3 +147,69 @@ def _done(
         width=width,
         flops_per_second=rate,
     )
+
+
+ModelName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="A short name, a Hub id, a folder or a GGUF file; demo is the embedded one. "
+        "Default: show which.",
+        autocompletion=completion.models,
+    ),
+]
+Unset = Annotated[bool, typer.Option("--unset", help="Forget it: the embedded model again.")]
+
+
+def use(*, model: ModelName = None, unset: Unset = False, out: Output) -> None:
+    """Choose the model of every command that is not given one; it is kept for you.
+
+    Example: ngramkit use vicuna-7b
+    """
+    from ngramkit.models import VARIABLE, settings_path
+
+    now = ngramkit.use(model, unset=unset)
+    out.show(f"{now.name}{now.why and f' ({now.why})'}")
+    if now.why == VARIABLE and (model is not None or unset):
+        out.say(f"note: {VARIABLE} is set, and goes first")
+    out.result(model=now.name, why=now.why, settings=str(settings_path()))
+
+
+Seconds = Annotated[float, typer.Option("--seconds", "--time", help="How long, about.")]
+
+
+def calibrate(
+    *,
+    model: NamedModel,
+    loading: LoadOptions,
+    seconds: Seconds = 20.0,
+    out: Output,
+) -> None:
+    """Measure passes by draft size and context length; decode then need not learn it first.
+
+    Example: ngramkit calibrate demo
+    """
+    calibration = ngramkit.calibrate(
+        model.chosen(out),
+        **vars(loading),
+        seconds=seconds,
+        reporter=out.reporter,
+    )
+    out.say(*table_lines(calibration.profile))
+    out.say(f"profile: {calibration.path}", f"heat map: {calibration.picture}")
+    out.result(calibration.path, **calibration.to_dict())
+
+
+def table_lines(profile: Profile) -> list[str]:
+    """Return milliseconds by draft nodes (rows) and tokens of context, with the slow-down."""
+    where = f"{profile.device}, {profile.dtype}"
+    table = profile.measured()
+    rows = [
+        [str(size), *(f"{1e3 * row[i]:.2f} ({row[i] / row[0]:4.2f})" for row in table)]
+        for i, size in enumerate(profile.sizes)
+    ]
+    head = ["nodes", *(f"{context:,}" for context in profile.contexts)]
+    return [
+        f"milliseconds per pass (slow-down) on {where}",
+        *figures(rows, head, justify="right"),
+    ]

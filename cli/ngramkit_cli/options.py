@@ -78,19 +78,22 @@ Out = Annotated[
 ]
 
 
-def the_model(given: str | None, out: Output, named: str | None = None) -> str:
-    """Return the model's name; say it, and why where nobody asked for it.
-
-    Raises UsageError where it is `given` and `named` by an option, too.
-    """
-    if given is not None and named is not None:
-        raise UsageError("MODEL and --model exclude each other", "give one of them")
+def the_model(given: str | None, out: Output) -> str:
+    """Return the model's name; say it, and why where nobody asked for it."""
     from ngramkit.models import DEFAULT, chosen_model, described
 
-    chosen = chosen_model(given if named is None else named)
+    chosen = chosen_model(given)
     known = "" if chosen.name == DEFAULT else described(chosen.name)
     out.say(f"model: {chosen.name}{known and f' = {known}'}{chosen.why and f' ({chosen.why})'}")
     return chosen.name
+
+
+def whole_numbers(text: str, option: str) -> list[int]:
+    """Return the numbers of a list like 8,16. Raises UsageError, naming `option`, for no list."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and len(part) < 10 for part in parts):
+        raise UsageError(f"{option} {text!r} is not a list of numbers", "like 8,16", option=option)
+    return [int(part) for part in parts]
 
 
 def checked_size(text: str | None) -> str | None:
@@ -249,6 +252,42 @@ class LogOptions:
         return {"format": self.format, "columns": columns}
 
 
+# Options of the commands that read or ask questions.
+
+TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
+QUESTIONS = (
+    "MT-Bench's, Spec-Bench's, HumanEval's or GSM8K's jsonl (.gz), jsonl with prompts, or a .txt "
+    "with one prompt per line. Default for the model demo: its embedded prompts."
+)
+Questions = Annotated[Path | None, typer.Option("--questions", metavar="FILE", help=QUESTIONS)]
+QuestionsOrPrompts = Annotated[
+    Path | None,
+    typer.Option("--questions", "--prompts", metavar="FILE", help=f"What to ask: {QUESTIONS}"),
+]
+AnsweredQuestions = Annotated[
+    Path | None,
+    typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
+]
+RULE = "the model's own, else the one known for its name"
+TemplateOfQuestions = Annotated[
+    str,
+    typer.Option(
+        "--template",
+        metavar="NAME",
+        help=f"How conversations become prompts: {TEMPLATES}, or auto: {RULE}.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class QuestionOptions:
+    """Options of what is asked. A field is an option."""
+
+    questions: Questions = None
+    template: TemplateOfQuestions = "auto"
+    limit: Limit = None
+
+
 # The executor of a build: this machine, or the nodes of a Ray cluster.
 
 EXECUTORS = "local|ray"
@@ -273,10 +312,6 @@ class ExecutorOptions:
             help="The Ray cluster. Default: RAY_ADDRESS, else auto, the one of this machine.",
         ),
     ] = None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return vars(self)
 
 
 # Options of the commands that read or write artifacts by URL: the staging cache.

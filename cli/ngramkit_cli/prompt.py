@@ -11,42 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from ngramkit.errors import InputError, UsageError
-from ngramkit_cli.options import Limit
+from ngramkit_cli.options import RULE, TEMPLATES
 from ngramkit_cli.output import Output
 
 MOST_BYTES = 1 << 26  # of a prompt: more than any model reads
-TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
-QUESTIONS = (
-    "MT-Bench's, Spec-Bench's, HumanEval's or GSM8K's jsonl (.gz), jsonl with prompts, or a .txt "
-    "with one prompt per line. Default for the model demo: its embedded prompts."
-)
-Questions = Annotated[Path | None, typer.Option("--questions", metavar="FILE", help=QUESTIONS)]
-QuestionsOrPrompts = Annotated[
-    Path | None,
-    typer.Option("--questions", "--prompts", metavar="FILE", help=f"What to ask: {QUESTIONS}"),
-]
-AnsweredQuestions = Annotated[
-    Path | None,
-    typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
-]
-RULE = "the model's own, else the one known for its name"
-TemplateOfQuestions = Annotated[
-    str,
-    typer.Option(
-        "--template",
-        metavar="NAME",
-        help=f"How conversations become prompts: {TEMPLATES}, or auto: {RULE}.",
-    ),
-]
-
-
-@dataclass(frozen=True)
-class QuestionOptions:
-    """Options of what is asked. A field is an option."""
-
-    questions: Questions = None
-    template: TemplateOfQuestions = "auto"
-    limit: Limit = None
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,18 @@ import typer
 import ngramkit
 from ngramkit.errors import UsageError
 from ngramkit_cli.options import (
+    AnsweredQuestions,
     DrafterNames,
     Limit,
     LogOptions,
     Model,
     SourceOptions,
+    TemplateOfQuestions,
     takes_urls,
     the_model,
+    whole_numbers,
 )
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import AnsweredQuestions, TemplateOfQuestions
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
@@ -104,17 +106,6 @@ class ReplaySources(SourceOptions):
                 option=("curve", given[0]),
             )
         return {"artifacts": parse_curves(self.curve)}
-
-
-def parse_budgets(text: str) -> list[int]:
-    """Return numbers of nodes. Raises UsageError where `text` is no list of them."""
-    try:
-        budgets = [int(part) for part in text.split(",")]
-    except ValueError:
-        budgets = []
-    if not budgets or min(budgets) < 1:
-        raise UsageError(f"--budget {text!r} is not a list of numbers of nodes", "like 8,16,64")
-    return budgets
 
 
 def parse_curves(given: list[str]) -> dict[str, list[str]]:
@@ -249,7 +240,7 @@ def replay(
     """
     from ngramkit.choose import DRAFTER
 
-    budgets = parse_budgets(budget)
+    budgets = whole_numbers(budget, "budget")
     if not keep_state and (seed is not None or repeat != 1 or prompts):
         raise UsageError("--seed, --repeat and --prompts are for --keep-state", "add --keep-state")
     if plot is not None:

@@ -83,8 +83,7 @@ def merge(
     Raises UsageError where the artifacts cannot be merged, ArtifactError where their tokenizers
     differ.
     """
-    parts = [s if isinstance(s, Artifact) else open_fetched(s, reporter=reporter)[0]
-             for s in sources]  # fmt: skip
+    parts = [open_fetched(source, reporter=reporter) for source in sources]
     memory = parse_memory(memory)
     _validate(parts, memory)
     require_out(out, force=force)

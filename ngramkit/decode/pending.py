@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
+from ngramkit.choose import DrafterChoice, choose_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.drafters.sources import Sources
@@ -33,13 +33,9 @@ class PendingModel:
     load: Callable[[], LanguageModel]
 
     def choose(self, drafter: Any, options: DecodeOptions, sources: Sources) -> DrafterChoice:
-        """Choose as `choose_drafter`; `drafter` may be an object or a function of the caller's
-        too."""
-        record = self.tokenizer.record
-        if drafter is not None and not isinstance(drafter, str):
-            return given_drafter(drafter, record)
+        """Choose as `choose_drafter`; a table may be read off the model."""
         return choose_drafter(
-            drafter, record, sources, reporter=options.reporter, load_model=self.load
+            drafter, self.tokenizer.record, sources, reporter=options.reporter, load_model=self.load
         )
 
     def session(

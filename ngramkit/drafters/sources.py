@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.kinds import ROLES
-from ngramkit.progress import SILENT, Reporter
 
 if TYPE_CHECKING:
     from ngramkit.drafters.past_requests import PastRequests
@@ -95,12 +94,14 @@ class Sources:
         Raises UsageError for two where one can be used, or a kind that is not drafted from;
         ArtifactError where there is none.
         """
+        from ngramkit.remote.fetch import open_fetched
+
         if isinstance(given, Sources):
             return given
         sources = [given] if isinstance(given, str | Path | Artifact) else list(given)
         by_role: dict[str, list[Artifact]] = {}
         for source in sources:
-            artifact = open_given(source).artifact
+            artifact = open_fetched(source)
             if artifact.kind not in ROLES:
                 raise UsageError(
                     f"{artifact.path} is a {artifact.kind}, which is not drafted from",
@@ -156,21 +157,3 @@ def given_sources(
         raise UsageError("artifacts are given by role and without", "give all of them as artifacts")
     sources = Sources.of(artifacts)
     return sources if history is None else replace(sources, past=past)
-
-
-@dataclass(frozen=True)
-class Opened:
-    """An open artifact, and the name it was given."""
-
-    artifact: Artifact
-    name: str
-
-
-def open_given(given: Given, reporter: Reporter = SILENT) -> Opened:
-    """Open an artifact, fetched first where it is remote. Raises as `remote.fetch.open_fetched`."""
-    from ngramkit.remote.fetch import open_fetched
-
-    if isinstance(given, Artifact):
-        return Opened(given, given.where)
-    artifact, _ = open_fetched(given, reporter=reporter)
-    return Opened(artifact, artifact.origin or str(given))

@@ -18,7 +18,6 @@ from typing import Any
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DrafterSpec, drafter_entry, load_drafter
-from ngramkit.drafters.sources import open_given
 from ngramkit.engines.config import DraftConfig, existing_history
 from ngramkit.engines.growth import GrowingHistory
 from ngramkit.engines.workspace import BlendSource, DrafterSource
@@ -26,6 +25,7 @@ from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.probes import difference, encodes, first_difference
+from ngramkit.remote.fetch import open_fetched
 
 LOG = logging.getLogger("ngramkit")
 DraftSource = BlendSource | DrafterSource
@@ -52,8 +52,7 @@ def open_source(
     spec = DrafterSpec.parse(config.drafter)
     entry = drafter_entry(spec.name)
     opened = {
-        role: [open_given(name).artifact for name in names]
-        for role, names in config.artifacts.items()
+        role: [open_fetched(name) for name in names] for role, names in config.artifacts.items()
     }
     artifacts = [artifact for of_role in opened.values() for artifact in of_role]
     sources: dict[str, Any] = {

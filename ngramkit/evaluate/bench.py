@@ -18,33 +18,25 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from ngramkit.choose import DrafterChoice, distinct, require_named
-from ngramkit.corpus.chat import Message, Template, find_template, require_template
-from ngramkit.decode.options import TRANSFORMERS_WAYS, BenchWords, DecodeOptions
+from ngramkit.corpus.chat import Template, find_template, require_template
+from ngramkit.decode.options import MOST_NODES, TRANSFORMERS_WAYS, BenchWords, DecodeOptions
 from ngramkit.decode.pending import PendingModel, prepare
-from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import Drafter, TokenArray
-from ngramkit.drafters.registry import DrafterSpec
+from ngramkit.drafters.registry import DrafterSpec, NoDraft
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import ArtifactError, InputError, UsageError
-from ngramkit.evaluate.contestants import (
-    BASELINE,
-    NOBODY,
-    Budget,
-    Contestant,
-    split_budget,
-    transformers_way,
-)
 from ngramkit.evaluate.records import (
     Question,
     Record,
     Turn,
     answer_text,
+    conversation,
     questions_for,
     require_files,
 )
 from ngramkit.evaluate.report import write_report
-from ngramkit.evaluate.results import Result, machine, summarize, write_answers, write_results
-from ngramkit.evaluate.runs import Run, Runs, TurnRun, alone_in, require_room
+from ngramkit.evaluate.results import BenchResult, machine, summarize, write_answers, write_results
+from ngramkit.evaluate.runs import BASELINE, Run, Runs, TurnRun, alone_in, require_room
 from ngramkit.evaluate.simulation import Replay, replay_drafter
 from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.machine import require_package
@@ -62,20 +54,21 @@ DRAFTERS = ("blend", "rest", "cacheback", "ssd")  # where none is named, those o
 NEW_TOKENS = 256
 TOO_LONG = "left out, longer than the model's context: {}"
 BUDGETS = (2, 4, 8, 16, 32, 64)  # draft nodes per pass of the replays
+Budget = int | Literal["auto"]  # of a contestant; 0: none of its own
 
 
 @dataclass(frozen=True, repr=False)
 class BenchResults(Tabular):
     """The results, the baseline first, and the folder that holds everything."""
 
-    results: list[Result]
+    results: list[BenchResult]
     runs: list[Run]  # one per question that all have answered and drafter, the baseline's too
     plan: dict[str, Any]
     folder: Path
 
     @property
     def identical(self) -> bool:
-        """True if every answer is the model's own, token for token."""
+        """Return whether every answer is the model's own, token for token."""
         return all(result.identical for result in self.results)
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -176,17 +169,8 @@ def bench(
     require_named(sources, reporter)
     budgets, choices = _choices(names, prepared, sources, options)
     task, choices = prepared.session(options, choices)
-    from ngramkit.decode.session import Session
-
-    sessions = {
-        budget: Session.settle(task.model, replace(options, budget=budget))
-        for budget in dict.fromkeys(budgets.values())
-        if budget
-    }
-    contestants = [
-        _contestant(choice, sessions.get(budgets.get(choice.label, 0))) for choice in choices
-    ]
-    contest = Bench(task, [*_transformers_ways(names, task), *contestants], wanted, form)
+    contestants = [*_transformers_ways(names, task), *_drafting(choices, budgets, task, options)]
+    contest = Bench(task, contestants, wanted, form)
     if contest.too_long:
         reporter.note(TOO_LONG.format(many(contest.too_long, "question")))
     plan = plan_of(contest, wanted.name, form.name, _artifacts(choices))
@@ -223,12 +207,61 @@ def _choices(
                 raise
             options.reporter.note(f"without {each}: {error}")
             continue
-        label = choice.label + (("," if ":" in choice.label else ":") + f"budget={budget}") * (
-            budget != 0
-        )
+        label = choice.label
+        if budget:
+            label += f"{',' if ':' in label else ':'}budget={budget}"
         choices.append(replace(choice, label=label))
         budgets[label] = budget
     return budgets, distinct(choices)
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One of a benchmark. `make(remember)` gives a new drafter; with False it forgets its requests.
+
+    `learns`: from finished requests, so that its answers depend on their order. `session`: its own,
+    for another budget than the task's. `answer` writes in another way than ours. `wants_evidence`:
+    little is left of it without.
+    """
+
+    name: str
+    make: Callable[[bool], Drafter] = lambda remember: NoDraft()
+    learns: bool = False
+    session: Session | None = None
+    answer: Callable[[Session, TokenArray], Decoded] | None = None
+    wants_evidence: bool = False
+
+    def task(self, task: Session) -> Session:
+        """Return the task with this contestant's budget."""
+        if self.name == BASELINE:
+            return task.undrafted()
+        return task if self.session is None else replace(self.session, options=task.options)
+
+
+def split_budget(text: str) -> tuple[str, Budget]:
+    """Split a drafter's name and options from its `budget`: nodes, "auto", or 0 for none.
+
+    >>> split_budget("blend:budget=auto"), split_budget("rest:max_match=8,budget=16")
+    (('blend', 'auto'), ('rest:max_match=8', 16))
+
+    Raises UsageError for a budget that is none.
+    """
+    name, _, rest = text.partition(":")
+    parts = rest.split(",") if rest else []
+    own = [part for part in parts if part.partition("=")[0].strip() == "budget"]
+    if not own:
+        return text, 0
+    value = own[-1].partition("=")[2].strip()
+    sound = value == "auto" or (value.isdecimal() and 0 < int(value[:9]) <= MOST_NODES)
+    if len(own) > 1 or not sound:
+        raise UsageError(
+            f"budget of {text!r} must be one number from 1 to {MOST_NODES:,}, or auto",
+            f"write {name}:budget=16",
+            option="drafter",
+        )
+    others = [part for part in parts if part not in own]
+    plain = f"{name}:{','.join(others)}" if others else name
+    return plain, "auto" if value == "auto" else int(value)
 
 
 def _transformers_ways(names: Sequence[Any], task: Session) -> list[Contestant]:
@@ -236,22 +269,36 @@ def _transformers_ways(names: Sequence[Any], task: Session) -> list[Contestant]:
     ways = [str(each) for each in dict.fromkeys(names) if each in TRANSFORMERS_WAYS]
     if not ways:
         return []
-    from ngramkit.decode.compare import require_plain
+    from ngramkit.decode.compare import answer_by, require_plain
     from ngramkit.decode.packed_weights import unpacked
 
     require_plain(task)
     model = replace(task.model, model=unpacked(task.model.model))
-    return [transformers_way(name, model) for name in ways]
+    return [Contestant(name, answer=answer_by(name, model)) for name in ways]
 
 
-def _contestant(choice: DrafterChoice, session: Session | None) -> Contestant:
-    return Contestant(
-        choice.label,
-        lambda remember: choice.load(forgetful=not remember),
-        choice.learns,
-        session,
-        wants_evidence=choice.needs_evidence,
-    )
+def _drafting(
+    choices: Sequence[DrafterChoice],
+    budgets: Mapping[str, Budget],
+    task: Session,
+    options: DecodeOptions,
+) -> Iterator[Contestant]:
+    """Yield a contestant per drafter; those of one budget share a session."""
+    from ngramkit.decode.session import Session
+
+    sessions = {
+        budget: Session.settle(task.model, replace(options, budget=budget))
+        for budget in dict.fromkeys(budgets.values())
+        if budget
+    }
+    for choice in choices:
+        yield Contestant(
+            choice.label,
+            lambda remember, choice=choice: choice.load(forgetful=not remember),  # type: ignore[misc]
+            choice.learns,
+            sessions.get(budgets.get(choice.label, 0)),
+            wants_evidence=choice.needs_evidence,
+        )
 
 
 def _artifacts(choices: Sequence[DrafterChoice]) -> list[str]:
@@ -275,7 +322,7 @@ class Bench:
         questions: Sequence[Question],
         template: Template,
     ) -> None:
-        self.contestants = [NOBODY, *contestants]
+        self.contestants = [Contestant(BASELINE), *contestants]
         self.task = task
         self.model = task.model
         self.template = template
@@ -293,7 +340,7 @@ class Bench:
         drafters = {c.name: c.make(True) for c in self.contestants}
         pairs = ((c, q) for q in self.questions for c in self.contestants)
         if any((c.name, str(q.id)) not in runs.found for c, q in pairs):
-            prompt = self._first_prompt(self.questions[0])
+            prompt = next(self.conversation(self.questions[0], []))
             for contestant in self.contestants:
                 self._warm_up(contestant, prompt)
         for index, question in enumerate(self.questions):
@@ -305,16 +352,17 @@ class Bench:
                     runs.add(self._answer(contestant, drafter, index, question))
                 else:
                     self._relearn(drafter, question, run)
-                reporter.advance(1, **running(runs, self.contestants))
+                reporter.advance(1, **figures_so_far(runs, self.contestants))
 
     def records(self, runs: Runs, drafter: str) -> list[Record]:
         """Return the answers that were written with `drafter`, to be replayed with others."""
         records = []
         for question in self.questions:
             run = runs.found[drafter, str(question.id)]
+            prompts = self.conversation(question, run.turns)
             turns = [
                 Turn(prompt, np.array(turn.token_ids, np.int32))
-                for prompt, turn in zip(self._prompts(question, run), run.turns, strict=False)
+                for prompt, turn in zip(prompts, run.turns, strict=False)
             ]
             records.append(Record(str(question.id), question.category, turns))
         return records
@@ -344,29 +392,11 @@ class Bench:
         return Run(contestant.name, question.id, question.category, turns, load)
 
     def conversation(self, question: Question, turns: list[TurnRun]) -> Iterator[TokenArray]:
-        """Yield every turn's prompt; end early where the model's context is full.
-
-        `turns` are the answers so far: they grow while this goes on.
-        """
-        messages: list[Message] = []
-        for number, text in enumerate(question.turns):
-            if number:
-                messages.append(Message("assistant", turns[number - 1].text))
-            messages.append(Message("user", text))
-            prompt = chat_ids(self.model.tokenizer, self.template, messages)
-            if number and self.model.context is not None and len(prompt) >= self.model.context:
-                return
-            yield prompt
-
-    def _prompts(self, question: Question, run: Run) -> list[TokenArray]:
-        return list(self.conversation(question, run.turns))[: len(run.turns)]
-
-    def _first_prompt(self, question: Question) -> TokenArray:
-        return next(self.conversation(question, []))
+        """Yield the prompts of the turns, see `records.conversation`."""
+        return conversation(self.model, self.template, question, turns)
 
     def _fits(self, question: Question) -> bool:
-        room = self.model.context
-        return room is None or len(self._first_prompt(question)) < room - 1
+        return next(conversation(self.model, self.template, question, (), room=2), None) is not None
 
     def turn_run(self, decoded: Decoded) -> TurnRun:
         """Return the text of a request, and its figures."""
@@ -384,7 +414,8 @@ class Bench:
 
     def _relearn(self, drafter: Drafter, question: Question, run: Run) -> None:
         """Have a drafter that learns from finished requests learn from this one."""
-        for prompt, turn in zip(self._prompts(question, run), run.turns, strict=False):
+        prompts = self.conversation(question, run.turns)
+        for prompt, turn in zip(prompts, run.turns, strict=False):
             drafter.start(prompt)
             drafter.accept(np.array(turn.token_ids, np.int32))
             drafter.finish()
@@ -401,7 +432,7 @@ def tokens_per_pass(decoded: Decoded) -> list[int]:
     return lengths
 
 
-def running(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str, Any]:
+def figures_so_far(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str, Any]:
     """Return tokens/step and speed-up so far, over the questions answered without drafts too."""
     shown: dict[str, Any] = {}
     for contestant in contestants[1:]:
@@ -455,7 +486,7 @@ def publish(
     plan: dict[str, Any],
     folder: Path,
     reporter: Reporter = SILENT,
-) -> list[Result]:
+) -> list[BenchResult]:
     """Write all files into `folder`; the baseline's result comes first."""
     from ngramkit.decode.load import device_facts
 

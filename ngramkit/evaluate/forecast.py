@@ -15,10 +15,9 @@ from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.pass_cost import PassCost
 from ngramkit.errors import UsageError, require_between
-from ngramkit.evaluate.pass_times import SHOWN, Cost, PassTimes
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import read_answers
-from ngramkit.evaluate.serving import Served, serve
+from ngramkit.evaluate.serving import SHOWN, Cost, PassTimes, Served, serve
 from ngramkit.evaluate.simulation import Replay, Tally
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.progress import SILENT, Reporter
@@ -102,12 +101,7 @@ def _by_number(run: tuple[str, Tally]) -> tuple[int, str]:
 
 
 def _row(tally: Tally) -> dict[str, Any]:
-    return {
-        "tokens": tally.tokens,
-        "passes": tally.passes,
-        "tokens_per_step": tally.tokens_per_step,
-        "passes_share": tally.passes / max(tally.tokens, 1),
-    }
+    return {**tally.figures(), "passes_share": tally.passes / max(tally.tokens, 1)}
 
 
 class Forecasts(Entries[Forecast], Tabular):
@@ -125,7 +119,7 @@ class Forecasts(Entries[Forecast], Tabular):
 
     @property
     def sentence(self) -> str:
-        """What it comes to."""
+        """Return what it comes to, in words."""
         best = self.best
         where = f" where a pass of {SHOWN} tokens costs {self.times.cost:.2f} passes of 1"
         return (
@@ -180,7 +174,7 @@ def forecast(
     left alone. `files`, `format` and `columns`: see ngramkit.logs.read.read_log; or Records, as
     `replay`. `concurrency`: requests at once; `tokens`: of a draft, at most, one forecast for each.
     `pass_cost`: what a pass of 9 tokens costs, in passes of one, or a curve or profile, see
-    evaluate.pass_times; None: as engines suppose of a GPU. `prompts`: the history remembers
+    evaluate.serving; None: as engines suppose of a GPU. `prompts`: the history remembers
     prompts, too. `limit`: only the first requests.
 
     Raises UsageError for what makes no sense, InputError for files that cannot be read.

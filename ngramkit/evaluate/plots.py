@@ -15,7 +15,6 @@ from typing import IO, Any
 import numpy as np
 
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.curves import ByBytes
 from ngramkit.evaluate.simulation import Replay, categories
 from ngramkit.machine import require_package
 
@@ -28,7 +27,9 @@ PALETTE = (  # can be told apart, and read as text on white
 )  # fmt: skip
 STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; the mark tells curves of one point apart
 Points = Sequence[tuple[int, float]]  # bytes, tokens/step
+ByBytes = Mapping[str, Mapping[str, Points]]  # {drafter: {curve: points}}
 Colors = Mapping[str, str]
+Panels = dict[str, Callable[[Any], None]]
 
 
 def require_picture(path: Path) -> None:
@@ -61,43 +62,43 @@ def plot(
             axes = figure.add_subplot(title=f"tokens/step by bytes drafted from, {nodes} nodes")
             draw_bytes(axes, by_bytes)
         return
-    rows = categories(results)
     colors = colors_of(result.drafter for result in results)
     widest = [result for result in results if result.budget == nodes]
-    panels = 1 + learning + (len(rows) > 1)
-    with saved_figure(path, (0.5 + 6.3 * panels, 5.5)) as figure:
-        axes = figure.subplots(1, panels, squeeze=False)[0]
-        axes[0].set_title("tokens/step by budget")
-        draw_lines(axes[0], results, colors)
-        if learning:
-            axes[1].set_title(f"what is learnt from past questions, {nodes} nodes")
-            draw_learning(axes[1], widest, colors)
-        if len(rows) > 1:
-            values = {
-                result.drafter: [result.by_category[row].tokens_per_step for row in rows]
-                for result in widest
-            }
-            axes[-1].set_title(f"by category, {nodes} nodes")
-            draw_categories(axes[-1], values, rows, colors, "tokens/step")
+    panels: Panels = {"tokens/step by budget": lambda axes: draw_lines(axes, results, colors)}
+    if learning:
+        title = f"what is learnt from past questions, {nodes} nodes"
+        panels[title] = lambda axes: draw_learning(axes, widest, colors)
+    if len(categories(results)) > 1:
+        panels[f"by category, {nodes} nodes"] = lambda axes: draw_steps(axes, widest, colors)
+    _draw_panels(path, panels)
 
 
 def plot_warming(results: Sequence[Replay], path: Path) -> None:
     """Draw tokens/step against requests answered, a line per result, and by kind of request."""
     require_picture(path)
-    rows = categories(results)
     colors = colors_of(result.drafter for result in results)
-    kinds = 1 < len(rows) <= MOST_ROWS
-    with saved_figure(path, (0.5 + 6.3 * (1 + kinds), 5.5)) as figure:
-        axes = figure.subplots(1, 1 + kinds, squeeze=False)[0]
-        axes[0].set_title("over the log, drafts of at most")
-        draw_learning(axes[0], results, colors)
-        if kinds:
-            values = {
-                result.drafter: [result.by_category[row].tokens_per_step for row in rows]
-                for result in results
-            }
-            axes[-1].set_title("by kind of request")
-            draw_categories(axes[-1], values, rows, colors, "tokens/step")
+    panels: Panels = {
+        "over the log, drafts of at most": lambda axes: draw_learning(axes, results, colors)
+    }
+    if 1 < len(categories(results)) <= MOST_ROWS:
+        panels["by kind of request"] = lambda axes: draw_steps(axes, results, colors)
+    _draw_panels(path, panels)
+
+
+def _draw_panels(path: Path, panels: Panels) -> None:
+    """Draw axes side by side, {title: what draws into them}."""
+    with saved_figure(path, (0.5 + 6.3 * len(panels), 5.5)) as figure:
+        places = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, (title, draw) in zip(places, panels.items(), strict=True):
+            axes.set_title(title)
+            draw(axes)
+
+
+def draw_steps(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
+    """Draw tokens/step by category."""
+    rows = categories(results)
+    values = {r.drafter: [r.by_category[row].tokens_per_step for row in rows] for r in results}
+    draw_categories(axes, values, rows, colors, "tokens/step")
 
 
 @contextmanager
@@ -187,10 +188,10 @@ def learning_curve(result: Replay, *, again: bool) -> tuple[Any, Any]:
     return at / len(window), tokens / np.maximum(passes, 1)
 
 
-def draw_bytes(axes: Any, curves: Mapping[str, Mapping[str, Points]]) -> None:
+def draw_bytes(axes: Any, curves: ByBytes) -> None:
     """Draw tokens/step against bytes: a colour per drafter, a stroke and a mark per curve.
 
-    `curves`: {drafter: {curve: points}}. A curve without a name is not in the legend.
+    A curve without a name is not in the legend.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 

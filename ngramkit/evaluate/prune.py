@@ -42,9 +42,7 @@ def prune(
     folder. Raises as `ngramkit.builders.prune`, and UsageError where `bytes` is no size.
     """
     size = parse_size(bytes) if isinstance(bytes, str) else bytes
-    artifact = source
-    if not isinstance(artifact, Artifact):
-        artifact, _ = open_fetched(artifact, reporter=reporter)
+    artifact = open_fetched(source, reporter=reporter)
     texts: list[TokenArray] = []
     if answers is not None:
         texts = _answers(artifact, answers, questions, model, template, reporter)

@@ -111,7 +111,7 @@ def record(
         "max_new_tokens": max_new_tokens,
     }
     folder = EvidenceFolder.at(out, plan, task.model.tokenizer.record)
-    return _Recorder(Bench(task, [], wanted, form), folder).record(choices, reporter)
+    return _record_all(Bench(task, [], wanted, form), folder, choices, reporter)
 
 
 class RecordingVerifier:
@@ -145,71 +145,60 @@ class RecordingVerifier:
         self._read = self._rows[nodes[-1] + 1 if nodes else 0]
 
 
-class _Recorder:
-    """Asks `bench`'s questions and adds the answers and their top-k to `folder`."""
+def _record_all(
+    bench: Bench, folder: EvidenceFolder, choices: Sequence[DrafterChoice], reporter: Reporter
+) -> Recording:
+    """Ask the benchmark's questions, and add the answers and their top-k to `folder`."""
+    result = Recording(folder.path, len(bench.questions))
+    done = {(each.about.question, each.about.drafter) for each in folder.requests()}
+    if bench.too_long:
+        reporter.note(TOO_LONG.format(many(bench.too_long, "question")))
+    if done:
+        reporter.note(f"going on: {many(len(done), 'answer')} in {folder.path}")
+    reporter.stage("recording", len(bench.questions) * len(choices), "answers")
+    begun = time.perf_counter()
+    try:
+        for question in bench.questions:
+            requests: dict[bytes, RequestRows] = {}  # of this question, by prompt
+            for choice in choices:
+                name = f"{choice.label}, {bench.task.budget} nodes"
+                if (str(question.id), name) not in done:
+                    answered = _answer(bench, question, choice.load(forgetful=True), name, requests)
+                    result.tokens += sum(len(request.answer) for request in answered)
+                    result.rows += add_rows(answered, folder)
+                    result.answers += len(answered)
+                reporter.advance(1, contexts=result.rows)
+    except KeyboardInterrupt as stop:
+        answers = many(result.answers, "answer")
+        stop.add_note(f"kept in {folder.path}: {answers} more; the same command goes on there")
+        raise
+    result.seconds = time.perf_counter() - begun
+    return result
 
-    def __init__(self, bench: Bench, folder: EvidenceFolder) -> None:
-        self._bench, self._folder = bench, folder
-        self._done = {(each.about.question, each.about.drafter) for each in folder.requests()}
 
-    def record(self, choices: Sequence[DrafterChoice], reporter: Reporter) -> Recording:
-        bench, result = self._bench, Recording(self._folder.path, len(self._bench.questions))
-        if bench.too_long:
-            reporter.note(TOO_LONG.format(many(bench.too_long, "question")))
-        if self._done:
-            reporter.note(f"going on: {many(len(self._done), 'answer')} in {self._folder.path}")
-        reporter.stage("recording", len(bench.questions) * len(choices), "answers")
-        begun = time.perf_counter()
-        try:
-            for question in bench.questions:
-                requests: dict[bytes, RequestRows] = {}  # of this question, by prompt
-                for choice in choices:
-                    if (str(question.id), self._drafter_name(choice)) not in self._done:
-                        self._answer(question, choice, requests, result)
-                    reporter.advance(1, contexts=result.rows)
-        except KeyboardInterrupt as stop:
-            answers = many(result.answers, "answer")
-            stop.add_note(
-                f"kept in {self._folder.path}: {answers} more; the same command goes on there"
-            )
-            raise
-        result.seconds = time.perf_counter() - begun
-        return result
-
-    def _drafter_name(self, choice: DrafterChoice) -> str:
-        return f"{choice.label}, {self._bench.task.budget} nodes"
-
-    def _answer(
-        self,
-        question: Question,
-        choice: DrafterChoice,
-        requests: dict[bytes, RequestRows],
-        result: Recording,
-    ) -> None:
-        """Answer every turn and add them to the folder at once."""
-        task, drafter = self._bench.task, choice.load(forgetful=True)
-        turns: list[TurnRun] = []
-        answered: list[RequestRows] = []
-        for prompt in self._bench.conversation(question, turns):
-            about = About(
-                str(question.id),
-                question.category,
-                len(turns),
-                self._drafter_name(choice),
-                task.request(prompt).longest,
-            )
-            request = requests.setdefault(prompt.tobytes(), RequestRows(about, prompt, NOTHING))
-            request.about = about
-            verifier = RecordingVerifier(task.open(prompt), request)
-            decoded = task.complete(prompt, drafter, verifier=verifier)
-            if decoded.ended_by == "interrupt":
-                raise KeyboardInterrupt
-            request.answer = decoded.token_ids
-            turns.append(self._bench.turn_run(decoded))
-            answered.append(request)
-            result.tokens += len(decoded.token_ids)
-        result.rows += add_rows(answered, self._folder)
-        result.answers += len(answered)
+def _answer(
+    bench: Bench,
+    question: Question,
+    drafter: Drafter,
+    name: str,
+    requests: dict[bytes, RequestRows],
+) -> list[RequestRows]:
+    """Answer every turn with the drafter called `name`; return the requests, recorded."""
+    turns: list[TurnRun] = []
+    answered: list[RequestRows] = []
+    for prompt in bench.conversation(question, turns):
+        longest = bench.task.request(prompt).longest
+        about = About(str(question.id), question.category, len(turns), name, longest)
+        request = requests.setdefault(prompt.tobytes(), RequestRows(about, prompt, NOTHING))
+        request.about = about
+        verifier = RecordingVerifier(bench.task.open(prompt), request)
+        decoded = bench.task.complete(prompt, drafter, verifier=verifier)
+        if decoded.ended_by == "interrupt":
+            raise KeyboardInterrupt
+        request.answer = decoded.token_ids
+        turns.append(bench.turn_run(decoded))
+        answered.append(request)
+    return answered
 
 
 class VerifyingModel:

@@ -22,11 +22,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ngramkit.corpus import unpacking
 from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import Given as References
 from ngramkit.errors import InputError, UsageError
@@ -37,6 +38,9 @@ from ngramkit.models import DEFAULT
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.text import visible
 from ngramkit.untrusted import parse_json
+
+if TYPE_CHECKING:
+    from ngramkit.decode.load import LanguageModel
 
 EMBEDDED = 20  # questions of the embedded model
 NAME = 80  # characters of a request's name and kind
@@ -266,6 +270,29 @@ def _get(
 
 def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def conversation(
+    model: LanguageModel,
+    template: Template,
+    question: Question,
+    turns: Sequence[Any],
+    room: int = 1,
+) -> Iterator[TokenArray]:
+    """Yield every turn's prompt; end early where the model's context has no `room` for an answer.
+
+    `turns` are the answers so far, each with its `text`: they grow while this goes on.
+    """
+    messages: list[Message] = []
+    for number, text in enumerate(question.turns):
+        if number:
+            messages.append(Message("assistant", turns[number - 1].text))
+        messages.append(Message("user", text))
+        prompt = chat_ids(model.tokenizer, template, messages)
+        full = model.context is not None and len(prompt) + room > model.context
+        if full or not len(prompt):
+            return
+        yield prompt
 
 
 def answer_text(tokenizer: TextTokenizer, template: Template, token_ids: Sequence[int]) -> str:

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import Any, Unpack
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, Unpack
 
-from ngramkit.choose import (  # fmt: skip
-    DRAFTER,
-    DrafterChoice,
-    asked_drafters,
-    choose_drafter,
-    distinct,
-    given_drafter,
-)
+from ngramkit.choose import DRAFTER, DrafterChoice, asked_drafters, choose_drafter, distinct
 from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.registry import DRAFTERS
+from ngramkit.drafters.registry import DRAFTERS, DrafterSpec
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.curves import ByBytes, Curve, Curves, by_bytes, choose_along
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.records import Record, read_records, require_files
 from ngramkit.evaluate.simulation import Replay, replay_drafter, shuffled
 from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.evaluate.topk_record import TopKRecord
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.kinds import ROLES
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
+from ngramkit.remote.fetch import open_fetched
 from ngramkit.results import Entries, Tabular
 from ngramkit.text import many
 
 BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
+
+Curves = Mapping[str, Sequence[Given]]  # name -> artifacts, each drafted from by itself
+ByBytes = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,14 @@ class KeepState:
         """Return the records in the order in which they are replayed."""
         records = records * self.repeat
         return records if self.seed is None else shuffled(records, self.seed)
+
+
+class Curve(NamedTuple):
+    """A line of the picture by bytes: one drafter over the artifacts of one curve."""
+
+    drafter: str
+    name: str
+    labels: tuple[str, ...]  # of its replays
 
 
 class Replays(Entries[Replay], Tabular):
@@ -91,11 +96,15 @@ class Replays(Entries[Replay], Tabular):
         )
 
     def by_bytes(self, budget: int | None = None) -> ByBytes:
-        """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first.
-
-        At `budget`, or the widest."""
-        nodes = budget or max(r.budget for r in self.results)
-        return by_bytes(self.results, self.curves, nodes)
+        """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first, at `budget` or
+        the widest."""
+        nodes = budget or max(r.budget for r in self)
+        steps = {r.drafter: (r.bytes, r.total.tokens_per_step) for r in self if r.budget == nodes}
+        points: ByBytes = {}
+        for curve in self.curves:
+            line = sorted(steps[label] for label in curve.labels)
+            points.setdefault(curve.drafter, {})[curve.name] = line
+        return points
 
     def plot(self, path: str | Path) -> None:
         """Draw tokens/step by budget, over questions where drafters kept their state, and of curves
@@ -196,7 +205,7 @@ def replay(
             reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "questions")
             try:
                 result = replay_drafter(
-                    choice.label, choice.load, _fitting(records, choice, reporter), nodes,
+                    choice.label, choice.load, _suit_references(records, choice, reporter), nodes,
                     keep_state=keep_state is not None, chain=chain,
                     topk_record=topk_record, reporter=reporter,
                 )  # fmt: skip
@@ -219,16 +228,70 @@ def _choices(
     keep_state: KeepState | None,
     reporter: Reporter,
 ) -> tuple[list[DrafterChoice], list[Curve]]:
-    choose = partial(_choose, tokenizer=tokenizer, keep_state=keep_state, reporter=reporter)
-    if isinstance(artifacts, Mapping):
-        for word in words:
-            raise UsageError(f"{word} stands beside curves", "leave out one of them", option=word)
-        return choose_along(names, artifacts, choose, reporter)
-    given = given_sources(artifacts, **words).recorded()
-    return distinct(choose(each, given) for each in names), []
+    """Choose every drafter over what is named, or over each artifact of the curves by itself."""
+
+    def load_model() -> Any:
+        from ngramkit.decode.load import load_model
+
+        return load_model(tokenizer.id)
+
+    def choose(drafter: Any, sources: Sources) -> DrafterChoice:
+        if keep_state is not None:
+            past = replace(sources.past, grows=True, prompts=keep_state.prompts)
+            sources = replace(sources, past=past)
+        return choose_drafter(drafter, tokenizer, sources, reporter=reporter, load_model=load_model)
+
+    if not isinstance(artifacts, Mapping):
+        sources = given_sources(artifacts, **words).recorded()
+        return distinct(choose(each, sources) for each in names), []
+    for word in words:
+        raise UsageError(f"{word} stands beside curves", "leave out one of them", option=word)
+    opened = {
+        name: [open_fetched(each, reporter=reporter) for each in given]
+        for name, given in artifacts.items()
+    }
+    by_place = {each.where: each for several in opened.values() for each in several}
+    if not by_place:
+        raise UsageError("the curves name no artifact", "name two or more", option="artifacts")
+    short = short_names(list(by_place))
+    choices: list[DrafterChoice] = []
+    curves: list[Curve] = []
+    for drafter in dict.fromkeys(names):
+        if not isinstance(drafter, str):
+            raise UsageError("curves are of drafters by name", "leave one out", option="artifacts")
+        spec = DrafterSpec.parse(drafter)
+        labels = {place: f"{spec} over {short[place]}" for place in by_place}
+        for place, artifact in by_place.items():
+            _require_drafts_from(spec, artifact)
+            choice = choose(drafter, Sources.of(artifact).recorded())
+            choices.append(replace(choice, label=labels[place]))
+        for name, several in opened.items():
+            curves.append(Curve(str(spec), name, tuple(labels[each.where] for each in several)))
+    return choices, curves
 
 
-def _fitting(records: list[Record], choice: DrafterChoice, reporter: Reporter) -> list[Record]:
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Return the last part of each path or URL, where that tells them apart; else all of it.
+
+    >>> short_names(["a/small", "b/large"]), short_names(["a/x", "b/x"])
+    ({'a/small': 'small', 'b/large': 'large'}, {'a/x': 'a/x', 'b/x': 'b/x'})
+    """
+    last = [PurePosixPath(name).name or name for name in names]
+    return dict(zip(names, last if len(set(last)) == len(names) else names, strict=True))
+
+
+def _require_drafts_from(drafter: DrafterSpec, artifact: Artifact) -> None:
+    if ROLES.get(artifact.kind) not in DRAFTERS[drafter.name].sources:
+        raise UsageError(
+            f"{drafter.name} does not draft from the {artifact.kind} {artifact.where}",
+            "leave out one of them",
+            option="artifacts",
+        )
+
+
+def _suit_references(
+    records: list[Record], choice: DrafterChoice, reporter: Reporter
+) -> list[Record]:
     """Return the records without references where the drafter cannot draft from them."""
     given = sum(len(turn.references) > 0 for record in records for turn in record.turns)
     able = choice.made is not None or DRAFTERS[choice.spec.name].references
@@ -297,24 +360,3 @@ def _tokenizer(model: Any, reporter: Reporter) -> TextTokenizer:
     if chosen.why:
         reporter.note(f"model: {chosen.name} ({chosen.why})")
     return load_tokenizer(chosen.name)
-
-
-def _choose(
-    drafter: str | Callable[[], Drafter],
-    artifacts: Sources,
-    tokenizer: TokenizerRecord,
-    keep_state: KeepState | None,
-    reporter: Reporter,
-) -> DrafterChoice:
-    if not isinstance(drafter, str):
-        return given_drafter(drafter, tokenizer)
-    if keep_state is not None:
-        past = replace(artifacts.past, grows=True, prompts=keep_state.prompts)
-        artifacts = replace(artifacts, past=past)
-
-    def load() -> Any:
-        from ngramkit.decode.load import load_model
-
-        return load_model(tokenizer.id)
-
-    return choose_drafter(drafter, tokenizer, artifacts, reporter=reporter, load_model=load)

@@ -22,7 +22,7 @@ from ngramkit.evaluate.plots import (
     legend_below,
     saved_figure,
 )
-from ngramkit.evaluate.results import Result
+from ngramkit.evaluate.results import BenchResult
 from ngramkit.evaluate.simulation import Replay
 from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.writer import write_text
@@ -65,7 +65,7 @@ class Picture(NamedTuple):
 def write_report(
     path: Path,
     title: str,
-    results: Sequence[Result],
+    results: Sequence[BenchResult],
     curves: Sequence[Replay],
     plan: Mapping[str, Any],
     machine: Mapping[str, str],
@@ -94,7 +94,7 @@ def write_report(
     write_text(path, page)
 
 
-def _row(result: Result) -> tuple[str, ...]:
+def _row(result: BenchResult) -> tuple[str, ...]:
     wrong = len(result.differing)
     return (
         result.drafter,
@@ -114,7 +114,7 @@ def _explanation(budget: int | str, replayed: bool) -> str:
 
 
 def _budgets(
-    drafters: Sequence[Result], curves: Sequence[Replay], budget: int | str
+    drafters: Sequence[BenchResult], curves: Sequence[Replay], budget: int | str
 ) -> list[tuple[str, ...]]:
     """Return the curves as a table, its head first; empty where there are none."""
     if not curves:
@@ -132,7 +132,7 @@ def _budgets(
     return [("drafter", *map(str, nodes), f"measured, {budget}"), *rows]
 
 
-def _categories(drafters: Sequence[Result]) -> list[tuple[str, ...]]:
+def _categories(drafters: Sequence[BenchResult]) -> list[tuple[str, ...]]:
     """Return a head, then a row per category."""
     rows = [("category", *(result.drafter for result in drafters))]
     for name in drafters[0].by_category if drafters else ():
@@ -147,7 +147,7 @@ def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _pictures(drafters: Sequence[Result], curves: Sequence[Replay]) -> list[Picture]:
+def _pictures(drafters: Sequence[BenchResult], curves: Sequence[Replay]) -> list[Picture]:
     colors = colors_of(result.drafter for result in drafters)
     names = list(drafters[0].by_category) if drafters else []
     pictures = [
@@ -195,7 +195,7 @@ def _picture(
     return Picture(title, description, f"data:image/svg+xml;base64,{data}")
 
 
-def _draw_speedups(axes: Any, drafters: Sequence[Result], colors: Colors) -> None:
+def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -> None:
     """Draw bars with the figure at each bar's end; the interval is a line below its bar."""
     for i, result in enumerate(drafters):
         axes.barh(i - 0.1, result.speedup, height=0.42, color=colors[result.drafter])
@@ -216,7 +216,7 @@ def _draw_speedups(axes: Any, drafters: Sequence[Result], colors: Colors) -> Non
     draw_no_gain(axes.axvline)
 
 
-def _draw_lengths(axes: Any, drafters: Sequence[Result], colors: Colors) -> None:
+def _draw_lengths(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -> None:
     """Draw a histogram per drafter of the tokens that a pass wrote."""
     longest = max((int(n) for r in drafters for n in r.accepted_lengths), default=1)
     shown, width = min(longest, LENGTHS), 0.8 / max(len(drafters), 1)

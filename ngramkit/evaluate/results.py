@@ -15,22 +15,22 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ngramkit.decode.options import TRANSFORMERS_WAYS
-from ngramkit.evaluate.contestants import BASELINE
-from ngramkit.evaluate.runs import Run, Runs
+from ngramkit.evaluate.runs import BASELINE, Run, Runs
 from ngramkit.evaluate.statistics import ratio
 from ngramkit.formats.writer import write_text
 from ngramkit.machine import cores, processor
+from ngramkit.results import Result
 
 PACKAGES = ("ngramkit", "torch", "transformers", "tokenizers", "numpy", "numba")
 
 
 @dataclass
-class Result:
+class BenchResult(Result):
     """One drafter. `tokens` are those after the prefills' own, `tokens_per_second` counts all."""
 
     drafter: str
@@ -53,19 +53,15 @@ class Result:
 
     @property
     def remarks(self) -> str:
-        """What is to be known beside the figures, in words: other answers, nothing drafted."""
+        """Return what is to be known beside the figures: answers that differ, nothing drafted."""
         differ = [f"{len(self.differing)} answers differ"] * bool(self.differing)
         nothing = self.drafted == 0 and self.drafter not in (BASELINE, *TRANSFORMERS_WAYS)
         return "; ".join([*differ, *["drafted nothing: its speed-up is noise"] * nothing])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
 
 def summarize(
     runs: Runs, drafters: Sequence[str], count: Callable[[str], int] | None = None
-) -> list[Result]:
+) -> list[BenchResult]:
     """Return the baseline's result, then those of `drafters`, over questions that all answered.
 
     `count` gives a text's tokens, those around a text (BOS) included: for `spec_bench`.
@@ -79,12 +75,12 @@ def summarize(
     return results
 
 
-def _result(name: str, runs: list[Run], base: list[Run]) -> Result:
+def _result(name: str, runs: list[Run], base: list[Run]) -> BenchResult:
     low, high = spread(runs, base)
     turns = [turn for run in runs for turn in run.turns]
     lengths = Counter(length for run in runs for length in run.tokens_per_pass)
     nodes = [run.drafted for run in runs]
-    return Result(
+    return BenchResult(
         drafter=name,
         **_figures(runs, base),
         speedup_low=low,
@@ -200,9 +196,9 @@ def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
     return path
 
 
-def write_results(folder: Path, results: Sequence[Result], **facts: Any) -> Path:
+def write_results(folder: Path, results: Sequence[BenchResult], **facts: Any) -> Path:
     """Write results.json: `facts` (the plan, the machine), and a row per drafter."""
     path = folder / "results.json"
-    body = {**facts, "results": [asdict(result) for result in results]}
+    body = {**facts, "results": [result.to_dict() for result in results]}
     write_text(path, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
     return path

@@ -23,6 +23,7 @@ from ngramkit.formats.writer import write_text
 from ngramkit.text import visible
 from ngramkit.untrusted import not_linked, open_stream, read_plain
 
+BASELINE = "none"  # the drafter of the runs that others are compared with
 NAME = "runs.jsonl"
 MOST = 1 << 31  # bytes of it
 FIRST = 1 << 26  # of its first line

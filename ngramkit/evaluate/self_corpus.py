@@ -19,20 +19,20 @@ import json
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ngramkit.corpus.chat import Message, Template, find_template, require_template
+from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import DecodeOptions, LoadWords, SamplingWords
 from ngramkit.decode.pending import prepare
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.text import chat_ids
-from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.evaluate.records import (
     Question,
     answer_text,
+    conversation,
     questions_for,
     read_lines,
     require_files,
@@ -110,7 +110,7 @@ def self_corpus(
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     loaded = prepared.load()
-    asked = json.dumps([[question.id, question.turns] for question in questions])
+    asked_texts = json.dumps([[question.id, question.turns] for question in questions])
     plan = {
         "model": loaded.name,
         "tokenizer": loaded.tokenizer.record.fingerprint,
@@ -119,14 +119,13 @@ def self_corpus(
         "batch": batch,
         "sampling": asdict(options.sampling),
         "dtype": str(loaded.model.dtype),
-        "questions": hashlib.sha256(asked.encode()).hexdigest(),
+        "questions": hashlib.sha256(asked_texts.encode()).hexdigest(),
     }
     name = f"{questions.name}-{Path(loaded.name).name}.jsonl"
     path = Path(out or Path("self-corpus") / name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f"{path.name}.lock"), busy=f"another process writes {path}"):
         answers = AnswerFile(path, plan, force=force)
-        writer = _Writer(loaded, form, max_new_tokens, options.sampling)
         if answers.done:
             reporter.note(
                 f"going on: {answers.done:,} of {len(questions):,} questions are answered"
@@ -136,77 +135,30 @@ def self_corpus(
         begun = time.perf_counter()
         try:
             for first in range(answers.done, len(questions), batch):
-                talks = writer.talks(questions[first : first + batch], first // batch)
-                answers.add(
-                    [answer for talk in talks for answer in talk.answers],
-                    questions=len(talks),
-                    left_out=sum(talk.full for talk in talks),
+                asked = questions[first : first + batch]
+                written = answer_batch(
+                    loaded,
+                    form,
+                    asked,
+                    first // batch,
+                    max_new_tokens=max_new_tokens,
+                    sampling=options.sampling,
                 )
-                reporter.advance(len(talks), tokens=answers.result.tokens)
+                answers.add(
+                    chain.from_iterable(written),
+                    questions=len(asked),
+                    left_out=sum(
+                        len(own) < len(question.turns)
+                        for own, question in zip(written, asked, strict=True)
+                    ),
+                )
+                reporter.advance(len(asked), tokens=answers.result.tokens)
         except KeyboardInterrupt as stop:
             done = f"{answers.done:,} of {len(questions):,} questions"
             stop.add_note(f"kept in {path}: {done}; the same command goes on there")
             raise
         answers.result.seconds = time.perf_counter() - begun
     return answers.result
-
-
-@dataclass
-class _Conversation:
-    """One question, and the conversation about it so far."""
-
-    question: Question
-    messages: list[Message] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
-    full: bool = False  # the next turn does not fit into the model's context
-
-
-@dataclass(frozen=True)
-class _Writer:
-    model: LanguageModel
-    template: Template
-    max_new_tokens: int
-    sampling: Sampling
-
-    def talks(self, questions: Sequence[Question], index: int) -> list[_Conversation]:
-        """Ask every turn of the questions of the `index`-th batch side by side."""
-        from ngramkit.decode.batch import seeded, write_batch
-
-        talks = [_Conversation(question) for question in questions]
-        for turn in range(max(len(question.turns) for question in questions)):
-            going = [t for t in talks if not t.full and turn < len(t.question.turns)]
-            prompts = [prompt for talk in going if (prompt := self._prompt(talk, turn)) is not None]
-            if not prompts:
-                break
-            written = write_batch(
-                self.model,
-                prompts,
-                max_new_tokens=self.max_new_tokens,
-                sampling=seeded(self.sampling, (index << 8) + turn),
-            )
-            fitting = [talk for talk in going if not talk.full]
-            for talk, ids in zip(fitting, written, strict=True):
-                self._take(talk, turn, ids)
-        return talks
-
-    def _prompt(self, talk: _Conversation, turn: int) -> TokenArray | None:
-        """Return the conversation with its next turn; None where the answer has no room."""
-        talk.messages.append(Message("user", talk.question.turns[turn]))
-        prompt = chat_ids(self.model.tokenizer, self.template, talk.messages)
-        room = self.model.context
-        talk.full = not len(prompt) or (
-            room is not None and len(prompt) + self.max_new_tokens > room
-        )
-        return None if talk.full else prompt
-
-    def _take(self, talk: _Conversation, turn: int, ids: TokenArray) -> None:
-        text = answer_text(self.model.tokenizer, self.template, ids.tolist())
-        ended_by = "eos" if int(ids[-1]) in self.model.eos else "length"
-        question = talk.question
-        talk.messages.append(Message("assistant", text))
-        talk.answers.append(
-            Answer(text, question.turns[turn], question.id, turn, len(ids), ended_by)
-        )
 
 
 @dataclass(frozen=True)
@@ -219,6 +171,43 @@ class Answer:
     turn: int
     tokens: int
     ended_by: str  # eos or length
+
+
+def answer_batch(
+    model: LanguageModel,
+    template: Template,
+    questions: Sequence[Question],
+    index: int,
+    *,
+    max_new_tokens: int,
+    sampling: Sampling,
+) -> list[list[Answer]]:
+    """Ask every turn of the `index`-th batch side by side; return each question's answers.
+
+    A question has fewer answers than turns where its conversation outgrows the model's context.
+    """
+    from ngramkit.decode.batch import seeded, write_batch
+
+    answers: list[list[Answer]] = [[] for _ in questions]
+    talks = [
+        (question, own, conversation(model, template, question, own, room=max_new_tokens))
+        for question, own in zip(questions, answers, strict=True)
+    ]
+    for turn in count():
+        asked = [(q, own, prompt) for q, own, prompts in talks for prompt in islice(prompts, 1)]
+        if not asked:
+            break
+        written = write_batch(
+            model,
+            [prompt for *_, prompt in asked],
+            max_new_tokens=max_new_tokens,
+            sampling=seeded(sampling, (index << 8) + turn),
+        )
+        for (question, own, _), ids in zip(asked, written, strict=True):
+            text = answer_text(model.tokenizer, template, ids.tolist())
+            ended_by = "eos" if int(ids[-1]) in model.eos else "length"
+            own.append(Answer(text, question.turns[turn], question.id, turn, len(ids), ended_by))
+    return answers
 
 
 def plan_of(path: Path) -> Path:

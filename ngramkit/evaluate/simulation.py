@@ -44,7 +44,16 @@ class Tally:
     def tokens_per_step(self) -> float:
         return self.tokens / self.passes if self.passes else 0.0
 
+    def figures(self) -> dict[str, Any]:
+        """Return tokens, passes and tokens/step as plain values."""
+        return {
+            "tokens": self.tokens,
+            "passes": self.passes,
+            "tokens_per_step": self.tokens_per_step,
+        }
+
     def draft_us(self, percentile: float) -> float:
+        """Return a percentile of the drafts' times, in microseconds."""
         return float(np.percentile(self.draft_ns, percentile)) / 1e3 if self.draft_ns else 0.0
 
     def add(self, other: Tally) -> None:
@@ -82,16 +91,13 @@ class Replay:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield a row per question, in the order replayed."""
-        each = zip(self.names, self.categories, self.by_record, strict=True)
-        for name, category, tally in each:
+        for name, category, tally in zip(self.names, self.categories, self.by_record, strict=True):
             yield {
                 "drafter": self.drafter,
                 "budget": self.budget,
                 "question": name,
                 "category": category,
-                "tokens": tally.tokens,
-                "passes": tally.passes,
-                "tokens_per_step": tally.tokens_per_step,
+                **tally.figures(),
             }
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,23 +108,14 @@ class Replay:
             "drafter": self.drafter,
             "budget": self.budget,
             "bytes": self.bytes,
-            "tokens": total.tokens,
-            "passes": total.passes,
-            "tokens_per_step": total.tokens_per_step,
+            **total.figures(),
             "draft_us_p50": total.draft_us(50),
             "draft_us_p99": total.draft_us(99),
             "empty_share": total.empty / total.passes if total.passes else 0.0,
             "accepted_lengths": {str(n): total.accepted[n] for n in sorted(total.accepted)},
             "reliability": self.reliability.rows(),
             **({} if self.misses is None else {"oracle": asdict(self.misses)}),
-            "by_category": {
-                category: {
-                    "tokens": tally.tokens,
-                    "passes": tally.passes,
-                    "tokens_per_step": tally.tokens_per_step,
-                }
-                for category, tally in self.by_category.items()
-            },
+            "by_category": {name: tally.figures() for name, tally in self.by_category.items()},
             "questions": [
                 {key: value for key, value in row.items() if key not in whole}
                 for row in self.rows()
@@ -197,7 +194,7 @@ def replay_turn(
         begun = time.perf_counter_ns()
         tree = draft(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
-        nodes, _ = accept(tree, _written(answer[position:]))
+        nodes, _ = accept(tree, _recorded_tokens(answer[position:]))
         written = answer[position : position + len(nodes) + 1]  # one bonus token
         evidence = None if recorded is None or left <= 0 else recorded.after_draft(tree)
         position += _write(drafter, written, evidence, recorded)
@@ -249,7 +246,7 @@ def categories(results: Iterable[Replay]) -> list[str]:
     return list(dict.fromkeys(c for result in results for c in result.by_category))
 
 
-def _written(tokens: TokenArray) -> Callable[[int], int]:
+def _recorded_tokens(tokens: TokenArray) -> Callable[[int], int]:
     """Return a chooser that gives the recorded tokens one after another."""
     rest = iter(tokens.tolist())
     return lambda row: next(rest, END)

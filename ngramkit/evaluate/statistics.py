@@ -59,7 +59,7 @@ def ratio(
     value = float(_ratios(columns.sum(1, keepdims=True))[0])
     if columns.shape[1] < FEWEST:
         return Ratio(of[0], to[0], value, None, None)
-    low, high = np.percentile(_ratios(_drawn(columns, seed)), PERCENTILES)
+    low, high = np.percentile(_ratios(_resample(columns, seed)), PERCENTILES)
     return Ratio(of[0], to[0], value, float(low), float(high))
 
 
@@ -68,7 +68,7 @@ def ratios(columns: Sequence[tuple[str, Column, Column]]) -> list[Ratio]:
     return [ratio(of, to) for of, to in combinations(columns, 2)]
 
 
-def _drawn(columns: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
+def _resample(columns: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
     """Return sums over the drawn questions, float64[4, RESAMPLES]."""
     questions = columns.shape[1]
     random = np.random.default_rng(seed)

@@ -88,15 +88,19 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
     return Fetched(as_path(source))
 
 
-def open_fetched(source: str | Path, *, reporter: Reporter = SILENT) -> tuple[Artifact, Fetched]:
-    """Fetch and open the artifact; return it with its origin.
+def open_fetched(source: str | Path | Artifact, *, reporter: Reporter = SILENT) -> Artifact:
+    """Open an artifact, fetched first where it is remote; return one that is open as it is.
 
     Raises as `fetch` and `kinds.open_artifact`.
     """
-    fetched, url = fetch(source, reporter=reporter), as_url(source)
-    artifact = kinds.open_artifact(fetched.path)
-    artifact.origin = None if url is None else shown(url)  # without what is secret of it
-    return artifact, fetched
+    if isinstance(source, Artifact):
+        return source
+    artifact, url = kinds.open_artifact(fetch(source, reporter=reporter).path), as_url(source)
+    if url is not None:
+        artifact.origin = shown(url)  # without what is secret of it
+    elif is_hub_name(source):
+        artifact.origin = str(source)
+    return artifact
 
 
 def default_output(source: str | Path | Artifact) -> Path:

@@ -60,7 +60,7 @@ KNOWN = {
         "ngramkit/evaluate/report.py": ["jinja2.Environment"],  # a template of the package's own
     },
     "asking": {  # prompts; never for consent
-        "cli/ngramkit_cli/conversing.py": ["input", "sys.stdin.isatty"],
+        "cli/ngramkit_cli/decode_cmd.py": ["input", "sys.stdin.isatty"],
         "cli/ngramkit_cli/prompt.py": ["sys.stdin.buffer.read", "sys.stdin.isatty"],
     },
     "loading": {  # all but the last say trust_remote_code
@@ -69,7 +69,6 @@ KNOWN = {
             "from_config", "from_config", "from_pretrained", "from_pretrained"
         ],
         "ngramkit/decode/load.py": ["from_pretrained", "from_pretrained"],
-        "ngramkit/demo/train.py": ["from_pretrained"],
         "ngramkit/engines/source.py": ["from_pretrained"],
         "ngramkit/gguf/tokenizer.py": ["from_pretrained"],
         "ngramkit/corpus/hub.py": ["load_dataset_builder"],  # datasets 4 runs no scripts

@@ -78,7 +78,7 @@ drafters nope                                    | no drafter is called 'nope'
 replay                                           | there is nothing to replay
 replay --answers none.jsonl                      | there is no file none.jsonl
 replay --answers qa.jsonl --questions none.jsonl | there is no file none.jsonl
-replay --answers qa.jsonl --budget x             | is not a list of numbers of nodes
+replay --answers qa.jsonl --budget x             | is not a list of numbers
 replay --answers qa.jsonl --drafter nope         | no drafter is called 'nope'
 replay --answers qa.jsonl --template nope        | --template must be one of
 replay --answers qa.jsonl --plot x.xyz           | x.xyz is no picture's name

@@ -28,7 +28,7 @@ from ngramkit.decode.packed_weights import (
     unpacked,
 )
 from ngramkit.decode.session import Session
-from ngramkit.evaluate.contestants import transformers_way
+from ngramkit.decode.transformers_ways import answer_by
 
 IDS = torch.arange(4, 44)[None]
 trial = packed_weights.gains_of
@@ -309,7 +309,6 @@ def test_transformers_own_ways_run_on_the_model_that_they_are_given():
     model = LanguageModel("tiny", packed, plain.tokenizer)
     task = Session.settle(model, DecodeOptions(budget=4, max_new_tokens=8))
     seen.clear()
-    answer = transformers_way("generate", plain).answer
-    assert answer is not None
+    answer = answer_by("generate", plain)
     assert len(answer(task, np.arange(1, 9, dtype=np.int32)).token_ids)
     assert set(seen) == {"plain"}

@@ -15,11 +15,10 @@ from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.errors import InputError, UsageError
-from ngramkit.evaluate.bench import Bench, plan_of, publish
-from ngramkit.evaluate.contestants import BASELINE, Contestant
+from ngramkit.evaluate.bench import Bench, Contestant, plan_of, publish
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.results import summarize
-from ngramkit.evaluate.runs import NAME, Runs, TurnRun, difference
+from ngramkit.evaluate.runs import BASELINE, NAME, Runs, TurnRun, difference
 from ngramkit.evaluate.simulation import replay_drafter
 
 QUESTIONS = [

@@ -8,7 +8,7 @@ import pytest
 
 import ngramkit
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.contestants import split_budget
+from ngramkit.evaluate.bench import split_budget
 from ngramkit.evaluate.records import embedded_questions
 from ngramkit.evaluate.results import spec_bench
 from ngramkit.evaluate.runs import Run, TurnRun

@@ -9,9 +9,8 @@ import pytest
 
 import ngramkit
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.curves import short_names
-from ngramkit.evaluate.plots import draw_bytes
 from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.replay import short_names
 from ngramkit_cli.replay_cmd import parse_curves
 
 TEXT = "the quick brown fox jumps over the lazy dog and then sleeps. "
@@ -102,29 +101,3 @@ def test_the_command_prints_and_draws_the_curves(ngramkit_cli, made):
     assert (made / "p.png").read_bytes().startswith(b"\x89PNG")
     assert clash.code == 2
     assert "--curve names one artifact after another, not beside --datastore" in clash.err
-
-
-def test_the_picture_names_drafters_and_curves_once(figure_axes):
-    points = [(4_000_000, 1.5), (238_000_000, 1.8)]
-    curves = {"rest": {"pruned": points, "": points[:1]}, "blend": {"pruned": points}}
-    draw_bytes(figure_axes, curves)
-    figure_axes.figure.draw_without_rendering()
-    named = [text.get_text() for text in figure_axes.get_legend().get_texts()]
-    assert named == ["rest", "blend", "pruned"]
-    lines = [line for line in figure_axes.lines if len(line.get_xdata())]
-    assert [list(line.get_xdata()) for line in lines] == [[4, 238], [4], [4, 238]]
-    assert [line.get_color() for line in lines] == ["C0", "C0", "C1"]
-    ticks = [label.get_text() for label in figure_axes.get_xticklabels()]
-    assert {"5", "10", "50", "100"} <= set(ticks)
-
-
-@pytest.fixture
-def figure_axes():
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure = pyplot.figure(figsize=(6, 5), layout="constrained")
-    yield figure.add_subplot()
-    pyplot.close(figure)

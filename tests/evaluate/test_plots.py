@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ngramkit.evaluate.plots import colors_of, draw_categories, draw_lines, learning_curve, plot
+from ngramkit.evaluate.plots import (
+    colors_of,
+    draw_bytes,
+    draw_categories,
+    draw_lines,
+    learning_curve,
+    plot,
+)
 from ngramkit.evaluate.simulation import Replay, Tally
 
 
@@ -78,6 +85,20 @@ def test_categories_are_rows_of_dots(axes):
     assert [[x for x, _ in line] for line in dots] == [[3, 2, 2], [1, 1, 2]]
     for blend, rest in zip(*dots, strict=True):
         assert blend[1] < rest[1] < blend[1] + 0.5  # apart, and in one row
+
+
+def test_the_picture_names_drafters_and_curves_once(axes):
+    points = [(4_000_000, 1.5), (238_000_000, 1.8)]
+    curves = {"rest": {"pruned": points, "": points[:1]}, "blend": {"pruned": points}}
+    draw_bytes(axes, curves)
+    axes.figure.draw_without_rendering()
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert named == ["rest", "blend", "pruned"]
+    lines = [line for line in axes.lines if len(line.get_xdata())]
+    assert [list(line.get_xdata()) for line in lines] == [[4, 238], [4], [4, 238]]
+    assert [line.get_color() for line in lines] == ["C0", "C0", "C1"]
+    ticks = [label.get_text() for label in axes.get_xticklabels()]
+    assert {"5", "10", "50", "100"} <= set(ticks)
 
 
 def test_a_picture_of_everything_can_be_drawn(tmp_path):

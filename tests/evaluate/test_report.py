@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from ngramkit.evaluate.report import write_report
-from ngramkit.evaluate.results import Result
+from ngramkit.evaluate.results import BenchResult
 from ngramkit.evaluate.simulation import Replay, Tally
 
 EVIL = '<script>alert("x")</script>'
@@ -17,7 +17,7 @@ EVIL = '<script>alert("x")</script>'
 
 def measured(drafter, speedup, categories):
     figures = {name: {"tokens_per_step": 2.0, "speedup": speedup} for name in categories}
-    return Result(
+    return BenchResult(
         drafter, 100, 50, 2.0, 30.0 * speedup, speedup, speedup * 0.9, speedup * 3, True,
         1.0, 5.0, 10.0, figures, {"1": 25, "3": 25},
     )  # fmt: skip

@@ -14,9 +14,8 @@ from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.errors import InputError, UsageError
-from ngramkit.evaluate.pass_times import PassTimes
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.serving import Passes, serve, without_drafts
+from ngramkit.evaluate.serving import Passes, PassTimes, serve, without_drafts
 from ngramkit.formats.history import History
 
 LIKE = [f"    return self.name_{i}, self.value_{i}\n" * 3 for i in range(8)]

@@ -1,15 +1,24 @@
-"""`ngramkit inspect` and `ngramkit verify`."""
+"""The commands about artifacts: `inspect`, `verify`, `merge` and `prune`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import ngramkit
 from ngramkit_cli import completion
-from ngramkit_cli.options import WHERE, takes_urls
+from ngramkit_cli.options import (
+    WHERE,
+    AnsweredQuestions,
+    ExecutorOptions,
+    Force,
+    TemplateOfQuestions,
+    checked_size,
+    takes_urls,
+)
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import facts as facts_table, figures
 
@@ -109,3 +118,117 @@ def _show_phrases(title: str, phrases: Iterable[Phrase], show: Callable[..., Non
             for each in phrase.continuations
         ]
         show(*figures(rows))
+
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="ARTIFACT",
+        help="A datastore or a frozen table.",
+        autocompletion=completion.artifacts("datastore", "frozen-table"),
+    ),
+]
+Bytes = Annotated[
+    str, typer.Option("--bytes", metavar="SIZE", help="The most it may take, like 2G or 64M.")
+]
+OutFolder = Annotated[
+    str | None,
+    typer.Option("--out", metavar="DIR|URL", help="Default: beside the artifact, NAME-SIZE."),
+]
+Answers = Annotated[
+    Path | None,
+    typer.Option(
+        "--answers",
+        metavar="FILE",
+        help="Recorded answers of the kind that drafts are for, as `ngramkit replay` takes them. "
+        "Default: the artifact's own text.",
+    ),
+]
+OwnModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="ID|PATH",
+        help="Where to find the artifact's tokenizer, for --answers. Default: the model that it "
+        "names.",
+        autocompletion=completion.models,
+    ),
+]
+
+
+@takes_urls
+def prune(
+    *,
+    source: Source,
+    size: Bytes,
+    out_dir: OutFolder = None,
+    answers: Answers = None,
+    questions: AnsweredQuestions = None,
+    template: TemplateOfQuestions = "auto",
+    model: OwnModel = None,
+    force: Force = False,
+    out: Output,
+) -> None:
+    """Make a datastore or frozen table smaller: keep what earns most per byte.
+
+    Example: ngramkit prune artifacts/python-stdlib-demo-datastore --bytes 4M
+    """
+    artifact = ngramkit.prune(
+        source,
+        size,
+        out_dir,
+        answers=answers,
+        questions=questions,
+        model=model,
+        template=template,
+        reporter=out.reporter,
+        force=force,
+    )
+    out.made(artifact, from_bytes=artifact.manifest.corpus["pruned"]["of"]["bytes"])
+
+
+TaskMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        callback=checked_size,
+        help="Frozen tables: for a range of leaders being added, like 512M. Default: 1G.",
+    ),
+]
+
+
+@takes_urls
+def merge(
+    *,
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B ...",
+            help="Artifacts of one kind and tokenizer: folders, URLs or hf://USER/NAME@REV.",
+            autocompletion=completion.artifacts("datastore", "frozen-table"),
+        ),
+    ],
+    out_dir: Annotated[
+        str, typer.Option("--out", metavar="DIR|URL", help="The artifact to write.")
+    ],
+    memory: TaskMemory = None,
+    where: ExecutorOptions,
+    force: Force = False,
+    out: Output,
+) -> None:
+    """Make one artifact of several: datastores side by side, frozen tables with counts added.
+
+    Example: ngramkit merge artifacts/chat-frozen artifacts/web-frozen --out artifacts/both-frozen
+    """
+    artifact = ngramkit.merge(
+        sources,
+        out_dir,
+        memory=memory,
+        **vars(where),
+        reporter=out.reporter,
+        force=force,
+    )
+    if artifact.kind == "frozen-table":
+        out.say("counts are exact only for n-grams that every part had kept")
+    out.made(artifact)

@@ -1,4 +1,4 @@
-"""Trains the embedded model: `python -m ngramkit.demo.train --out DIR`.
+"""Train the embedded model: `python -m research.train_demo --out DIR`, from a clone.
 
 A byte-level BPE of 4,096 and a 5.5-million-parameter Llama, both learnt from the standard
 library's sources (its test suites included, where the interpreter has them) without the held-out

@@ -1,4 +1,4 @@
-"""`ngramkit check-engine`: what a serving engine would find, before it is started."""
+"""The commands before a serving engine starts: `check-engine` and `warm`."""
 
 from __future__ import annotations
 
@@ -80,3 +80,41 @@ def _facts(checked: CheckedEngine) -> dict[str, object]:
         else "not compared (--model says with which)",
         "draft": drafted,
     }
+
+
+WarmedDrafter = Annotated[
+    str,
+    typer.Option(
+        "--drafter",
+        metavar="NAME",
+        help="Only what this drafter needs; all: every drafter, building and verifying.",
+    ),
+]
+WarmedEngine = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ENGINE",
+        help="What a server's process needs: vllm, sglang, llama-cpp or tensorrt-llm.",
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes at a time. Default: every core.")
+]
+
+
+def warm(
+    *,
+    drafter: WarmedDrafter = "all",
+    engine: WarmedEngine = None,
+    workers: Workers = None,
+    out: Output,
+) -> None:
+    """Compile the kernels now, so that no command has to: for images and new machines.
+
+    Example: ngramkit warm --engine vllm
+    """
+    done = ngramkit.warm(drafter, engine=engine, workers=workers, reporter=out.reporter)
+    fresh = sum(map(len, done.compiled.values()))
+    what = f"{fresh:,} compiled" if fresh else "nothing to compile"
+    out.say(f"{done.folder}: {many(done.kernels, 'kernel')}, {what} in {done.seconds:.1f} s")
+    out.result(done.folder, compiled=done.compiled, kernels=done.kernels, processes=done.processes)

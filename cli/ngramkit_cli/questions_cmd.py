@@ -1,0 +1,203 @@
+"""The commands that ask a model questions: `bench`, `record` and `self-corpus`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import ngramkit
+from ngramkit.text import many
+from ngramkit_cli import decode_options as opt
+from ngramkit_cli.options import (
+    DrafterNames,
+    Force,
+    NamedModel,
+    QuestionOptions,
+    QuestionsOrPrompts,
+    SourceOptions,
+    TemplateOfQuestions,
+    takes_urls,
+    the_model,
+)
+from ngramkit_cli.output import Output
+from ngramkit_cli.screen import figures
+
+if TYPE_CHECKING:
+    from ngramkit.evaluate.bench import BenchResults
+
+BenchFolder = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Default: bench/QUESTIONS-MODEL."),
+]
+NewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", min=2, help="Tokens of an answer at most.")
+]
+
+
+@takes_urls
+def bench(
+    *,
+    asking: QuestionOptions,
+    drafter: DrafterNames = None,
+    model: opt.Model = None,
+    sources: SourceOptions,
+    max_new_tokens: NewTokens = 256,
+    sampling: opt.SamplingOptions,
+    stop: opt.Stop = None,
+    running: opt.RunOptions,
+    out_path: BenchFolder = None,
+    force: Force = False,
+    out: Output,
+) -> None:
+    """Measure drafters on a model: tokens/step, speed-up, and that the output stays the same.
+
+    Interrupted, it goes on where it was when it is run again. Without --drafter: all that fit.
+    --drafter generate and generate-lookup are transformers' own ways, without and with its prompt
+    lookup; blend:budget=auto has a budget of its own.
+
+    Example: ngramkit bench --questions question.jsonl --model vicuna-7b --drafter rest --limit 20
+    """
+    results = ngramkit.bench(
+        model=the_model(model, out),
+        **vars(asking),
+        drafters=drafter or (),
+        **sources.words(),
+        max_new_tokens=max_new_tokens,
+        stop=stop or (),
+        **vars(sampling),
+        **running.words(),
+        out=out_path,
+        force=force,
+        reporter=out.reporter,
+    )
+    _say(results, out)
+    out.result(results.folder, **results.to_dict())
+    plan = results.plan
+    exact = plan["sampling"]["temperature"] == 0 and plan["dtype"] == "float32"
+    if exact and not results.identical:
+        raise typer.Exit(1)
+
+
+def _say(results: BenchResults, out: Output) -> None:
+    from ngramkit.evaluate.statistics import shown_interval
+
+    rows = [
+        (
+            r.drafter,
+            f"{r.tokens_per_step:.2f}",
+            f"{r.tokens_per_second:,.1f}",
+            f"{r.speedup:.2f}",
+            shown_interval(r.speedup_low, r.speedup_high),
+            r.remarks,
+        )
+        for r in results.results
+    ]
+    head = ("", "tokens/step", "tokens/s", "speed-up", "95% interval")
+    out.say("", *figures(rows, head))
+    spec_bench = [
+        f"{r.drafter} {r.spec_bench['speedup']:.2f}" for r in results.results[1:] if r.spec_bench
+    ]
+    if spec_bench:
+        out.say("", f"speed-ups as Spec-Bench counts: {', '.join(spec_bench)}")
+    ratios = [f"  {each}" for each in results.ratios()]
+    if ratios:
+        out.say("", "ratios of tokens/s (95% intervals over questions)", *ratios)
+    out.say("", f"{results.folder}/report.html, results.json, answers-*.jsonl")
+
+
+RecordFolder = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="New, or a record that this adds to.")
+]
+
+
+def record(
+    *,
+    asking: QuestionOptions,
+    drafter: DrafterNames = None,
+    model: opt.Model = None,
+    sources: SourceOptions,
+    max_new_tokens: opt.NewTokens = 256,
+    running: opt.RunOptions,
+    out_path: RecordFolder,
+    out: Output,
+) -> None:
+    """Record a model's answers and its top-k at verified nodes, for replays without it.
+
+    The model answers the questions with drafts; its 16 likeliest tokens at every node that it
+    verifies are kept. ngramkit replay --oracle DIR gives them to drafters as decoding does.
+
+    Default: --drafter blend --budget 64. Interrupted, it goes on where it was when it is run again.
+
+    Example: ngramkit record --questions question.jsonl --model smollm2-135m --out evidence
+    """
+    recording = ngramkit.record(
+        model=the_model(model, out),
+        **vars(asking),
+        out=out_path,
+        drafters=drafter or (),
+        **sources.words(),
+        max_new_tokens=max_new_tokens,
+        **running.words(),
+        reporter=out.reporter,
+    )
+    out.say(
+        f"{recording.path}: {many(recording.answers, 'answer')} of "
+        f"{many(recording.tokens, 'token')} added, {many(recording.rows, 'context')}",
+        f"next: ngramkit replay --oracle {recording.path} --drafter blend",
+    )
+    out.result(recording.path, **recording.to_dict())
+
+
+OutFile = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Default: self-corpus/QUESTIONS-MODEL.jsonl."),
+]
+Batch = Annotated[
+    int, typer.Option("--batch", metavar="N", help="Questions that are answered at once.")
+]
+
+
+def self_corpus(
+    *,
+    model: NamedModel,
+    questions: QuestionsOrPrompts = None,
+    template: TemplateOfQuestions = "auto",
+    max_new_tokens: opt.NewTokens = 256,
+    batch: Batch = 16,
+    sampling: opt.SamplingOptions,
+    loading: opt.LoadOptions,
+    out_path: OutFile = None,
+    force: Force = False,
+    out: Output,
+) -> None:
+    """Write a model's own answers as a corpus: the text that drafts for this model want most.
+
+    Interrupted, it goes on where it was when it is run again. The file is for --corpus of every
+    builder.
+
+    Example: ngramkit self-corpus demo --max-new-tokens 64
+    """
+    name = model.chosen(out)
+    corpus = ngramkit.self_corpus(
+        questions,
+        name,
+        out_path,
+        template=template,
+        max_new_tokens=max_new_tokens,
+        batch=batch,
+        **vars(sampling),
+        **vars(loading),
+        force=force,
+        reporter=out.reporter,
+    )
+    rate = corpus.new_tokens / corpus.seconds if corpus.new_tokens else 0
+    out.say(
+        f"{corpus.path}: {many(corpus.answers, 'answer')}, {many(corpus.tokens, 'token')}"
+        + (f", {rate:,.0f} tokens/s" if rate else "")
+        + (f"; {corpus.repeated:,} were there already or empty" if corpus.repeated else "")
+        + (f"; {corpus.left_out:,} did not fit into the context" if corpus.left_out else ""),
+        f"next: ngramkit build-datastore --corpus {corpus.path} --model {name}",
+    )
+    out.result(corpus.path, **corpus.to_dict())
