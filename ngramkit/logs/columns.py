@@ -17,6 +17,7 @@ from ngramkit.logs.request import (
     Found,
     Line,
     LoggedRequest,
+    Place,
     is_ids,
     messages_of,
     requests_of,
@@ -29,23 +30,23 @@ FIELDS = ("prompt", "output", "name", "kind", "reference", "time", "run", "turn"
 NAMES = {"name": ("question_id", "id"), "kind": ("category",)}  # besides the field's own name
 
 
-def matches(body: Mapping[str, Any]) -> bool:
+def is_columns(body: Mapping[str, Any]) -> bool:
+    """Return whether it has the usual names."""
     return "messages" in body or {"prompt", "output"} <= body.keys()
 
 
-def read(lines: Iterator[Line]) -> Iterator[Found]:
+def read_columns(lines: Iterator[Line]) -> Iterator[Found]:
     """Yield the requests of objects with the usual names."""
     for where, body in lines:
-        name = str(_first(body, "name", default=where.rsplit(" ", 1)[-1]))
+        name = str(_first(body, "name", default=where.label))
         kind = str(_first(body, "kind", default="all"))
         if "messages" in body:
-            messages = take(where, body, "messages", list, "a list")
-            talk = list(requests_of(where, messages, tools=body.get("tools"), name=name, kind=kind))
-            if not talk:
-                raise InputError(
-                    f"{where}: no message of the assistant", "there is nothing to replay"
-                )
-            yield from talk
+            messages = take(where, body, "messages", list)
+            tools = body.get("tools")
+            conversation = list(requests_of(where, messages, tools=tools, name=name, kind=kind))
+            if not conversation:
+                raise InputError(f"{where}: no message of the assistant", "nothing can be replayed")
+            yield from conversation
         elif "prompt" in body and "output" in body:
             yield _request(where, body, body.get, name, kind)
         else:
@@ -54,7 +55,7 @@ def read(lines: Iterator[Line]) -> Iterator[Found]:
             )
 
 
-def reader(columns: Mapping[str, str]) -> Callable[[Iterator[Line]], Iterator[Found]]:
+def reader_of(columns: Mapping[str, str]) -> Callable[[Iterator[Line]], Iterator[Found]]:
     """Return a reader of objects whose fields have these columns' names; a.b is b inside a.
 
     Raises UsageError for an unknown field, or without a prompt and an output.
@@ -70,7 +71,7 @@ def reader(columns: Mapping[str, str]) -> Callable[[Iterator[Line]], Iterator[Fo
             option="columns",
         )
 
-    def read_columns(lines: Iterator[Line]) -> Iterator[Found]:
+    def read(lines: Iterator[Line]) -> Iterator[Found]:
         for where, body in lines:
 
             def get(field: str, body: Any = body) -> Any:
@@ -81,47 +82,35 @@ def reader(columns: Mapping[str, str]) -> Callable[[Iterator[Line]], Iterator[Fo
                 yield f"no {columns[lacking]}"
                 continue
             name, kind = get("name"), get("kind")
-            yield _request(
-                where,
-                body,
-                get,
-                where.rsplit(" ", 1)[-1] if name is None else str(name),
-                "all" if kind is None else str(kind),
-            )
+            name = where.label if name is None else str(name)
+            yield _request(where, body, get, name, "all" if kind is None else str(kind))
 
-    return read_columns
+    return read
 
 
 def _request(
-    where: str, body: Any, get: Callable[[str], Any], name: str, kind: str
+    where: Place, body: Any, get: Callable[[str], Any], name: str, kind: str
 ) -> LoggedRequest:
     prompt, output, run, turn = get("prompt"), get("output"), get("run"), get("turn")
     if isinstance(prompt, list) and not is_ids(prompt):
         prompt = messages_of(where, prompt, body.get("tools"))
     if isinstance(output, dict):
         output = written_by_model(where, {"role": ASSISTANT, **output})
-    for key, value in (("prompt", prompt), ("output", output)):
-        if not isinstance(value, str | list):
-            raise InputError(f"{where}: `{key}` is not a text")
-    if isinstance(output, list) and not is_ids(output):
+    if not isinstance(prompt, str | list):
+        raise InputError(f"{where}: `prompt` is not a text")
+    if not isinstance(output, str) and not is_ids(output):
         raise InputError(f"{where}: `output` is not a text")
+    reference = get("reference")
+    texts = reference if isinstance(reference, list) else [] if reference is None else [reference]
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{where}: `reference` is neither a text nor a list of texts")
     return LoggedRequest(
-        prompt,
-        output,
-        name,
-        kind,
-        references=_references(where, get("reference")),
+        prompt, output, name, kind,
+        references=tuple(filter(None, texts)),
         time=seconds(get("time")),
         run="" if run is None else str(run),
         turn=turn if type(turn) is int else 0,
-    )
-
-
-def _references(where: str, given: Any) -> tuple[str, ...]:
-    texts = given if isinstance(given, list) else [] if given is None else [given]
-    if not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{where}: `reference` is neither a text nor a list of texts")
-    return tuple(filter(None, texts))
+    )  # fmt: skip
 
 
 def _first(body: Mapping[str, Any], field: str, default: str) -> Any:

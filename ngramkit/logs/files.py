@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from ngramkit.corpus import unpacking
 from ngramkit.errors import InputError, UsageError
-from ngramkit.logs.request import Line
+from ngramkit.logs.request import Line, Place
 from ngramkit.untrusted import open_stream, parse_json
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj", ".log", ".txt", ".pt")
@@ -25,7 +26,7 @@ MOST_FILES = 1 << 20  # in all folders
 LOOKED_AT = 4096  # lines of text that a format is looked for in
 MOST_DOCUMENT = 1 << 28  # bytes of a JSON document
 MOST_VALUES = 1 << 23  # in a document or a line
-MANY_DIGITS = re.compile(r"(\d+)")
+DIGITS = re.compile(r"(\d+)")
 LISTED = re.compile(rb"\[\s*(\{|\[|\]|\"|$)")  # "[2026-11-24 12:00:00] ..." is a line of text
 TORCH = b"PK\x03\x04"
 HINT = "one object per line, or one document"
@@ -75,8 +76,8 @@ class LogFile:
             yield from self._document()
             return
         for number, line in chain([first], lines):
-            where = f"{self.path}, line {number}"
-            body = parse_json(line, where, most_values=MOST_VALUES, hint=HINT)
+            where = Place(self.path, "line", number)
+            body = parse_json(line, str(where), most_values=MOST_VALUES, hint=HINT)
             if not isinstance(body, dict):
                 raise InputError(f"{where}: not a JSON object", HINT)
             yield where, body
@@ -84,20 +85,18 @@ class LogFile:
     def lines(self) -> Iterator[Line]:
         """Yield every line of text with where it stands; bytes that are no UTF-8: U+FFFD."""
         for number, line in self._raw():
-            yield f"{self.path}, line {number}", line.decode("utf-8", "replace").rstrip("\r")
+            yield Place(self.path, "line", number), line.decode("utf-8", "replace").rstrip("\r")
 
     def _document(self) -> Iterator[Line]:
-        try:
-            with (
-                open_stream(self.path) as raw,
-                unpacking.decompress(self._packed, raw) as file,
-            ):
-                text = unpacking.whole(file, MOST_DOCUMENT, str(self.path))
-        except unpacking.ERRORS as error:
-            raise self._damaged(error) from error
+        with (
+            self._undamaged(),
+            open_stream(self.path) as raw,
+            unpacking.decompress(self._packed, raw) as file,
+        ):
+            text = unpacking.whole(file, MOST_DOCUMENT, str(self.path))
         body = parse_json(text, str(self.path), most_values=MOST_VALUES, hint=HINT)
         for number, item in enumerate(body if isinstance(body, list) else [body], 1):
-            where = f"{self.path}, item {number}" if isinstance(body, list) else str(self.path)
+            where = Place(self.path, "item" * isinstance(body, list), number)
             if not isinstance(item, dict):
                 raise InputError(f"{where}: not a JSON object", HINT)
             yield where, item
@@ -107,7 +106,8 @@ class LogFile:
         if line.lstrip().startswith(b"["):
             return True
         try:
-            parse_json(line, f"{self.path}, line {number}", most_values=MOST_VALUES, hint=HINT)
+            where = str(Place(self.path, "line", number))
+            parse_json(line, where, most_values=MOST_VALUES, hint=HINT)
         except InputError:
             if next(others, None) is None:
                 raise
@@ -115,13 +115,16 @@ class LogFile:
         return False
 
     def _raw(self) -> Iterator[tuple[int, bytes]]:
-        try:
+        with self._undamaged():
             yield from unpacking.open_lines(self.path, self._packed)
-        except unpacking.ERRORS as error:
-            raise self._damaged(error) from error
 
-    def _damaged(self, error: Exception) -> InputError:
-        return InputError(f"{self.path} is damaged: {error}", "copy it again")
+    @contextmanager
+    def _undamaged(self) -> Iterator[None]:
+        """Raise InputError where unpacking fails."""
+        try:
+            yield
+        except unpacking.ERRORS as error:
+            raise InputError(f"{self.path} is damaged: {error}", "copy it again") from error
 
 
 def log_files(paths: Iterable[str | Path] | str | Path) -> tuple[list[Path], set[Path]]:
@@ -135,13 +138,13 @@ def log_files(paths: Iterable[str | Path] | str | Path) -> tuple[list[Path], set
     inside: set[Path] = set()
     for path in map(Path, given):
         if path.is_dir():
-            found = _inside(path)
-            if not found:
+            of_folder = _files_of(path)
+            if not of_folder:
                 raise UsageError(
                     f"{path} holds no file of a log", f"such as *{', *'.join(SUFFIXES)}"
                 )
-            inside.update(found)
-            files += found
+            inside.update(of_folder)
+            files += of_folder
         elif path.exists():
             files.append(path)
         else:
@@ -149,24 +152,19 @@ def log_files(paths: Iterable[str | Path] | str | Path) -> tuple[list[Path], set
     return list(dict.fromkeys(files)), inside
 
 
-def _inside(folder: Path) -> list[Path]:
-    """Return the files of a folder and of those in it; links are not followed."""
-    found: list[Path] = []
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        paths = [Path(parent, name) for name in names if _is_log(name)]
-        found += [path for path in paths if path.is_file() and not path.is_symlink()]
-        if len(found) > MOST_FILES:
+def _files_of(folder: Path) -> list[Path]:
+    """Return a folder's files by the numbers in their names, step_2 before step_10; links are not
+    followed."""
+    files: list[Path] = []
+    for parent, _, names in os.walk(folder):
+        logs = [n for n in names if n.removesuffix(".gz").removesuffix(".zst").endswith(SUFFIXES)]
+        paths = [Path(parent, name) for name in logs]
+        files += [path for path in paths if path.is_file() and not path.is_symlink()]
+        if len(files) > MOST_FILES:
             raise InputError(f"{folder} holds more than {MOST_FILES:,} files", "name some of them")
-    return sorted(found, key=lambda path: _numbered(path.relative_to(folder)))
 
+    def numbers(path: Path) -> list[tuple[int, str]]:
+        parts = DIGITS.split(str(path.relative_to(folder)))
+        return [(int(part[:300]), "") if part.isdecimal() else (0, part) for part in parts]
 
-def _is_log(name: str) -> bool:
-    plain = name.removesuffix(".gz").removesuffix(".zst")
-    return plain.endswith(SUFFIXES)
-
-
-def _numbered(path: Path) -> list[tuple[int, str]]:
-    """Return a key that sorts step_2 before step_10."""
-    parts = MANY_DIGITS.split(str(path))
-    return [(int(part[:300]), "") if part.isdecimal() else (0, part) for part in parts]
+    return sorted(files, key=numbers)

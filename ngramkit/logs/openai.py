@@ -24,6 +24,7 @@ from ngramkit.logs.request import (
     Found,
     Line,
     LoggedRequest,
+    Place,
     Prompt,
     is_ids,
     messages_of,
@@ -38,11 +39,12 @@ ASKED = ("messages", "prompt", "input")  # of a request
 KINDS = {"messages": "chat", "prompt": "completion", "input": "response"}
 
 
-def matches(body: Mapping[str, Any]) -> bool:
-    return is_batch(body) or _has_both(body)
+def is_openai(body: Mapping[str, Any]) -> bool:
+    """Return whether it is a line of a batch, or a request with its response."""
+    return _is_batch(body) or _has_both(body)
 
 
-def is_batch(body: Mapping[str, Any]) -> bool:
+def _is_batch(body: Mapping[str, Any]) -> bool:
     """Return whether it is a line of a batch's input or output."""
     return "custom_id" in body and ("body" in body or "response" in body)
 
@@ -52,69 +54,61 @@ def _has_both(body: Mapping[str, Any]) -> bool:
     return asked and isinstance(body.get("response"), dict)
 
 
-def read(lines: Iterator[Line]) -> Iterator[Found]:
+def read_openai(lines: Iterator[Line]) -> Iterator[Found]:
     """Yield each answer with its request; of a batch, answers without one last."""
     asked: dict[str, Mapping[str, Any]] = {}
-    waiting: list[tuple[str, str, Mapping[str, Any]]] = []
+    waiting: list[tuple[Place, str, Mapping[str, Any]]] = []
     for where, body in lines:
-        if not is_batch(body):
+        if not _is_batch(body):
             yield from _pair(where, body) if _has_both(body) else ["neither request nor response"]
             continue
         name = str(body["custom_id"])
         if "response" not in body and "error" not in body:
-            asked[name] = body
-        elif not _answered(body):
+            request = body.get("body")
+            asked[name] = request if isinstance(request, dict) else {}
+            continue
+        response = body.get("response")
+        answer = response.get("body") if isinstance(response, dict) else None
+        if not isinstance(answer, dict):
             yield "the request failed"
         elif name in asked:
-            yield from _pair(where, _joined(asked[name], body))
+            yield from _pair(where, {"id": name, "request": asked[name], "response": answer})
         else:
-            waiting.append((where, name, body))
-    for where, name, body in waiting:
-        yield from _pair(where, _joined(asked.get(name, {}), body))
+            waiting.append((where, name, answer))
+    for where, name, answer in waiting:
+        request = asked.get(name, {})
+        yield from _pair(where, {"id": name, "request": request, "response": answer})
 
 
-def _answered(body: Mapping[str, Any]) -> bool:
-    response = body.get("response")
-    return isinstance(response, dict) and isinstance(response.get("body"), dict)
-
-
-def _joined(asked: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[str, Any]:
-    request = asked.get("body")
-    return {
-        "id": answered["custom_id"],
-        "request": request if isinstance(request, dict) else {},
-        "response": answered["response"]["body"],
-    }
-
-
-def _pair(where: str, body: Mapping[str, Any]) -> Iterator[Found]:
-    response = body["response"]
-    raw = body.get("raw_response")
-    if isinstance(raw, dict):
-        response = raw
-    if isinstance(response.get("body"), dict):
-        response = response["body"]
-    request = body.get("request", body)
-    if isinstance(request.get("body"), dict):
-        request = request["body"]
+def _pair(where: Place, body: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield a request for each choice of an answer."""
+    response, request, options = (
+        value if isinstance(value, dict) else other
+        for value, other in (
+            (body.get("raw_response"), body["response"]),
+            (body.get("request"), body),
+            (body.get("kwargs"), {}),
+        )
+    )
+    response, request = (
+        each["body"] if isinstance(each.get("body"), dict) else each for each in (response, request)
+    )
     name = str(body.get("id", response.get("id", "")))
     key = next((key for key in ASKED if key in request), "")
-    tools = request.get("tools", (body.get("kwargs") or {}).get("tools"))
+    tools = request.get("tools", options.get("tools"))
     kind = body.get("category") or ("tools" if tools else KINDS.get(key, "all"))
     times = (body.get("timestamp"), body.get("startTime"), response.get("created"),
              response.get("created_at"), body.get("time"))  # fmt: skip
     time = next((t for t in map(seconds, times) if t is not None), None)
-    found = False
-    for prompt, output in _answers(where, request, response, key, tools):
-        if output:
-            found = True
-            yield LoggedRequest(prompt, output, name, str(kind), time=time)
-    if not found:
+    answers = [pair for pair in _answers(where, request, response, key, tools) if pair[1]]
+    for prompt, output in answers:
+        yield LoggedRequest(prompt, output, name, str(kind), time=time)
+    if not answers:
         yield "the answer has no text"
 
 
 def _answers(
-    where: str, request: Mapping[str, Any], response: Mapping[str, Any], key: str, tools: Any
+    where: Place, request: Mapping[str, Any], response: Mapping[str, Any], key: str, tools: Any
 ) -> Iterator[tuple[Prompt, str]]:
     """Yield the prompt and the text of each choice."""
     if isinstance(response.get("output"), list):
@@ -137,7 +131,7 @@ def _answers(
         yield _prompt(where, one, key, tools), text or ""
 
 
-def _prompt(where: str, request: Mapping[str, Any], key: str, tools: Any) -> Prompt:
+def _prompt(where: Place, request: Mapping[str, Any], key: str, tools: Any) -> Prompt:
     asked: Any = request.get(key, "")
     if isinstance(asked, str):
         if key != "input":

@@ -1,22 +1,76 @@
-"""Requests of any files, in the order in which they stand."""
+"""Requests of any log's files, in the order in which they stand, and the formats by name."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
+from typing import Any
 
-from ngramkit.errors import InputError, UsageError
-from ngramkit.logs import slime
-from ngramkit.logs.columns import reader
+from ngramkit.errors import InputError, UsageError, meant
+from ngramkit.logs import agents, columns, openai, rollouts, servers
 from ngramkit.logs.files import LogFile, log_files
-from ngramkit.logs.formats import FORMATS, LogFormat, format_named, recognised, unknown
-from ngramkit.logs.request import Line, LoggedRequest
+from ngramkit.logs.request import Found, Line, LoggedRequest
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.text import many
 
 Files = str | Path | Iterable[str | Path]
+
+
+@dataclass(frozen=True)
+class LogFormat:
+    """A format: its reader, and how a file of it is told, by its first object of JSON (`matches`)
+    or a line of text (`marks`)."""
+
+    name: str
+    title: str
+    read: Callable[[Iterator[Line]], Iterator[Found]]
+    matches: Callable[[Mapping[str, Any]], bool] | None = None
+    marks: Callable[[str], bool] | None = None
+
+
+def _has(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda body: body.keys() >= set(keys)
+
+
+# The order in which they are tried: what has keys of its own comes first.
+FORMATS = {
+    each.name: each
+    for each in (
+        LogFormat("vllm", "vLLM's log", servers.read_vllm, marks=servers.is_vllm),
+        LogFormat("sglang", "SGLang's request log", servers.read_sglang, marks=servers.is_sglang),
+        LogFormat(
+            "mini-swe-agent",
+            "mini-swe-agent's trajectories",
+            agents.read_mini_swe_agent,
+            lambda body: str(body.get("trajectory_format", "")).startswith("mini-swe-agent"),
+        ),
+        LogFormat(
+            "swe-agent",
+            "SWE-agent's trajectories",
+            agents.read_swe_agent,
+            _has("trajectory", "history", "info"),
+        ),
+        LogFormat(
+            "openhands", "OpenHands' trajectories", agents.read_openhands, agents.is_openhands
+        ),
+        LogFormat(
+            "tau-bench", "tau-bench's results", agents.read_tau_bench, _has("task_id", "traj")
+        ),
+        LogFormat(
+            "verl", "verl's rollouts", rollouts.read_verl, _has("input", "output", "score", "step")
+        ),
+        LogFormat("nemo-rl", "NeMo-RL's rollouts", rollouts.read_nemo_rl, rollouts.is_nemo_rl),
+        LogFormat("prime-rl", "prime-rl's rollouts", rollouts.read_prime_rl, rollouts.is_prime_rl),
+        LogFormat(
+            "slime", "slime's rollouts", rollouts.read_slime, _has("response", "response_length")
+        ),
+        LogFormat("openai", "requests of OpenAI's API", openai.read_openai, openai.is_openai),
+        LogFormat("columns", "prompts and outputs", columns.read_columns, columns.is_columns),
+    )
+}
 
 
 def read_log(
@@ -34,65 +88,79 @@ def read_log(
     Raises UsageError for an unknown format or field, InputError, with file and line, for a file
     that is missing, damaged or in none of the formats.
     """
-    if columns is not None and format not in (None, "columns"):
-        raise UsageError(
-            f"columns are for JSON lines, not for the format {format}",
-            "leave out one of them",
-            option=("columns", "format"),
-        )
-    chosen = "columns" if columns else format
-    named = format_named(chosen) if chosen else None
-    read_columns = reader(columns) if columns else None
+    named = _named(format, columns)
     paths, inside = log_files(files)
-    told, others = _told(paths, inside, named)
-    left_out: Counter[str] = Counter()
-    for form, group in groupby(told, key=lambda pair: pair[1]):
-        of_form = [file for file, _ in group]
-        what = many(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
-        reporter.note(f"log: {what}, {form.title}" + ("" if named else " (by its content)"))
-        lines = chain.from_iterable(_lines(file, form) for file in of_form)
-        for found in (read_columns or form.read)(lines):
-            if isinstance(found, LoggedRequest):
-                yield found
-            else:
-                left_out[found] += 1
-    if others:
-        reporter.note(f"left out: {many(others, 'file')} of the folders, in no known format")
-    for why, count in left_out.most_common():
-        reporter.note(f"left out: {many(count, 'request')} ({why})")
-
-
-def _told(
-    paths: list[Path], inside: set[Path], named: LogFormat | None
-) -> tuple[list[tuple[LogFile, LogFormat]], int]:
-    """Return the files with their formats, and how many of the folders' files have none."""
-    told, others = [], 0
+    formats: list[tuple[LogFile, LogFormat]] = []
     for path in paths:
         try:
             file = LogFile(path)
-            form = named or recognised(file)
-            if form is None:
-                raise unknown(file)
+            formats.append((file, named or _recognised(file)))
         except InputError:
             if path not in inside:
                 raise
-            others += 1
-            continue
-        told.append((file, form))
-    if not told:
+    if not formats:
         raise InputError(
             "no file of the folder is in a known format",
             f"name one ({', '.join(FORMATS)})",
             option="format",
         )
-    return told, others
+    left_out: Counter[str] = Counter()
+    for form, group in groupby(formats, key=lambda pair: pair[1]):
+        of_form = [file for file, _ in group]
+        what = many(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
+        reporter.note(f"log: {what}, {form.title}" + ("" if named else " (by its content)"))
+        for found in form.read(chain.from_iterable(_lines(file, form) for file in of_form)):
+            if isinstance(found, LoggedRequest):
+                yield found
+            else:
+                left_out[found] += 1
+    if others := len(paths) - len(formats):
+        reporter.note(f"left out: {many(others, 'file')} of the folders, in no known format")
+    for why, count in left_out.most_common():
+        reporter.note(f"left out: {many(count, 'request')} ({why})")
+
+
+def _named(name: str | None, names: Mapping[str, str] | None) -> LogFormat | None:
+    """Return the format that was asked for; None if none was."""
+    if names:
+        if name not in (None, "columns"):
+            raise UsageError(
+                f"columns are for JSON lines, not for the format {name}",
+                "leave out one of them",
+                option=("columns", "format"),
+            )
+        return replace(FORMATS["columns"], read=columns.reader_of(names))
+    if name is not None and name not in FORMATS:
+        raise UsageError(f"there is no format {name!r}", meant(name, FORMATS), option="format")
+    return FORMATS[name] if name else None
+
+
+def _recognised(file: LogFile) -> LogFormat:
+    """Return the format that the file has. Raises InputError where it has none of FORMATS."""
+    if file.is_torch:
+        return FORMATS["slime"]
+    for form in FORMATS.values() if file.first is not None else ():
+        if form.matches and form.matches(file.first):
+            return form
+    for line in file.beginning:
+        for form in FORMATS.values():
+            if form.marks and form.marks(line):
+                return form
+    if file.first is None and not file.beginning:
+        raise InputError(f"{file.path} holds no requests", "check the path")
+    where = f"{file.path}, line 1" if file.is_json else str(file.path)
+    raise InputError(
+        f"{where}: no requests in a known format",
+        f"name one ({', '.join(FORMATS)}), or the columns of prompt and output",
+        option=("format", "columns"),
+    )
 
 
 def _lines(file: LogFile, form: LogFormat) -> Iterator[Line]:
     if file.is_torch:
         if form is not FORMATS["slime"]:
             raise InputError(f"{file.path} is a file of torch.save", "its format is slime")
-        return slime.samples(file.path)
+        return rollouts.torch_samples(file.path)
     return file.lines() if form.marks else file.objects()
 
 

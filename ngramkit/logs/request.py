@@ -12,28 +12,43 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ngramkit.corpus.chat import Message
 from ngramkit.errors import InputError
 
 TokenIds = list[int]
 Prompt = str | Sequence[Message] | TokenIds
-Line = tuple[str, Any]  # where ("FILE, line N"); an object of JSON, or the line's text
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
 ROLES = {
     "system": SYSTEM, "developer": SYSTEM, "user": USER, "human": USER, "assistant": ASSISTANT,
     "ai": ASSISTANT, "gpt": ASSISTANT, "tool": USER, "function": USER, "environment": USER,
 }  # fmt: skip
-RESULT_ENDS = "\n</tool_response>"
 RESULTS = ("tool", "function")  # roles of what a tool returned
-PLACE = re.compile(r", (line|item) \d+$")
 MILLISECONDS = 1e11  # from here on a time since 1970 is in milliseconds
+
+
+class Place(NamedTuple):
+    """The place of an object or a line in a file: "FILE, line 3", or the whole file."""
+
+    path: Path
+    unit: str = ""  # "line" or "item"
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path}, {self.unit} {self.number}" if self.unit else str(self.path)
+
+    @property
+    def label(self) -> str:
+        """A name for what stands there, where it has none: its number, or the file."""
+        return str(self.number) if self.unit else str(self.path)
+
+
+Line = tuple[Place, Any]  # an object of JSON, or a line's text
 
 
 @dataclass(frozen=True)
@@ -54,23 +69,16 @@ class LoggedRequest:
 Found = LoggedRequest | str  # a request, or in a few words why there is none
 
 
-def take(where: str, body: Any, key: str, kinds: type | tuple[type, ...], wanted: str) -> Any:
-    """Return body[key]. Raises InputError where it is missing or of another type."""
+KINDS: dict[type, str] = {list: "a list", str: "a text", dict: "an object"}  # of JSON
+
+
+def take(where: Place, body: Any, key: str, kind: type) -> Any:
+    """Return body[key]. Raises InputError where it is missing or not of the `kind`, of KINDS."""
     if not isinstance(body, dict) or key not in body:
-        raise InputError(f"{where}: no `{key}`", f"it should be {wanted}")
-    value = body[key]
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        raise InputError(f"{where}: `{key}` is not {wanted}")
-    return value
-
-
-def file_name(where: str) -> str:
-    """Return the name of the file in `where`.
-
-    >>> file_name("runs/a.traj, line 1")
-    'a.traj'
-    """
-    return Path(PLACE.sub("", where)).name
+        raise InputError(f"{where}: no `{key}`", f"it should be {KINDS[kind]}")
+    if not isinstance(body[key], kind):
+        raise InputError(f"{where}: `{key}` is not {KINDS[kind]}")
+    return body[key]
 
 
 def is_ids(value: Any) -> bool:
@@ -90,8 +98,8 @@ def seconds(value: Any) -> float | None:
         return value / 1000 if value > MILLISECONDS else float(value)
     if isinstance(value, str):
         try:
-            told = datetime.fromisoformat(value[:64])
-            return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+            moment = datetime.fromisoformat(value[:64])
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             return None
     return None
@@ -101,7 +109,7 @@ def seconds(value: Any) -> float | None:
 
 
 def requests_of(
-    where: str,
+    where: Place,
     messages: Any,
     *,
     tools: Any = None,
@@ -115,18 +123,18 @@ def requests_of(
     turn = 0
     for item in _listed(where, messages):
         written = written_by_model(where, item)
-        if written is not None and written:
-            prompt = with_tools(before, tools)
-            own = isinstance(item, dict) and item.get("extra")
-            told = seconds(own.get("timestamp")) if isinstance(own, dict) else None
+        if written:
+            extra = item.get("extra")
+            own = seconds(extra.get("timestamp")) if isinstance(extra, dict) else None
             yield LoggedRequest(
-                prompt, written, name, kind, time=time if told is None else told, run=run, turn=turn
-            )
+                with_tools(before, tools), written, name, kind,
+                time=time if own is None else own, run=run, turn=turn,
+            )  # fmt: skip
             turn += 1
         _append(before, where, item)
 
 
-def messages_of(where: str, messages: Any, tools: Any = None) -> list[Message]:
+def messages_of(where: Place, messages: Any, tools: Any = None) -> list[Message]:
     """Return a conversation's messages, with the tools behind the system's message."""
     parsed: list[Message] = []
     for item in _listed(where, messages):
@@ -144,7 +152,7 @@ def with_tools(messages: Sequence[Message], tools: Any) -> list[Message]:
     return [Message(SYSTEM, text), *messages]
 
 
-def written_by_model(where: str, message: Any) -> str | None:
+def written_by_model(where: Place, message: Any) -> str | None:
     """Return what the model wrote for an assistant's message, its reasoning first; None of another
     role's."""
     if _is_response(message):
@@ -156,7 +164,7 @@ def written_by_model(where: str, message: Any) -> str | None:
     return thinking + _content(where, message)
 
 
-def response_text(where: str, items: Any) -> str:
+def response_text(where: Place, items: Any) -> str:
     """Return what the model wrote, of the `output` of OpenAI's Responses API."""
     parts = []
     for item in _listed(where, items):
@@ -166,16 +174,12 @@ def response_text(where: str, items: Any) -> str:
         elif kind in ("function_call", "custom_tool_call"):
             parts.append(_tool_call(item))
         elif kind == "reasoning":
-            parts += _thoughts(where, item)
+            thought = text_of(where, item.get("content") or item.get("summary"))
+            parts.append(thought and f"<think>\n{thought}\n</think>\n")
     return "\n".join(filter(None, parts))
 
 
-def _thoughts(where: str, item: Mapping[str, Any]) -> list[str]:
-    thought = text_of(where, item.get("content") or item.get("summary"))
-    return [f"<think>\n{thought}\n</think>\n"] if thought else []
-
-
-def role_of(where: str, message: Any) -> str:
+def role_of(where: Place, message: Any) -> str:
     """Return a message's role, one of ROLES. Raises InputError for another."""
     if isinstance(message, dict):
         if message.get("type") == "function_call_output":
@@ -190,7 +194,7 @@ def role_of(where: str, message: Any) -> str:
     )
 
 
-def text_of(where: str, content: Any) -> str:
+def text_of(where: Place, content: Any) -> str:
     """Return the text of a message's content: a text, a list of parts, or none."""
     if content is None:
         return ""
@@ -209,7 +213,7 @@ def _part(part: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _append(messages: list[Message], where: str, item: Any) -> None:
+def _append(messages: list[Message], where: Place, item: Any) -> None:
     """Append a message; what tools returned to one turn is one message, as templates want it."""
     if _is_response(item):
         messages.append(Message(ASSISTANT, response_text(where, item["output"])))
@@ -218,17 +222,14 @@ def _append(messages: list[Message], where: str, item: Any) -> None:
     text = _content(where, item)
     if role in RESULTS:
         text = f"<tool_response>\n{text}\n</tool_response>"
-        if (
-            messages
-            and messages[-1].role == USER
-            and messages[-1].content.endswith("</tool_response>")
-        ):
-            messages[-1] = Message(USER, f"{messages[-1].content}\n{text}")
+        last = messages[-1] if messages else None
+        if last and last.role == USER and last.content.endswith("</tool_response>"):
+            messages[-1] = Message(USER, f"{last.content}\n{text}")
             return
     messages.append(Message(ROLES[role], text))
 
 
-def _content(where: str, message: Mapping[str, Any]) -> str:
+def _content(where: Place, message: Mapping[str, Any]) -> str:
     """Return a message's text, and the tools that it calls behind it."""
     kind = message.get("type")
     if kind in ("function_call", "custom_tool_call"):
@@ -268,7 +269,7 @@ def _is_response(message: Any) -> bool:
     return isinstance(message, dict) and message.get("object") == "response" and "output" in message
 
 
-def _listed(where: str, value: Any) -> list[Any]:
+def _listed(where: Place, value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise InputError(f"{where}: messages are not a list", "objects with role and content")
     return value

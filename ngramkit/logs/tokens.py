@@ -26,8 +26,8 @@ class RequestTokens(NamedTuple):
 
 
 class RequestTokenizer:
-    """Requests to ids. `template` is how conversations became prompts, see `find_template`; it is
-    looked for when the first conversation comes, and None until then. Without `prompts` only the
+    """Encoder of requests. `template` is how conversations became prompts, see `find_template`; it
+    is looked for when the first conversation comes, and None until then. Without `prompts` only the
     ends of prompts are encoded, which decide how their outputs begin."""
 
     def __init__(
@@ -43,7 +43,7 @@ class RequestTokenizer:
         self._eos = tokenizer.eos_token or ""
         self._begin = [tokenizer.bos] if tokenizer.adds_bos else []
         self._prompts = prompts
-        self._told = False  # that ids are taken as they are
+        self._noted = False  # that ids are taken as they are
         self._compared = False  # ids with a text
 
     def __call__(self, request: LoggedRequest) -> RequestTokens:
@@ -81,20 +81,21 @@ class RequestTokenizer:
         return self.template.prompt(spoken), self.template.joint, self.template.name == OWN
 
     def _require_own(self, prompt: TokenIds, output: TokenIds, text: str) -> None:
-        """Raise InputError where ids are none of this tokenizer's; of the first request that has a
-        `text`, where the letters of that are not in theirs."""
+        """Raise InputError where ids are above this tokenizer's, or where the first output with a
+        `text` does not decode to the letters of that."""
         most = max(max(prompt, default=0), max(output, default=0))
-        known = most < self._tokenizer.record.vocabulary
         wanted = "" if self._compared else letters(text)[:COMPARED]
-        if not known or wanted not in letters(self._tokenizer.decode(output) if wanted else ""):
+        if most >= self._tokenizer.record.vocabulary or (
+            wanted and wanted not in letters(self._tokenizer.decode(output))
+        ):
             raise InputError(
                 f"the log's token ids are not those of {self._tokenizer.record.id}",
                 "name the model that wrote them",
                 option="model",
             )
         self._compared = self._compared or bool(wanted)
-        if not self._told:
-            self._told = True
+        if not self._noted:
+            self._noted = True
             self._reporter.note(f"token ids of the log, as {self._tokenizer.record.id}'s")
 
     def _encoded(self, prompt: str, output: str, *, whole: bool) -> tuple[TokenArray, TokenArray]:

@@ -39,7 +39,7 @@ KNOWN = {
         "ngramkit/engines/history_writer.py": ["multiprocessing.util.Finalize"],  # the same
     },
     "pickles": {
-        "ngramkit/logs/slime.py": ["torch.load"],  # weights_only: see tests/logs
+        "ngramkit/logs/rollouts.py": ["torch.load"],  # weights_only: see tests/logs
         "ngramkit/kernels/parts.py": ["pickle.loads"],  # of a private folder: kernels.code_folder
     },
     "running": {

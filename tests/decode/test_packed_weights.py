@@ -17,6 +17,7 @@ from torch import nn
 from ngramkit.builders.model_passes import flops_of_a_pass, weights_fingerprint
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import packed_weights
+from ngramkit.decode.compare import answer_by
 from ngramkit.decode.load import LanguageModel, device_facts, load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.packed_weights import (
@@ -28,7 +29,6 @@ from ngramkit.decode.packed_weights import (
     unpacked,
 )
 from ngramkit.decode.session import Session
-from ngramkit.decode.transformers_ways import answer_by
 
 IDS = torch.arange(4, 44)[None]
 trial = packed_weights.gains_of

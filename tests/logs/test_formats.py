@@ -10,8 +10,7 @@ import pytest
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import InputError, UsageError
-from ngramkit.logs.formats import FORMATS
-from ngramkit.logs.read import in_time, read_log
+from ngramkit.logs.read import FORMATS, in_time, read_log
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.progress import Reporter

@@ -7,14 +7,20 @@ import gzip
 import json
 import pickle
 import time
+from pathlib import Path
 
 import pytest
 
 from ngramkit.corpus import unpacking
 from ngramkit.errors import InputError, UsageError
-from ngramkit.logs import files, openhands, prime_rl, sglang, slime, vllm
-from ngramkit.logs.formats import FORMATS
-from ngramkit.logs.read import read_log
+from ngramkit.logs import files
+from ngramkit.logs.agents import read_openhands
+from ngramkit.logs.read import FORMATS, read_log
+from ngramkit.logs.request import Place
+from ngramkit.logs.rollouts import read_prime_rl, torch_samples
+from ngramkit.logs.servers import read_sglang, read_vllm
+
+HERE = Place(Path("x"), "line", 1)
 
 
 def write(path, *rows):
@@ -63,7 +69,7 @@ def test_a_file_of_torch_that_holds_anything_else(tmp_path):
         list(read_log(path, format="verl"))
     path.write_bytes(b"PK\x03\x04 and nothing else")
     with pytest.raises(InputError, match="no file of slime's samples"):
-        list(slime.samples(path))
+        list(torch_samples(path))
 
 
 @pytest.mark.parametrize(
@@ -95,6 +101,11 @@ def test_a_file_of_torch_that_holds_anything_else(tmp_path):
             "not as long",
         ),
         ("slime", {"response": 3, "response_length": -1}, "no `prompt` and `response`"),
+        (
+            "openai",
+            {"request": 3, "kwargs": [3], "messages": 3, "response": {"choices": [{"text": "x"}]}},
+            "messages are not a list",
+        ),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, format, row, said):
@@ -198,8 +209,8 @@ def test_lines_of_a_server_that_go_wrong_take_no_time():
     ]
     begun = time.perf_counter()
     for line in lines:
-        list(vllm.read(iter([("x", line)])))
-        list(sglang.read(iter([("x", line)])))
+        list(read_vllm(iter([(HERE, line)])))
+        list(read_sglang(iter([(HERE, line)])))
     assert time.perf_counter() - begun < 5
 
 
@@ -207,9 +218,9 @@ def test_a_graph_without_end_is_refused():
     node = {"sampled": True, "message": {"role": "assistant", "content": "x"}, "parent": 0}
     trace = {"task": {}, "nodes": [node, {**node, "parent": 1}]}
     with pytest.raises(InputError, match="parent is none before it"):
-        list(prime_rl.read(iter([("x", trace)])))
+        list(read_prime_rl(iter([(HERE, trace)])))
 
 
 def test_events_of_any_kind_are_read():
     for event in ({"source": "agent", "action": 3}, {"source": 3, "observation": "x"}):
-        assert list(openhands.read(iter([("x", event)]))) == []
+        assert list(read_openhands(iter([(HERE, event)]))) == []

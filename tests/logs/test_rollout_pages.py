@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ngramkit.engines.config import DraftConfig
-from ngramkit.logs.formats import FORMATS
+from ngramkit.logs.read import FORMATS
 
 PAGES = Path(__file__).parents[2] / "docs" / "rl"
 
