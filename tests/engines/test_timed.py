@@ -123,7 +123,7 @@ def test_the_configuration_turns_timing_off():
         ({"clock": False}, False), ({"min_probability": 0.2}, False),
     ]:  # fmt: skip
         drafter = Drafter(DraftConfig.parse(config | given))
-        assert (drafter.timed is not None) == by_time, given
+        assert drafter.timed == by_time, given
     with pytest.raises(UsageError, match="clock of the configuration must be true or false"):
         DraftConfig.parse({"clock": 1})
     with pytest.raises(UsageError, match="engines of one text at a time"):
