@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo engines engines-vllm workloads real real-model dedup cloud ray numbas test test-cluster attacks fuzz lint types bench docs docs-check site package requirements audit clean
+.PHONY: demo engines engines-vllm engines-sglang workloads real real-model dedup cloud ray numbas test test-cluster attacks fuzz lint types bench docs docs-check site package requirements audit clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -91,6 +91,13 @@ STORE = build/real/artifacts/chat-smollm2-135m-datastore
 engines-vllm: real-model
 	$(BIN)/python -m benchmarks.servers.install_vllm build/vllm
 	$(BIN)/python -m benchmarks.servers.vllm build/vllm --questions $(QUESTIONS) \
+	  $(if $(wildcard $(STORE)),--datastore $(STORE))
+
+# A real SGLang server on the CPU, its kernels replaced by torch, in an environment of its own (8 GB),
+# with our trees, its own and none. About 2 hours on two cores.
+engines-sglang: real-model
+	$(BIN)/python -m benchmarks.servers.install_sglang build/sglang
+	$(BIN)/python -m benchmarks.servers.sglang build/sglang --questions $(QUESTIONS) \
 	  $(if $(wildcard $(STORE)),--datastore $(STORE))
 
 # blend beside Arctic's suffix decoding on recorded calls; Arctic is built in an environment of its

@@ -33,7 +33,7 @@ NEEDS = {
     "pre-commit ": ("pre-commit", ""),
     "export NGRAMKIT_DRAFT": ("an engine", "tests/engines/test_check.py"),
     "vllm serve": ("vLLM", "benchmarks/servers/vllm.py"),
-    "python -m sglang": ("SGLang and a GPU", ""),
+    "python -m sglang": ("SGLang and a GPU", "benchmarks/servers/sglang.py"),
     "llama-": ("llama.cpp's programs", ""),
     "ray start": ("a cluster", "tests/cluster/test_ray.py"),
     "ray job submit": ("slime on a Ray cluster", ""),

@@ -16,14 +16,9 @@ Steps are vLLM's own count of iterations; processor time is that of all processe
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
-import re
-import signal
-import subprocess
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,9 +27,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-MODEL = "smollm2-135m"
+from benchmarks.servers.process import ServerProcess, prometheus_sums
+from benchmarks.servers.smollm2 import MODEL, hub_folder
+
 PORT = 8311
-STARTS = 600  # seconds that a start may take
 TOKENS = 128  # of an answer
 OURS = "ngramkit.engines.vllm.Proposer"
 COUNTERS = {
@@ -118,11 +114,8 @@ class Host:
         return Server(self, speculative, draft, words)
 
 
-class Server:
-    """A server that was started, as a context: answers requests, and counts.
-
-    Raises RuntimeError with the last lines of its log where it does not start.
-    """
+class Server(ServerProcess):
+    """A vLLM server: answers requests, and counts."""
 
     def __init__(self, host: Host, speculative: Any, draft: Any, words: Sequence[str]) -> None:
         environment = {
@@ -133,7 +126,6 @@ class Server:
             "HF_HUB_OFFLINE": "1",
             "LD_PRELOAD": str(host.environment / "lib" / "libiomp5.so"),
         }
-        environment.pop("PYTHONPATH", None)
         self.metrics_file = host.work / "draft.prom"
         if isinstance(draft, str):
             environment["NGRAMKIT_DRAFT"] = draft
@@ -147,45 +139,11 @@ class Server:
         ]  # fmt: skip
         if speculative is not None:
             command += ["--speculative-config", json.dumps(speculative)]
-        self.log = host.work / "server.log"
-        with self.log.open("w") as log:
-            self._process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def __enter__(self) -> Server:
-        until = time.monotonic() + STARTS
-        while time.monotonic() < until:
-            if self._process.poll() is not None:
-                raise RuntimeError(self.tail())
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/health", timeout=5):
-                    return self
-            except OSError:
-                time.sleep(1)
-        self.__exit__()
-        raise RuntimeError(f"not ready within {STARTS} s: {self.tail()}")
-
-    def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self._process.pid, number)
-                self._process.wait(30)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
-
-    def tail(self) -> str:
-        return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-30:])
+        super().__init__(command, environment, PORT, host.work / "server.log")
 
     def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a chat request."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{PORT}/v1/chat/completions",
-            json.dumps({"model": MODEL, **body}).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=600) as answer:
-            return dict(json.load(answer))
+        return dict(self.post("v1/chat/completions", {"model": MODEL, **body}))
 
     def ask_all(self, bodies: Sequence[Mapping[str, Any]], at_once: int) -> list[dict[str, Any]]:
         with ThreadPoolExecutor(at_once) as pool:
@@ -193,25 +151,16 @@ class Server:
 
     def stream(self, body: Mapping[str, Any], most: int | None = None) -> str:
         """Return a streamed answer's text; leave after `most` pieces."""
-        connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=600)
-        whole = json.dumps({"model": MODEL, "stream": True, **body})
-        connection.request(
-            "POST", "/v1/chat/completions", whole, {"Content-Type": "application/json"}
-        )
         pieces: list[str] = []
-        for line in connection.getresponse():
-            if line.startswith(b"data: {"):
-                choices = json.loads(line[6:])["choices"]
-                pieces += [choice["delta"].get("content") or "" for choice in choices]
-                if most is not None and len(pieces) > most:
-                    break
-        connection.close()
+        for event in self.events("v1/chat/completions", {"model": MODEL, **body}):
+            pieces += [choice["delta"].get("content") or "" for choice in event["choices"]]
+            if most is not None and len(pieces) > most:
+                break
         return "".join(pieces)
 
     def counters(self) -> Counter[str]:
         """Return what the server has counted so far, its processor seconds included."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=60) as answer:
-            sums = prometheus_sums(answer.read().decode())
+        sums = prometheus_sums(self.get("metrics"))
         counts = Counter({name: sums.get(metric, 0.0) for name, metric in COUNTERS.items()})
         counts["processor"] = self.processor_seconds()
         counts["waiting"] = sums["vllm:num_requests_running"] + sums["vllm:num_requests_waiting"]
@@ -219,26 +168,6 @@ class Server:
             ours = prometheus_sums(self.metrics_file.read_text("utf-8"))
             counts["drafting"] = ours["ngramkit_draft_seconds_total"]
         return counts
-
-    def processor_seconds(self) -> float:
-        """Return the processor time of all of the server's processes."""
-        ticks = 0
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has ended
-            if int(fields[3]) == self._process.pid:  # its session
-                ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def prometheus_sums(text: str) -> dict[str, float]:
-    """Return each metric's sum over its labels."""
-    sums: dict[str, float] = {}
-    for name, value in re.findall(r"^([\w:]+)(?:\{[^}]*\})? (\S+)$", text, re.M):
-        sums[name] = sums.get(name, 0.0) + float(value)
-    return sums
 
 
 # What is compared.
@@ -392,36 +321,6 @@ def try_wrong_configurations(host: Host) -> Iterator[str]:
             print(f"{name}: told after {time.monotonic() - started:.0f} s: {last}")
             if cause not in last:
                 yield f"{name}: its last line is {last!r}"
-
-
-def hub_folder(folder: Path) -> Path:
-    """Write the model as transformers' own files, which vLLM reads, in float32; return `folder`."""
-    if (folder / "model.safetensors").exists():
-        return folder
-    import torch
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
-
-    from benchmarks.llama_cpp import smollm2_file
-    from ngramkit.corpus.tokenizer import load_tokenizer
-
-    gguf = smollm2_file()
-    loaded = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
-    )
-    # Not by transformers: it reads the tokenizer of this file otherwise than the model's own.
-    tokenizer = load_tokenizer(str(gguf))
-    config = loaded.config
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    plain.load_state_dict(loaded.state_dict())
-    saved = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.backend, eos_token=tokenizer.eos_token
-    )
-    saved.chat_template = tokenizer.chat_template
-    saved.save_pretrained(folder)
-    plain.save_pretrained(folder)
-    return folder
 
 
 if __name__ == "__main__":

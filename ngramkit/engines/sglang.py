@@ -24,11 +24,12 @@ import numpy.typing as npt
 
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.check import plugin as require_usable
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Departures, Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
-from ngramkit.errors import ArtifactError, UsageError, one_line
+from ngramkit.errors import ArtifactError, NgramkitError, UsageError, one_line
 
 LOG = logging.getLogger("ngramkit")
 CORPUS = "sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus"
@@ -37,9 +38,17 @@ Ids = npt.NDArray[np.int64]
 
 
 def plugin() -> None:
-    """Register the hooks, in each process of SGLang; nothing where NGRAMKIT_DRAFT is not set."""
+    """Register the hooks, in each process of SGLang; nothing where NGRAMKIT_DRAFT is not set.
+
+    Raises SystemExit where it is wrong, or names what is not there: before a model is loaded, since
+    SGLang calls this first. Any other exception of a plugin it logs, and serves without the plugin.
+    """
     if not os.environ.get(VARIABLE, "").strip():
         return
+    try:
+        require_usable()
+    except NgramkitError as error:
+        raise SystemExit(str(error)) from None
     hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
     hooks.HookRegistry.register(CORPUS, Corpus, hooks.HookType.REPLACE)
     hooks.HookRegistry.register(PREPARE, with_requests, hooks.HookType.AROUND)
@@ -231,10 +240,10 @@ def _parameters(request: Any) -> dict[str, Any]:
 
 
 def _of_server(config: DraftConfig) -> tuple[Any, int]:
-    """Return the server's tokenizer, where a history needs it, and the tensor-parallel rank of this
-    process."""
+    """Return the server's tokenizer, where a history needs it or no artifact tells the number of
+    ids, and the tensor-parallel rank of this process."""
     context = sys.modules.get("sglang.srt.runtime_context")
-    if context is None or not config.history:
+    if context is None or (config.artifacts and not config.history):
         return None, 0
     rank = int(context.get_parallel().tp_rank)
     server = context.get_server_args()

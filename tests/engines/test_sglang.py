@@ -12,6 +12,8 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
@@ -265,6 +267,23 @@ def test_the_first_rank_writes_and_its_server_names_the_tokenizer(rank, monkeypa
     assert held(path) == [([3, 4], 0)] * (rank == 0)
 
 
+def test_own_text_needs_no_more_than_the_servers_tokenizer(monkeypatch):
+    """An empty configuration drafts: the number of ids is the tokenizer's."""
+    monkeypatch.setenv(VARIABLE, "{}")
+    with pytest.raises(UsageError, match="needs an artifact or a tokenizer"):
+        Corpus(draft_token_num=K)
+    words = Tokenizer(WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
+    loaded = SimpleNamespace(backend_tokenizer=words)
+    monkeypatch.setattr(sglang, "load_engine_tokenizer", lambda name, **_: loaded)
+    context = ModuleType("sglang.srt.runtime_context")
+    context.get_parallel = lambda: SimpleNamespace(tp_rank=0)
+    context.get_server_args = lambda: SimpleNamespace(tokenizer_path="words")
+    monkeypatch.setitem(sys.modules, context.__name__, context)
+    one = Req("a", [7, 8, 9, 10, 7, 8])
+    one.output_ids = [9]
+    assert decode(Corpus(draft_token_num=K), one) == [10]
+
+
 def test_sglangs_requests_and_context_have_what_is_read(wheel):
     request = wheel("managers/schedule_batch.py")
     for name in ("finished_reason", "finished_len", "lora_id", "cache_salt"):
@@ -289,6 +308,18 @@ def test_installed_but_not_configured_it_changes_nothing(monkeypatch):
     plugin()
     monkeypatch.setenv(VARIABLE, "{}")
     with pytest.raises(ImportError):
+        plugin()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [('{"datastores": ["/nowhere"]}', "there is no artifact at /nowhere"), ("{", "not JSON")],
+)
+def test_a_wrong_configuration_ends_the_server_before_it_loads_a_model(text, says, monkeypatch):
+    """SGLang logs what else a plugin raises, and would serve with its own corpus."""
+    monkeypatch.setenv(VARIABLE, text)
+    monkeypatch.setitem(sys.modules, "sglang", None)  # importing it fails
+    with pytest.raises(SystemExit, match=says):
         plugin()
 
 

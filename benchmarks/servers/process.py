@@ -1,0 +1,111 @@
+"""A real server as a process of its own: started, waited for, asked, counted, ended."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+STARTS = 600  # seconds that a start may take
+
+
+class ServerProcess:
+    """A server that `command` starts, as a context that is entered when it answers /health.
+
+    What it prints goes to `log`. Raises RuntimeError with the last lines of that where it does not
+    start.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        environment: Mapping[str, str],
+        port: int,
+        log: Path,
+    ) -> None:
+        self.port, self.log = port, log
+        environment = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+        with log.open("w") as file:
+            self._process = subprocess.Popen(
+                command, env=environment, stdout=file, stderr=file, start_new_session=True
+            )
+
+    def __enter__(self) -> Self:
+        until = time.monotonic() + STARTS
+        while time.monotonic() < until:
+            if self._process.poll() is not None:
+                raise RuntimeError(self.tail())
+            try:
+                self.get("health", timeout=5)
+                return self
+            except OSError:
+                time.sleep(1)
+        self.__exit__()
+        raise RuntimeError(f"not ready within {STARTS} s: {self.tail()}")
+
+    def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, number)
+                self._process.wait(30)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+
+    def tail(self) -> str:
+        return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-30:])
+
+    def get(self, path: str, timeout: float = 60) -> str:
+        url = f"http://127.0.0.1:{self.port}/{path}"
+        with urllib.request.urlopen(url, timeout=timeout) as answer:
+            return str(answer.read().decode())
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Return the JSON that answers `body`; None where the answer is empty."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/{path}",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=600) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def events(self, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the events of a streamed answer; the client leaves where no more are taken."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        try:
+            whole = json.dumps({"stream": True, **body})
+            connection.request("POST", f"/{path}", whole, {"Content-Type": "application/json"})
+            for line in connection.getresponse():
+                if line.startswith(b"data: {"):
+                    yield json.loads(line[6:])
+        finally:
+            connection.close()
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of all of the server's processes."""
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            if int(fields[3]) == self._process.pid:  # its session
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def prometheus_sums(text: str) -> dict[str, float]:
+    """Return each metric's sum over its labels."""
+    sums: dict[str, float] = {}
+    for name, value in re.findall(r"^([\w:]+)(?:\{[^}]*\})? (\S+)$", text, re.M):
+        sums[name] = sums.get(name, 0.0) + float(value)
+    return sums
