@@ -27,7 +27,7 @@ import numpy.typing as npt
 from benchmarks import markdown, table_line
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import DraftTree
-from ngramkit.drafters.past_outputs import PastOutputs
+from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
@@ -140,8 +140,11 @@ def compare(
             for setting in (TREES if tree else CHAINS)
         )
     if tree:
-        past = (lambda: PastOutputs(tokenizer=tokenizer)) if history else (lambda: None)
-        make = lambda: load_drafter("blend", past=past(), tokenizer=tokenizer)  # noqa: E731
+
+        def make() -> Any:
+            past = PastRequests(tokenizer=tokenizer, prompts=False) if history else None
+            return load_drafter("blend", past=past, tokenizer=tokenizer)
+
         return measure(calls, make, length), theirs
     best: Figure | None = None
     for cost in COSTS:
