@@ -145,7 +145,7 @@ def require_columns(paths: Sequence[Path], reading: Reading, name: str) -> None:
     """Raise UsageError where a column is asked for, and none of the files has columns."""
     if reading.column is not None and all(kind_of(path) in PLAIN for path in paths):
         raise UsageError(
-            f"{name} is plain text and has no column {reading.column!r}",
+            f"{name} is plain text and has no columns",
             "leave out column",
             option="column",
         )

@@ -41,7 +41,7 @@ tokenize --corpus a.txt --executor nope          | there is no --executor 'nope'
 tokenize --corpus a.txt --ray-address auto       | means nothing with --executor local
 tokenize --corpus a.txt --exclude no.txt         | no.txt cannot be read
 tokenize --corpus a.txt --max-document x         | 'x' is not a size
-tokenize --corpus a.txt --column x               | a.txt is plain text and has no column 'x'
+tokenize --corpus a.txt --column x               | a.txt is plain text and has no columns
 tokenize --corpus python-stdlib --split nope     | python-stdlib has no split 'nope'
 tokenize --corpus a.txt:2                        | the weight of a.txt must be above 0
 tokenize --corpus a.txt --cache-size x           | 'x' is not a size

@@ -148,7 +148,7 @@ def test_a_missing_column(tmp_path):
 def test_a_column_of_plain_text_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     for corpus in (tmp_path / "a.txt", tmp_path, f"file://{tmp_path}/a.txt", f"{tmp_path}/*.txt"):
-        with pytest.raises(UsageError, match="is plain text and has no column 'body'"):
+        with pytest.raises(UsageError, match="is plain text and has no columns"):
             open_corpus(corpus, column="body")
     (tmp_path / "b.jsonl").write_bytes(lines([{"body": "b", "text": "c"}]))
     assert texts(tmp_path, column="body") == ["a", "b"]

@@ -1,6 +1,7 @@
 """Mixtures: their documents, order, records and errors."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_reading_resumes_after_any_document(corpora):
     whole = [document.text for document in documents]
     assert [document.kept for document in documents] == list(range(len(whole)))
     for at, document in enumerate(documents):
-        end = Position(**document.end.to_json())
+        end = Position(**asdict(document.end))
         assert texts(mixture, end) == whole[at + 1 :]
 
 
