@@ -121,12 +121,17 @@ def _resolve(name: str, *, hub: bool) -> str:
         from importlib.resources import files
 
         return str(files("ngramkit") / "demo" / "model")
+    path = Path(name).expanduser()
     if is_gguf(name) and not hub:
-        return _resolve_gguf(name)
+        if name.startswith("hf:"):
+            return name
+        file = packaged(name) or path
+        if not file.is_file():
+            raise InputError(f"there is no model file {name}", "check the path")
+        return str(file)
     if name in HUB_IDS:
         return HUB_IDS[name]
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
-    path = Path(name).expanduser()
     if path.is_dir():
         return str(path)
     if looks_like_path:
@@ -138,15 +143,6 @@ def _resolve(name: str, *, hub: bool) -> str:
             "or a GGUF file",
         )
     return name
-
-
-def _resolve_gguf(name: str) -> str:
-    if name.startswith("hf:"):
-        return name
-    path = packaged(name) or Path(name).expanduser()
-    if not path.is_file():
-        raise InputError(f"there is no model file {name}", "check the path")
-    return str(path)
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,8 @@ def furnish(folder):
         (folder / place).mkdir(parents=True)
         (folder / place / "a.jsonl").write_text(request)
     (folder / "server.log").write_text(request)
+    for pod in ("pod-1", "pod-2"):
+        ngramkit.history_import(folder / "rollouts/a.jsonl", folder / pod, model="demo")
     (folder / "shared/texts").mkdir(parents=True)
     import pyarrow as pa
     from pyarrow import parquet

@@ -71,16 +71,16 @@ class Datastore(Artifact):
     @cached_property
     def shards(self) -> list[DatastoreShard]:
         """The shards, as memory maps: opening takes the same time at any size."""
-        return [DatastoreShard(**self._arrays(name)) for name in sorted(self.manifest.files)]
+        shards = []
+        for name in sorted(self.manifest.files):
+            shard = DatastoreShard(**self.arrays(name, LAYOUT))
+            require_shape(self._places[name], shard, self.separator)
+            shards.append(shard)
+        return shards
 
     @property
     def separator(self) -> int:
         return self.tokenizer.vocabulary
-
-    def _arrays(self, name: str) -> dict[str, Array]:
-        arrays = self.arrays(name, LAYOUT)
-        require_shape(self._places[name], DatastoreShard(**arrays), self.separator)
-        return arrays
 
     def parts(self) -> list[Part]:
         """Return the checks: of the whole order, in 32 bytes per id, 8 more for each thread."""

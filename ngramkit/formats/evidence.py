@@ -86,7 +86,8 @@ class EvidenceFolder:
         path = Path(path)
         require_fit_for_output(path)
         if not (path / NAME).exists():
-            if path.exists() and _holds_other_things(path):
+            begun = path.is_dir() and all(each.name == f"{NAME}.tmp" for each in path.iterdir())
+            if path.exists() and not begun:
                 raise UsageError(
                     f"{path} exists and is no evidence", "choose another out", option="out"
                 )
@@ -125,7 +126,7 @@ class EvidenceFolder:
         """
         if not requests:
             return None
-        arrays = joined(requests)
+        arrays = pack_batch(requests)
         with locked(self.path / LOCK):
             number = max((int(path.stem) for path in self._batches()), default=0) + 1
             if number > MOST_BATCHES:
@@ -146,10 +147,6 @@ class EvidenceFolder:
 
     def _batches(self) -> list[Path]:
         return sorted(path for path in self.path.iterdir() if BATCH.fullmatch(path.name))
-
-
-def _holds_other_things(path: Path) -> bool:
-    return not path.is_dir() or any(entry.name != f"{NAME}.tmp" for entry in path.iterdir())
 
 
 # A batch: requests to arrays, and back without trust.
@@ -195,7 +192,7 @@ class RecordedRequest:
     top_log_probs: Array  # float32[n, KEPT]
 
 
-def joined(requests: Sequence[RecordedRequest]) -> dict[str, Array]:
+def pack_batch(requests: Sequence[RecordedRequest]) -> dict[str, Array]:
     """Return the arrays of a batch."""
     about = json.dumps([asdict(request.about) for request in requests], ensure_ascii=False)
     first = np.cumsum([0, *(len(request.tokens) for request in requests)])

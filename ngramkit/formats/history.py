@@ -435,8 +435,8 @@ def merge(sources: Sequence[History], out: Path) -> History:
     columns = [reversed(source.log.read().requests) for source in sources]
     rows = itertools.zip_longest(*columns)
     newest_first = [request for row in rows for request in reversed(row) if request is not None]
-    with Replacement(out, inputs=[source.path for source in sources], mode=PRIVATE) as new:
-        new.empty()
+    with Replacement(out, inputs=[source.path for source in sources]) as new:
+        new.empty(PRIVATE)
         create(new.partial, sources[0].tokenizer, newest_first[::-1])
         new.put_in_place()
     return History.open(out)

@@ -74,7 +74,11 @@ def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
         if place == here or place in here.parents:
             raise refusal(f"{path} is the folder that you are in, or above it")
         for source, given in sources.items():
-            _require_apart(path, place, source, given, here)
+            if place == source or place in source.parents:
+                what = "is" if place == source else "holds"
+                raise refusal(f"{path} {what} what is read: {given}")
+            if source in place.parents and source != here and source not in here.parents:
+                raise refusal(f"{path} is inside what is read: {given}")
 
 
 def _resolved(inputs: Iterable[Path]) -> dict[Path, Path]:
@@ -87,14 +91,6 @@ def _resolved(inputs: Iterable[Path]) -> dict[Path, Path]:
         file = folders[given.parent] / given.name
         sources[given.resolve() if given.is_dir() else file] = given
     return sources
-
-
-def _require_apart(path: Path, place: Path, source: Path, given: Path, here: Path) -> None:
-    if place == source or place in source.parents:
-        what = "is" if place == source else "holds"
-        raise refusal(f"{path} {what} what is read: {given}")
-    if source in place.parents and source != here and source not in here.parents:
-        raise refusal(f"{path} is inside what is read: {given}")
 
 
 def require_replaceable(path: Path) -> list[Path]:

@@ -57,15 +57,12 @@ class Replacement:
     something that ngramkit did not write; InputError where another process writes there.
     """
 
-    def __init__(
-        self, path: Path, *, force: bool = False, inputs: Iterable[Path] = (), mode: int = 0o777
-    ) -> None:
+    def __init__(self, path: Path, *, force: bool = False, inputs: Iterable[Path] = ()) -> None:
         self.path = path
         self.partial = partial_of(path)
         self.keep = False
         self._force = force
         self._inputs = inputs
-        self._mode = mode
         self._claim = ExitStack()
 
     def __enter__(self) -> Self:
@@ -75,7 +72,7 @@ class Replacement:
             self._require_free()
             if os.path.lexists(self.partial):
                 ours_in(self.partial)
-            self.partial.mkdir(mode=self._mode, exist_ok=True)
+            self.partial.mkdir(exist_ok=True)
             self._claim = claim.pop_all()
         return self
 
@@ -90,10 +87,10 @@ class Replacement:
                 with suppress(OSError, UsageError):  # what is in the way now is not the news
                     _clear(self.partial)
 
-    def empty(self) -> None:
-        """Delete what another run left in the partial folder, and its mode."""
+    def empty(self, mode: int = 0o777) -> None:
+        """Delete what another run left in the partial folder, and make it anew of this mode."""
         remove(ours_in(self.partial))
-        self.partial.mkdir(mode=self._mode)
+        self.partial.mkdir(mode=mode)
 
     def put_in_place(self) -> None:
         """Put what was written at `path` in one step, and delete the old folder."""

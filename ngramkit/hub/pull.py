@@ -59,13 +59,14 @@ def pull(
     if out.exists() and not force:
         commit, manifest = _require_pulled(name, out, reporter)
     else:
-        folder, manifest = fetch_manifest(name)
-        commit, past = folder.name, manifest.kind == History.kind
-        with Replacement(out, force=force, mode=PRIVATE if past else 0o777) as new:
-            new.empty()
-            if past:
+        with Replacement(out, force=force) as new:
+            folder, manifest = fetch_manifest(name)
+            commit = folder.name
+            if manifest.kind == History.kind:
+                new.empty(PRIVATE)
                 _fetch_history(name, commit, manifest, new.partial, reporter)
             else:
+                new.empty()
                 fetched = fetch_from_hub(HubName(name.repository, commit), reporter=reporter)
                 for file in _file_names(fetched.path):
                     shutil.copyfile((fetched.path / file).resolve(), new.partial / file)

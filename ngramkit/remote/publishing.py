@@ -81,33 +81,22 @@ def written(
     key = hashlib.sha256(place.url.encode()).hexdigest()[:16]
     work = cache.folder / "work" / key / local_name(place)
     work.parent.mkdir(exist_ok=True)
-    with locked(work.parent / "lock", busy=f"another process is building {place}"):
-        return _written(place, cache, work, build, reporter, force)
-
-
-def _written(
-    place: Place,
-    cache: Cache,
-    work: Path,
-    build: Callable[..., Made],
-    reporter: Reporter,
-    force: bool,
-) -> Made:
     relabelled, done = _Relabelled(reporter, work, str(place)), work.with_name("published")
-    if done.exists():  # a process was killed while it moved that to the cache
-        remove(ours_in(done))
-    with _stand_in(place, work) as stood_in, _errors_relabelled(work, str(place)):
-        try:
-            made = build(work, reporter=relabelled, force=force)
-        except ArtifactError:
-            if not stood_in or not (work / NAME).exists():
-                raise
-            # The manifest there is that of this very plan, and its files are not here.
-            folder, _ = stage(place.url, reporter=reporter)
-        else:
-            _publish(place, made, force, relabelled)
-            folder = _move_to_cache(place, cache, made, done, reporter)
-    opened = open_artifact(folder)
+    with locked(work.parent / "lock", busy=f"another process is building {place}"):
+        if done.exists():  # a process was killed while it moved that to the cache
+            remove(ours_in(done))
+        with _stand_in(place, work) as stood_in, _errors_relabelled(work, str(place)):
+            try:
+                made = build(work, reporter=relabelled, force=force)
+            except ArtifactError:
+                if not stood_in or not (work / NAME).exists():
+                    raise
+                # The manifest there is that of this very plan, and its files are not here.
+                folder, _ = stage(place.url, reporter=reporter)
+            else:
+                _publish(place, made, force, relabelled)
+                folder = _move_to_cache(place, cache, made, done, reporter)
+        opened = open_artifact(folder)
     opened.origin = str(place)
     return cast("Made", opened)
 
