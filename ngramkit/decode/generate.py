@@ -26,7 +26,12 @@ from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.verifiers import is_known
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.references import Given as References, with_references
+from ngramkit.drafters.references import (
+    Given as References,
+    reference_texts,
+    require_references,
+    start,
+)
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.errors import UsageError
 
@@ -124,7 +129,9 @@ def custom_generate(
     )
     if options.specache is not None:
         drafter = drafter or "none"
-    drafters = with_references(one_per_row(drafter, len(input_ids)), references)
+    drafters, texts = one_per_row(drafter, len(input_ids)), reference_texts(references)
+    for each in drafters if len(texts) else ():
+        require_references(each)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     ends = ends_of(stopping_criteria, generation_config)
     may_wait = len(drafters) == 1 and options.cache is None and budget != "auto"
@@ -134,14 +141,14 @@ def custom_generate(
         and not pays_to_probe(model, ends.length - input_ids.shape[1])
     ):
         return write_undrafted(
-            model, input_ids, drafters[0], padding[0],
+            model, input_ids, drafters[0], texts, padding[0],
             logits_processor=logits_processor, stopping_criteria=stopping_criteria,
             generation_config=generation_config, streamer=streamer, **model_kwargs,
         )  # fmt: skip
     # Requests here bring ids and ends of their own: no tokenizer is asked.
     unnamed = LanguageModel(model.config.model_type, model, tokenizer=None)  # type: ignore[arg-type]
     session = Session.settle(unnamed, options)
-    call = Call(session, logits_processor, ends, generation_config)
+    call = Call(session, logits_processor, ends, generation_config, texts)
     rows = [call.row(*row, streamer) for row in zip(input_ids, padding, drafters, strict=True)]
     if streamer is not None:
         streamer.end()
@@ -171,6 +178,7 @@ class Call:
     processors: Any
     ends: Ends
     config: Any
+    references: References
 
     def row(self, ids: torch.Tensor, padding: int, drafter: Drafter, streamer: Any) -> torch.Tensor:
         """Return a row, int64[n], with what was written after it, int64[n + m]. Ctrl-C is
@@ -185,6 +193,7 @@ class Call:
             choice=choice,
             eos=frozenset(self.ends.eos),
             stop=stop_of(self.ends.others, ids) if self.ends.others else None,
+            references=self.references,
         )
         sink: Sink | None = None
         if streamer is not None:
@@ -327,7 +336,12 @@ def _refused(what: str, why: str = "") -> UsageError:
 
 
 def write_undrafted(
-    model: Any, input_ids: torch.Tensor, drafter: Drafter, padding: int, **call: Any
+    model: Any,
+    input_ids: torch.Tensor,
+    drafter: Drafter,
+    references: References,
+    padding: int,
+    **call: Any,
 ) -> Any:
     """Write one row, with `padding` tokens on its left, by transformers' own loop, without drafts.
 
@@ -342,7 +356,7 @@ def write_undrafted(
     rows = output if isinstance(output, torch.Tensor) else output.sequences
     tokens = rows[0].cpu().numpy().astype(np.int32)
     length = input_ids.shape[1]
-    drafter.start(tokens[padding:length])
+    start(drafter, tokens[padding:length], references)
     drafter.accept(tokens[length:])
     drafter.finish()
     return output
