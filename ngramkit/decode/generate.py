@@ -25,7 +25,12 @@ from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.verifiers import is_known
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.references import Given as References, with_references
+from ngramkit.drafters.references import (
+    Given as References,
+    reference_texts,
+    require_references,
+    start,
+)
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.errors import UsageError
 
@@ -123,7 +128,9 @@ def custom_generate(
     )
     if options.specache is not None:
         drafter = drafter or "none"
-    drafters = with_references(one_per_row(drafter, len(input_ids)), references)
+    drafters, texts = one_per_row(drafter, len(input_ids)), reference_texts(references)
+    for each in drafters if len(texts) else ():
+        require_references(each)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     ends = ends_of(stopping_criteria, generation_config)
     may_wait = len(drafters) == 1 and options.cache is None and budget != "auto"
@@ -133,7 +140,7 @@ def custom_generate(
         and not pays_to_probe(model, ends.length - input_ids.shape[1])
     ):
         return write_undrafted(
-            model, input_ids, drafters[0], padding[0],
+            model, input_ids, drafters[0], texts, padding[0],
             logits_processor=logits_processor, stopping_criteria=stopping_criteria,
             generation_config=generation_config, streamer=streamer, **model_kwargs,
         )  # fmt: skip
@@ -155,6 +162,7 @@ def custom_generate(
             choice=choice,
             eos=ends.eos,
             stop=stop_of(ends.others, ids) if ends.others else None,
+            references=texts,
         )
         run = session.decode(request, row_drafter, sink)
         if run.ended_by == "interrupt":
@@ -314,7 +322,12 @@ def _refusal(what: str, why: str = "") -> UsageError:
 
 
 def write_undrafted(
-    model: Any, input_ids: torch.Tensor, drafter: Drafter, padding: int, **call: Any
+    model: Any,
+    input_ids: torch.Tensor,
+    drafter: Drafter,
+    references: References,
+    padding: int,
+    **call: Any,
 ) -> Any:
     """Write one row, with `padding` tokens on its left, by transformers' own loop, without drafts.
 
@@ -329,7 +342,7 @@ def write_undrafted(
     rows = output if isinstance(output, torch.Tensor) else output.sequences
     tokens = rows[0].cpu().numpy().astype(np.int32)
     length = input_ids.shape[1]
-    drafter.start(tokens[padding:length])
+    start(drafter, tokens[padding:length], references)
     drafter.accept(tokens[length:])
     drafter.finish()
     return output

@@ -78,31 +78,6 @@ def start(drafter: Drafter, prompt: TokenArray, references: Given) -> None:
     begin(prompt, references=reference_texts(references))
 
 
-class ReferenceDrafter:
-    """A drafter whose every request has the same references.
-
-    Raises UsageError for one that cannot draft from them.
-    """
-
-    def __init__(self, drafter: Drafter, references: Given) -> None:
-        require_references(drafter)
-        self.draft, self.accept, self.finish = drafter.draft, drafter.accept, drafter.finish
-        self.wants_evidence = bool(getattr(drafter, "wants_evidence", False))
-        self.scores_are_shares = bool(getattr(drafter, "scores_are_shares", False))
-        self._drafter, self._references = drafter, reference_texts(references)
-
-    def start(self, prompt: TokenArray) -> None:
-        start(self._drafter, prompt, self._references)
-
-
-def with_references(drafters: Sequence[Drafter], references: Given) -> list[Drafter]:
-    """Return the drafters with `references`, sorted once, where there are any."""
-    if not len(references):
-        return list(drafters)
-    texts = reference_texts(references)
-    return [ReferenceDrafter(drafter, texts) for drafter in drafters]
-
-
 def require_references(drafter: Any) -> None:
     """Raise UsageError where a drafter (by name, or an object) cannot draft from references."""
     if isinstance(drafter, str):
@@ -197,8 +172,8 @@ def _token_ids(text: Any, number: int) -> TokenArray:
     """Return a reference's ids. Raises UsageError, which names the reference by `number`."""
     ids = np.asarray(text)
     if ids.ndim != 1 or not len(ids):
-        what = "is empty" if not ids.size else "is no list of token ids"
-        raise UsageError(f"reference {number} {what}", "give token ids", option="references")
+        fault = "is empty" if not ids.size else "is no list of token ids"
+        raise UsageError(f"reference {number} {fault}", "give token ids", option="references")
     if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > MOST_IDS:
         raise UsageError(
             f"reference {number} holds what is no token id", "give token ids", option="references"

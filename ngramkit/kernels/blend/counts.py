@@ -37,25 +37,23 @@ DEPTH = 8  # tokens of the longest context that is counted
 RECENT = 32  # tokens of the longest match that is told from others
 # The highest level that a match of m tokens reaches: LEVELS[REACHED[m]] <= m.
 REACHED = np.array([-1, 0, 1, 2, 3, 3, 4, 4, 5], np.int64)
+SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of Sources.limits
+
 CANDIDATES = 512
 BUFFER = 1024  # occurrences read or sampled at a time, at most
 NEVER = -1
 MATCH_LENGTH, MATCH_SHARD, MATCH_NEXT = range(3)  # columns of Candidates.longest
 
-
-SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of Sources.limits
-
-# By order: the divisor of the sample's size. Longer contexts come back less often.
-SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)
 KEPT = 32  # successors memoized of a context
 MEMO_ROWS = 1 << 17
 PAIRS_BYTES = 1 << 25  # of memoized intervals, at most
 APART = np.uint64(0x8CB92BA72F3D8DD6)  # separates sources in keys; even, so a key is never 0
-
+# By order: the divisor of the sample's size. Longer contexts come back less often.
+SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)
 ALL = -1  # as `awake`: every source is searched
 LAST_BIT = 62  # of `awake`; it stands for all sources from there on
 
-# Columns of `where`: five addresses, three item sizes, two lengths of n-grams, two of arrays.
+# Columns of Frozen.where: five addresses, three item sizes, two lengths of n-grams, two of arrays.
 LEADERS, LEADER_COUNTS, OFFSETS, FOLLOWERS, FOLLOWER_COUNTS = range(5)
 ID_BYTES, LEADER_COUNT_BYTES, FOLLOWER_COUNT_BYTES = range(5, 8)
 LEADER_LEN, FOLLOWER_LEN, SIZE, FOLLOWERS_SIZE = range(8, 12)
