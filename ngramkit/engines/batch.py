@@ -24,11 +24,10 @@ from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
-from ngramkit.engines.pass_cost import PassCost
+from ngramkit.engines.pass_cost import PassCost, ScoreThreshold
 from ngramkit.engines.sessions import Session, Sessions, clipped
 from ngramkit.engines.source import DraftSource, open_source, require_same
-from ngramkit.engines.threshold import ScoreThreshold
-from ngramkit.engines.workspace import DrafterSource, Job, Workspace
+from ngramkit.engines.workspace import Job
 from ngramkit.errors import UsageError, reason
 from ngramkit.formats.manifest import TokenizerRecord
 
@@ -56,7 +55,7 @@ class BatchDrafter:
     `cost` is what a drafted token costs, in passes, or a PassCost that tells it for each step: a
     chain ends where a token's score is below it, and a request whose drafts have cost more than
     they saved pauses (unless `pause` is False). With `learn` the score of that end is learnt from
-    acceptance, see engines.threshold. `statistics` counts, shown by `counters` after each step;
+    acceptance, see engines.pass_cost. `statistics` counts, shown by `counters` after each step;
     every `log_steps` rows they are logged and written to `metrics`.
 
     Where the source's history grows, a request joins it in the step in which its row is gone. What
@@ -149,8 +148,8 @@ class BatchDrafter:
             pasts.append(self.history.dummy(prompt))
         for workspace, past in itertools.product(self._workspaces, pasts):
             requests = [workspace.request(prompt, past) for _ in range(2)]
-            workspace.trees([Job(request, prompt[:1], 2) for request in requests])
-            workspace.chains([Job(request, prompt[1:2], 2) for request in requests], 0.0)
+            workspace.drafts([Job(request, prompt[:1], 2) for request in requests])
+            workspace.drafts([Job(request, prompt[1:2], 2) for request in requests], 0.0)
             requests[0].append(prompt[:1])
             requests[0].rewind(workspace, 4)
 
@@ -298,8 +297,8 @@ class BatchDrafter:
 
         def work(part: int) -> list[DraftTree]:
             mine = jobs if parts == 1 else [jobs[k] for k in shares[part]]
-            workspace: Workspace | DrafterSource = self._workspaces[part]
-            return workspace.trees(mine) if cost is None else workspace.chains(mine, cost)
+            drafts: list[DraftTree] = self._workspaces[part].drafts(mine, cost)
+            return drafts
 
         if parts == 1:
             return work(0)
