@@ -1,7 +1,7 @@
 """Drafts for many requests at once: rows of token ids in, draft trees or chains out.
 
-Every row is a session (`engines.sessions`). Python works on the thread that calls; other threads
-run kernels alone, each one call for all of its requests, since two threads in Python would wait for
+Every row is a session (`engines.sessions`). Requests are prepared on the thread that calls; other
+threads run kernels, one call for all of their requests, since two threads in Python would wait for
 its lock as long as for their drafts. A draft does not depend on the thread.
 """
 
@@ -43,7 +43,7 @@ Keep = Callable[[DraftTree], DraftTree]
 
 
 class Asked(NamedTuple):
-    """What an engine knows of the request of a row."""
+    """The facts that an engine tells of the request of a row."""
 
     prompt: int  # tokens that the model did not write, or not in this step
     tenant: str = ""  # whose history it drafts from, and joins
@@ -155,7 +155,7 @@ class BatchDrafter:
 
     @property
     def told(self) -> bool:
-        """Whether the engine says which requests have finished."""
+        """Return whether the engine says which requests have finished."""
         return self.history is not None and self.history.told
 
     def tells(self) -> None:
@@ -294,20 +294,19 @@ class BatchDrafter:
         """Return the jobs' drafts, drawn on as many threads as they are worth."""
         worth = sum(job.size for job in jobs) // SHARE
         parts = max(min(len(self._workspaces), len(jobs), worth), 1)
-
-        def work(part: int) -> list[DraftTree]:
-            mine = jobs if parts == 1 else [jobs[k] for k in shares[part]]
-            drafts: list[DraftTree] = self._workspaces[part].drafts(mine, cost)
-            return drafts
-
         if parts == 1:
-            return work(0)
+            alone: list[DraftTree] = self._workspaces[0].drafts(jobs, cost)
+            return alone
         shares: list[list[int]] = [[] for _ in range(parts)]
         for k, session in enumerate(sessions):  # mostly those that a workspace holds samples of
             shares[session.number % parts].append(k)
-        others = [self._pool.submit(work, part) for part in range(1, parts)] if self._pool else []
+        draws = [
+            workspace.prepare([jobs[k] for k in share], cost) if share else list
+            for workspace, share in zip(self._workspaces, shares, strict=False)
+        ]
+        others = [self._pool.submit(draw) for draw in draws[1:]] if self._pool else []
         try:
-            made = [work(0)]
+            made = [draws[0]()]
         finally:
             wait(others)
         made += [other.result() for other in others]
@@ -364,11 +363,11 @@ class _Pool:
     def __init__(self, threads: int) -> None:
         self._threads, self._process = threads, 0
 
-    def submit(self, work: Callable[[int], list[DraftTree]], part: int) -> Future[list[DraftTree]]:
+    def submit(self, draw: Callable[[], list[DraftTree]]) -> Future[list[DraftTree]]:
         if self._process != os.getpid():
             self._pool = ThreadPoolExecutor(self._threads, "ngramkit")
             self._process = os.getpid()
-        return self._pool.submit(work, part)
+        return self._pool.submit(draw)
 
 
 def _unwritten(session: Session, size: int) -> int:

@@ -37,6 +37,10 @@ class DrafterSource(RequestSource):
     def refresh(self) -> None:
         """Do nothing: drafters look at their past requests whenever they draft."""
 
+    def prepare(self, jobs: Sequence[Job], cost: float | None) -> Callable[[], list[DraftTree]]:
+        """Return the function that drafts."""
+        return partial(self.drafts, jobs, cost)
+
     def drafts(self, jobs: Sequence[Job], cost: float | None = None) -> list[DraftTree]:
         """Draft as Workspace.drafts."""
         drafts = []

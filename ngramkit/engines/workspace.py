@@ -16,7 +16,7 @@ Token ids are int32, 0..vocabulary: unknown ids are the vocabulary's size (`sess
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -320,8 +320,10 @@ class Workspace:
         """Take in what was written for each job, and return a tree of at most `size` nodes, as
         Drafter.draft; where a token costs `cost` passes, the path of at most `size` tokens that is
         worth most, see kernels.blend.tree."""
-        if not jobs:
-            return []
+        return self.prepare(jobs, cost)() if jobs else []
+
+    def prepare(self, jobs: Sequence[Job], cost: float | None) -> Callable[[], list[DraftTree]]:
+        """Do what `drafts` does up to the kernels, which the function that is returned runs."""
         if cost is None:
             tree = self.tree = self._grown(self.tree, max(job.size for job in jobs), len(jobs))
         else:
@@ -335,11 +337,16 @@ class Workspace:
             nodes = size if cost is None else 0
             rows.append((what, self.bind(request).address, request.place, begin, end, nodes, 0))
         tree.parts.jobs[: len(jobs)] = rows
-        act(SEVERAL, self.sources, self._source.place, tree, 0, len(jobs))
-        if cost is not None:
-            tree.parts.jobs[: len(jobs), BUDGET] = [min(job.size, LOOKS) for job in jobs]
-            serve_chains(CHAINS, self.sources, self._source.place, tree, 0, len(jobs))
-        return _drafts(tree.parts, len(jobs))
+        lengths = [min(job.size, LOOKS) for job in jobs]
+
+        def draw() -> list[DraftTree]:
+            act(SEVERAL, self.sources, self._source.place, tree, 0, len(jobs))
+            if cost is not None:
+                tree.parts.jobs[: len(jobs), BUDGET] = lengths
+                serve_chains(CHAINS, self.sources, self._source.place, tree, 0, len(jobs))
+            return _drafts(tree.parts, len(jobs))
+
+        return draw
 
     def _grown(self, tree: Packed, nodes: int, jobs: int) -> Packed:
         """Return a tree with room for that many nodes and jobs at least."""
