@@ -300,7 +300,7 @@ class BatchDrafter:
         shares: list[list[int]] = [[] for _ in range(parts)]
         for k, session in enumerate(sessions):  # mostly those that a workspace holds samples of
             shares[session.number % parts].append(k)
-        draws = [
+        draws: list[Callable[[], list[DraftTree]]] = [
             workspace.prepare([jobs[k] for k in share], cost) if share else list
             for workspace, share in zip(self._workspaces, shares, strict=False)
         ]
