@@ -6,15 +6,14 @@ From an engine's side down to the artifacts:
   configuration (`engines.config`) from NGRAMKIT_DRAFT.
 - `BatchDrafter` (`engines.batch`): rows of token ids in, drafts out, on threads. Acceptance of the
   last drafts decides which requests pause (`budget.pause`) and where chains end
-  (`engines.threshold`), and is counted (`engines.metrics`). `TimedDrafter` (`engines.timed`)
+  (`engines.pass_cost`), and is counted (`engines.metrics`). `TimedDrafter` (`engines.timed`)
   decides both by time, for one text at a time.
 - A session (`engines.sessions`) is a request found by its row of token ids, always compared, so an
   engine may reorder rows and need not name them.
 - A request (`engines.workspace`): a live context, begun with a prompt, extended, rewound. A
   workspace drafts for it; each thread has its own.
 - A source (`engines.source`): artifacts, opened once and read only, and a history
-  (`engines.growth`), which finished requests join between two steps and a thread writes
-  (`engines.history_writer`).
+  (`engines.growth`), which finished requests join between two steps and a thread writes.
 
 Same inputs give the same drafts on every rank: nothing depends on time (unless a clock is asked
 for), and past requests grow in the steps that all ranks see. Knows token ids only: no text, no

@@ -1,7 +1,7 @@
 """Drafts for many requests at once: rows of token ids in, draft trees or chains out.
 
-Every row is a session (`engines.sessions`). Python works on the thread that calls; other threads
-run kernels alone, each one call for all of its requests, since two threads in Python would wait for
+Every row is a session (`engines.sessions`). Requests are prepared on the thread that calls; other
+threads run kernels, one call for all of their requests, since two threads in Python would wait for
 its lock as long as for their drafts. A draft does not depend on the thread.
 """
 
@@ -24,11 +24,10 @@ from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
-from ngramkit.engines.pass_cost import PassCost
+from ngramkit.engines.pass_cost import PassCost, ScoreThreshold
 from ngramkit.engines.sessions import Session, Sessions, clipped
 from ngramkit.engines.source import DraftSource, open_source, require_same
-from ngramkit.engines.threshold import ScoreThreshold
-from ngramkit.engines.workspace import DrafterSource, Job, Workspace
+from ngramkit.engines.workspace import Job
 from ngramkit.errors import UsageError, reason
 from ngramkit.formats.manifest import TokenizerRecord
 
@@ -44,7 +43,7 @@ Keep = Callable[[DraftTree], DraftTree]
 
 
 class Asked(NamedTuple):
-    """What an engine knows of the request of a row."""
+    """The facts that an engine tells of the request of a row."""
 
     prompt: int  # tokens that the model did not write, or not in this step
     tenant: str = ""  # whose history it drafts from, and joins
@@ -56,7 +55,7 @@ class BatchDrafter:
     `cost` is what a drafted token costs, in passes, or a PassCost that tells it for each step: a
     chain ends where a token's score is below it, and a request whose drafts have cost more than
     they saved pauses (unless `pause` is False). With `learn` the score of that end is learnt from
-    acceptance, see engines.threshold. `statistics` counts, shown by `counters` after each step;
+    acceptance, see engines.pass_cost. `statistics` counts, shown by `counters` after each step;
     every `log_steps` rows they are logged and written to `metrics`.
 
     Where the source's history grows, a request joins it in the step in which its row is gone. What
@@ -149,14 +148,14 @@ class BatchDrafter:
             pasts.append(self.history.dummy(prompt))
         for workspace, past in itertools.product(self._workspaces, pasts):
             requests = [workspace.request(prompt, past) for _ in range(2)]
-            workspace.trees([Job(request, prompt[:1], 2) for request in requests])
-            workspace.chains([Job(request, prompt[1:2], 2) for request in requests], 0.0)
+            workspace.drafts([Job(request, prompt[:1], 2) for request in requests])
+            workspace.drafts([Job(request, prompt[1:2], 2) for request in requests], 0.0)
             requests[0].append(prompt[:1])
             requests[0].rewind(workspace, 4)
 
     @property
     def told(self) -> bool:
-        """Whether the engine says which requests have finished."""
+        """Return whether the engine says which requests have finished."""
         return self.history is not None and self.history.told
 
     def tells(self) -> None:
@@ -295,20 +294,19 @@ class BatchDrafter:
         """Return the jobs' drafts, drawn on as many threads as they are worth."""
         worth = sum(job.size for job in jobs) // SHARE
         parts = max(min(len(self._workspaces), len(jobs), worth), 1)
-
-        def work(part: int) -> list[DraftTree]:
-            mine = jobs if parts == 1 else [jobs[k] for k in shares[part]]
-            workspace: Workspace | DrafterSource = self._workspaces[part]
-            return workspace.trees(mine) if cost is None else workspace.chains(mine, cost)
-
         if parts == 1:
-            return work(0)
+            alone: list[DraftTree] = self._workspaces[0].drafts(jobs, cost)
+            return alone
         shares: list[list[int]] = [[] for _ in range(parts)]
         for k, session in enumerate(sessions):  # mostly those that a workspace holds samples of
             shares[session.number % parts].append(k)
-        others = [self._pool.submit(work, part) for part in range(1, parts)] if self._pool else []
+        draws: list[Callable[[], list[DraftTree]]] = [
+            workspace.prepare([jobs[k] for k in share], cost) if share else list
+            for workspace, share in zip(self._workspaces, shares, strict=False)
+        ]
+        others = [self._pool.submit(draw) for draw in draws[1:]] if self._pool else []
         try:
-            made = [work(0)]
+            made = [draws[0]()]
         finally:
             wait(others)
         made += [other.result() for other in others]
@@ -365,11 +363,11 @@ class _Pool:
     def __init__(self, threads: int) -> None:
         self._threads, self._process = threads, 0
 
-    def submit(self, work: Callable[[int], list[DraftTree]], part: int) -> Future[list[DraftTree]]:
+    def submit(self, draw: Callable[[], list[DraftTree]]) -> Future[list[DraftTree]]:
         if self._process != os.getpid():
             self._pool = ThreadPoolExecutor(self._threads, "ngramkit")
             self._process = os.getpid()
-        return self._pool.submit(work, part)
+        return self._pool.submit(draw)
 
 
 def _unwritten(session: Session, size: int) -> int:

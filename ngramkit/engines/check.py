@@ -53,8 +53,7 @@ class CheckedArtifact(Result):
 
 @dataclass(frozen=True)
 class CheckedEngine(Result):
-    """The findings about an engine; None for those that there was nothing to look at for, as
-    without a model."""
+    """The findings about an engine; None where there was nothing to look at, as without a model."""
 
     engine: str
     version: str | None  # installed here
@@ -104,7 +103,11 @@ def check_engine(
     from ngramkit.engines.batch import BatchDrafter
 
     vocabulary = tokenizer.record.vocabulary if tokenizer is not None else None
-    drafter = BatchDrafter.open(_without_writing(config), vocabulary=vocabulary)
+    if isinstance(config.history, str) and existing_history(config) is None:
+        checked = replace(config, store=False, history=True)  # the engine makes the folder
+    else:
+        checked = replace(config, store=False)
+    drafter = BatchDrafter.open(checked, vocabulary=vocabulary)
     if tokenizer is not None:
         drafter.require_same(tokenizer.encode)
     artifacts = drafter.source.artifacts
@@ -116,9 +119,13 @@ def check_engine(
         started = time.perf_counter()
         chain = drafter.chain_batch([context], [tokens])[0].token_ids
         seconds.append(time.perf_counter() - started)
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        version = None
     return CheckedEngine(
         engine,
-        _version(package),
+        version,
         tried,
         source,
         config.drafter,
@@ -153,34 +160,14 @@ def plugin() -> None:
     looks through all modules when it starts and fails at one of llvmlite's.
     """
     try:
-        config = DraftConfig.from_environment()
-        if config is not None:
-            _require_folders(config)
+        config = DraftConfig.from_environment() or DraftConfig()
+        for role, names in config.artifacts.items():
+            for name in names:
+                if as_url(name) is None and not is_hub_name(name):
+                    require_kind(name, read_manifest(as_path(name)).kind, role)
+        existing_history(config)
     except NgramkitError as error:
         raise type(error)(f"{VARIABLE} cannot be used: {one_line(error)}") from None
-
-
-def _require_folders(config: DraftConfig) -> None:
-    """Raise ArtifactError where a folder is no artifact of the kind, or no history."""
-    for role, names in config.artifacts.items():
-        for name in names:
-            if as_url(name) is None and not is_hub_name(name):
-                require_kind(name, read_manifest(as_path(name)).kind, role)
-    existing_history(config)
-
-
-def _without_writing(config: DraftConfig) -> DraftConfig:
-    """Return a configuration by which nothing is remembered, and no history made."""
-    if isinstance(config.history, str) and existing_history(config) is None:
-        config = replace(config, history=True)  # the engine makes it
-    return replace(config, store=False)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _context(

@@ -99,7 +99,7 @@ class DraftConfig:
 
     @property
     def named(self) -> bool:
-        """Whether anything is named whose ids must be the engine's: an artifact, a history."""
+        """Return whether an artifact or a history is named, whose ids must be the engine's."""
         return bool(self.artifacts) or isinstance(self.history, str)
 
     @classmethod
@@ -180,13 +180,11 @@ def _check(key: str, value: Any, where: str) -> None:
     elif key in SWITCHES:
         if not isinstance(value, bool):
             refuse("true or false")
-    elif key == "history_days":
+    elif key in ("history_days", "min_probability"):
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not (math.isfinite(value) and value > 0):
+        if key == "history_days" and not (number and 0 < value < math.inf):
             refuse("a number above 0")
-    elif key == "min_probability":
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not (math.isfinite(value) and 0 <= value <= 1):
+        if key == "min_probability" and not (number and 0 <= value <= 1):
             refuse("0 to 1")
     else:
         least, most = RANGES[key]

@@ -6,8 +6,10 @@ when the engine starts (a tenant's at its first request), and requests of other 
 it come in at the next start. So ranks of one engine, which see the same requests in the same steps,
 draft alike without talking; one of them writes.
 
-Writing is a thread's (`engines.history_writer`): no step waits for it. So is merging what has
-grown: what comes of it is drafted from after as many tokens more on every rank.
+Writing is a thread's (`HistoryWriter`): no step waits for it. So is merging what has grown: what
+comes of it is drafted from after as many tokens more on every rank. A request is written within
+moments of its end. A process that ends writes what is left; one that is killed loses that, but no
+request that was counted (`HistoryWriter.written`).
 
 What is remembered is somebody's text. It is off unless a history was named, said in the log where
 it is on, and lies in files that only their owner may read.
@@ -17,8 +19,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
+import queue
+import threading
+import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +35,7 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import PastUse
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.history_writer import HistoryWriter
-from ngramkit.errors import NgramkitError, first_line
+from ngramkit.errors import NgramkitError, first_line, one_line, reason
 from ngramkit.formats.history import PRIVATE, History
 from ngramkit.formats.manifest import TokenizerRecord
 
@@ -40,6 +46,12 @@ TENANTS = 64  # histories in memory at once
 FOLDERS = 4096  # tenants with a folder in one run, at most; others are in memory alone
 DIGITS = 32  # of a tenant's folder
 WATCHED = 4096  # requests that may wait to go on
+WAITING = 4096  # requests that wait to be written, at most
+DAY = 86_400.0  # seconds
+LOOKS = 50  # in an age: how often requests that are older are looked for
+PART, LEAST = 16, 1 << 12  # an index lacks so small a part of what is searched, or so many tokens
+PATIENCE = 10.0  # seconds for which a process that ends waits for its thread
+EXIT_PRIORITY = 10  # of Finalize: in children of multiprocessing too, which run no atexit
 
 
 class Finished(NamedTuple):
@@ -88,7 +100,7 @@ class GrowingHistory:
 
     @property
     def notice(self) -> str:
-        """What whoever runs the server should know of it."""
+        """The sentence for whoever runs the server: what is remembered, and where."""
         what = "prompts and answers" if self._prompts else "answers"
         where = "in memory" if self._folder is None else f"in {self._folder}"
         whose = ", by tenant" if self.keyed else ""
@@ -109,14 +121,16 @@ class GrowingHistory:
         past = self._by_key.get(key)
         if past is None:
             history = None
-            if self._stored(key) and key not in self._read:
+            if self._has_folder(key) and key not in self._read:
                 self._read.add(key)
-                history = self._opened(key)
+                try:
+                    history = self._open(key)
+                except (NgramkitError, OSError) as error:
+                    if key == "":
+                        raise
+                    LOG.warning("a tenant's history is not read: %s", first_line(error))
             past = self._by_key[key] = _FixedPastRequests(
-                history,
-                tokenizer=self._tokenizer,
-                capacity=self._tokens,
-                read_only=True,
+                history, tokenizer=self._tokenizer, capacity=self._tokens, read_only=True
             )
             if len(self._by_key) > TENANTS:
                 self._by_key.popitem(last=False)
@@ -124,8 +138,8 @@ class GrowingHistory:
         return past
 
     def dummy(self, tokens: TokenArray) -> PastRequests:
-        """Return past requests, in memory, that have grown by the same int32[n] again and again, so
-        that all that is ever done to past requests was done."""
+        """Return past requests, in memory, to which the same int32[n] were added until they were
+        merged and the oldest dropped: drafting from them compiles every kernel."""
         past = PastRequests(
             tokenizer=self._tokenizer,
             capacity=8 * len(tokens),
@@ -149,10 +163,10 @@ class GrowingHistory:
         if len(tokens) <= begin:
             return
         self.past(request.key)  # read before anything of this run is written there
-        kept = request._replace(tokens=np.array(tokens, np.int32), prompt=begin)
-        self._waiting.append(kept)
-        if self._writer is not None and self._stored(request.key):
-            self._writer.put(kept.key, kept.tokens, begin)
+        request = request._replace(tokens=np.array(tokens, np.int32), prompt=begin)
+        self._waiting.append(request)
+        if self._writer is not None and self._has_folder(request.key):
+            self._writer.put(request.key, request.tokens, begin)
 
     def take_in(self) -> int:
         """Let requests be drafted from that ended since the last step; return how many.
@@ -171,19 +185,9 @@ class GrowingHistory:
         if self._writer is not None:
             self._writer.flush()
 
-    def _stored(self, key: str) -> bool:
+    def _has_folder(self, key: str) -> bool:
         """Return whether a tenant has a folder; keys may come from anybody, so not all have one."""
         return self._folder is not None and (key in self._read or len(self._read) < FOLDERS)
-
-    def _opened(self, key: str) -> History | None:
-        """Open a tenant's history; a tenant's that cannot be opened stops no server."""
-        try:
-            return self._open(key)
-        except (NgramkitError, OSError) as error:
-            if key == "":
-                raise
-            LOG.warning("a tenant's history is not read: %s", first_line(error))
-            return None
 
     def _open(self, key: str) -> History | None:
         assert self._folder is not None
@@ -194,6 +198,104 @@ class GrowingHistory:
 def tenant_folder(key: str) -> str:
     """Return the name of a tenant's folder: the first digits of the key's sha256."""
     return hashlib.sha256(key.encode()).hexdigest()[:DIGITS]
+
+
+class HistoryWriter:
+    """A thread that writes requests to the history that `open_history` opens for each key.
+
+    Of a log of more than `most` bytes the oldest half is dropped, and so are requests of more than
+    `days`, where that is given: what was there when it was first looked at counts as written then.
+    Its index is kept over the newest `searched` tokens, for the next start. Where nothing can be
+    written, as on a full disk, that is logged once, and drafts go on.
+    """
+
+    def __init__(
+        self,
+        open_history: Callable[[str], History | None],
+        most: int,
+        searched: int,
+        days: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._open, self._most, self._clock = open_history, most, clock
+        self._searched = searched
+        self._age = None if days is None else days * DAY
+        self.written = 0  # requests
+        self._process = 0  # whose thread it is; a forked child has none
+        self._complained: set[str] = set()
+
+    def put(self, key: str, tokens: TokenArray, prompt: int) -> None:
+        """Add a finished request, int32[n], to those that wait; return at once."""
+        if self._process != os.getpid():
+            self._start()
+        try:
+            self._queue.put_nowait((key, tokens, prompt))
+        except queue.Full:
+            self._complain("requests finish faster than they are written: some are not")
+
+    def flush(self, patience: float = PATIENCE) -> None:
+        """Wait until all that was put is written, or cannot be; for `patience` seconds at most."""
+        if self._process == os.getpid():
+            with self._queue.all_tasks_done:
+                self._queue.all_tasks_done.wait_for(
+                    lambda: not self._queue.unfinished_tasks, patience
+                )
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._queue: queue.Queue[tuple[str, TokenArray, int]] = queue.Queue(WAITING)
+        self._histories: dict[str, History] = {}
+        self._requests: dict[str, int] = {}  # in each history's log
+        self._noted: dict[str, float] = {}  # when that was last noted there
+        self._unsorted: dict[str, int] = {}  # tokens that each index lacks
+        threading.Thread(target=self._run, name="ngramkit history", daemon=True).start()
+        Finalize(None, self.flush, exitpriority=EXIT_PRIORITY)
+
+    def _run(self) -> None:
+        while True:
+            item = self._queue.get()
+            try:
+                self._write(*item)
+            except (NgramkitError, OSError) as error:
+                self._complain(
+                    one_line(error) if isinstance(error, NgramkitError) else reason(error)
+                )
+            finally:
+                self._queue.task_done()
+
+    def _write(self, key: str, tokens: TokenArray, prompt: int) -> None:
+        history = self._histories.pop(key, None) or self._open(key)
+        if history is None:
+            return
+        history.append(tokens, prompt)
+        self._histories[key] = history  # one that failed is opened anew
+        added, restarted = history.news()  # others' too
+        self._requests[key] = len(added) + (0 if restarted else self._requests.get(key, 0))
+        self.written += 1
+        dropped = self._expired(key, history) if self._age else 0
+        if history.bytes > self._most:
+            dropped += history.trim(self._most // 2 // history.log.width.itemsize)
+        if dropped:
+            LOG.info("%s: %s oldest requests were dropped", history.path, f"{dropped:,}")
+        self._unsorted[key] = self._unsorted.get(key, 0) + len(tokens)
+        if self._unsorted[key] >= max(self._searched // PART, LEAST):
+            self._unsorted[key] = 0
+            History(history.path, history.manifest).extend_index(self._searched)
+
+    def _expired(self, key: str, history: History) -> int:
+        """Now and then, note how many requests there are, and drop those that are too old; return
+        how many went."""
+        now, age = self._clock(), self._age or 0.0
+        if now - self._noted.get(key, 0.0) < age / LOOKS:
+            return 0
+        self._noted[key] = now
+        history.note_age(self._requests[key], now)
+        return history.expire(now - age)
+
+    def _complain(self, what: str) -> None:
+        if what not in self._complained:
+            self._complained.add(what)
+            LOG.warning("the history is not written: %s; drafts go on", what)
 
 
 class Departures:

@@ -19,8 +19,9 @@ from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DrafterSpec, drafter_entry, load_drafter
 from ngramkit.engines.config import DraftConfig, existing_history
+from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.growth import GrowingHistory
-from ngramkit.engines.workspace import BlendSource, DrafterSource
+from ngramkit.engines.workspace import BlendSource
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import TokenizerRecord

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError, UsageError, meant
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.outputs import ARTIFACTS, require_fit_for_output
@@ -77,7 +77,12 @@ def export(
     if to not in ("jsonl", "parquet"):
         _refuse("to", to, model=model)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
-    path = Path(out) if out else _default_path(source, to)
+    if out:
+        path = Path(out)
+    else:
+        beside = default_output(source)
+        path = beside.with_name(beside.name + TARGETS[to])
+        path.parent.mkdir(exist_ok=True)
     require_fit_for_output(path)
     if os.path.lexists(path) and not force:
         raise exists(path)
@@ -106,31 +111,22 @@ def export(
         from ngramkit.exchange.transformers import export_folder
 
         counts = {"bytes": export_folder(artifact, path, force=force)}
+    elif to == "parquet":
+        from ngramkit.exchange.parquet import export_parquet
+
+        rows, size = export_parquet(artifact, _tokenizer(artifact, model), path, **options)
+        counts = {"rows": rows, "bytes": size}
     else:
-        counts = _with_text(artifact, to, path, model, options)
+        from ngramkit.exchange.text import export_jsonl
+
+        store = _datastore(artifact)
+        documents, size = export_jsonl(store, _tokenizer(artifact, model), path, **options)
+        counts = {"documents": documents, "bytes": size}
     return Exported(path, artifact.path, to, counts)
 
 
-def _default_path(source: str | Path | Artifact, to: str) -> Path:
-    named = default_output(source)
-    path = named.with_name(named.name + TARGETS[to])
-    path.parent.mkdir(exist_ok=True)
-    return path
-
-
-def _with_text(
-    artifact: Artifact, to: str, path: Path, model: str | None, options: dict[str, Any]
-) -> dict[str, int]:
-    tokenizer = load_tokenizer(model or artifact.tokenizer.id)
-    if to == "parquet":
-        from ngramkit.exchange.parquet import export_parquet
-
-        rows, size = export_parquet(artifact, tokenizer, path, **options)
-        return {"rows": rows, "bytes": size}
-    from ngramkit.exchange.text import export_jsonl
-
-    documents, size = export_jsonl(_datastore(artifact), tokenizer, path, **options)
-    return {"documents": documents, "bytes": size}
+def _tokenizer(artifact: Artifact, model: str | None) -> TextTokenizer:
+    return load_tokenizer(model or artifact.tokenizer.id)
 
 
 def _datastore(artifact: Artifact) -> Any:

@@ -26,7 +26,7 @@ What llama.cpp drafts from a cache (its common/ngram-cache.cpp, as vendored in l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -104,7 +104,12 @@ def export_cache(
         return chain(*(ngrams_of(artifact, n, memory) for n in orders))
 
     if isinstance(artifact, Datastore):
-        _announce(artifact.manifest.counts["tokens"], selection, orders, reporter)
+        tokens = artifact.manifest.counts["tokens"]
+        most = sum(PAIR * tokens + RECORD * selection.bound(tokens, order) for order in orders)
+        reporter.note(
+            f"counting n-grams of {', '.join(map(str, orders))} tokens in {tokens:,}: at most "
+            f"{most / 1e6:,.0f} MB, which llama.cpp would read {_loading_time(most)}"
+        )
     if max_ngrams is not None:
         selection.fit(pieces())
     selected = _require_some(selection.select(pieces()), artifact, min_count)
@@ -164,15 +169,6 @@ def import_cache(
             foreign=True,
         )
     return FrozenTable.open(out)
-
-
-def _announce(tokens: int, selection: Selection, orders: Sequence[int], reporter: Reporter) -> None:
-    """Report what is counted, and how large the cache may become."""
-    most = sum(PAIR * tokens + RECORD * selection.bound(tokens, order) for order in orders)
-    reporter.note(
-        f"counting n-grams of {', '.join(map(str, orders))} tokens in {tokens:,}: at most "
-        f"{most / 1e6:,.0f} MB, which llama.cpp would read {_loading_time(most)}"
-    )
 
 
 def _loading_time(size: int) -> str:

@@ -76,10 +76,10 @@ def datastore_ngrams(store: Datastore, order: int, memory: int | None = None) ->
     N-grams never cross documents. `memory`: bytes for counting, by default half of what is free.
     """
     windows = Windows(_Documents(store), order + 1, memory or free_memory() // 2, cores())
-    yield from _whole_groups(_unpacked(windows))
+    yield from _whole_groups(_window_rows(windows))
 
 
-def _unpacked(windows: Windows) -> Iterator[Ngrams]:
+def _window_rows(windows: Windows) -> Iterator[Ngrams]:
     for runs in windows.runs():
         prefix = np.array(runs.partition.prefix, np.int64)
         base = np.uint64(runs.partition.low)

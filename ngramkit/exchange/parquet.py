@@ -52,7 +52,15 @@ def export_parquet(
     Raises UsageError for other kinds, ArtifactError where `tokenizer` is not the artifact's.
     """
     artifact.tokenizer.require(tokenizer.record, str(artifact.path))
-    groups = _groups(artifact, tokenizer)
+    if isinstance(artifact, FrozenTable):
+        groups = _frozen_groups(artifact, tokenizer)
+    elif isinstance(artifact, ModelBigram):
+        groups = _bigram_groups(artifact, tokenizer)
+    else:
+        raise UsageError(
+            f"{artifact.path} is a {artifact.kind}, which has no rows",
+            "export a frozen-table or a model-bigram",
+        )
     reporter.stage("rows", None, "rows")
     written = 0
     with whole_file(path, is_parquet, force=force, inputs=[artifact.path]) as file:
@@ -74,17 +82,6 @@ def is_parquet(path: Path) -> bool:
     except pa.ArrowException:
         return False
     return {"leader_text", "follower_text"} <= names or {"token_text", "next_text"} <= names
-
-
-def _groups(artifact: Artifact, tokenizer: TextTokenizer) -> Iterator[pa.Table]:
-    if isinstance(artifact, FrozenTable):
-        return _frozen_groups(artifact, tokenizer)
-    if isinstance(artifact, ModelBigram):
-        return _bigram_groups(artifact, tokenizer)
-    raise UsageError(
-        f"{artifact.path} is a {artifact.kind}, which has no rows",
-        "export a frozen-table or a model-bigram",
-    )
 
 
 def _frozen_groups(table: FrozenTable, tokenizer: TextTokenizer) -> Iterator[pa.Table]:

@@ -37,7 +37,8 @@ def export_jsonl(
     with whole_file(path, is_jsonl, force=force, inputs=[store.path]) as file:
         remaining = documents(store)
         while batch := list(islice(remaining, BATCH)):
-            ids = [_without_eos(document, store.tokenizer.eos).tolist() for document in batch]
+            ids = [document.tolist() for document in batch]
+            ids = [each[:-1] if each[-1:] == [store.tokenizer.eos] else each for each in ids]
             texts = tokenizer.backend.decode_batch(ids, skip_special_tokens=False)
             lines = [json.dumps(text, ensure_ascii=False) + "\n" for text in texts if text]
             file.write("".join(lines).encode("utf-8", "replace"))
@@ -59,8 +60,3 @@ def documents(store: Datastore) -> Iterator[Array]:
         for end in np.flatnonzero(shard.tokens == store.separator).tolist():
             yield shard.tokens[begin:end]
             begin = end + 1
-
-
-def _without_eos(document: Array, eos: int | None) -> Array:
-    ends = eos is not None and len(document) and document[-1] == eos
-    return document[:-1] if ends else document

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from copy import copy
 from functools import cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -141,15 +141,24 @@ class Packed:
         self._block[word] = interface["data"][0]
         self._block[word + 1 : word + 1 + value.ndim] = value.shape
 
-    def rows(self, count: int) -> npt.NDArray[np.int64]:
-        """Return copies of the block, int64[count, words], each a block of the same type at its own
-        address; they share the NamedTuples inside."""
-        return np.tile(self._block, (count, 1))
+    def copy(self) -> Packed:
+        """Return a block of its own with the same contents, which `point` and `put` may change."""
+        packed = copy(self)
+        packed._block, packed.inside = self._block.copy(), dict(self.inside)
+        packed.address = packed._block.__array_interface__["data"][0]
+        return packed
 
-    def place_of(self, name: str) -> tuple[npt.NDArray[np.int64], int]:
-        """Return the block and the word with the address of `name`. Who writes another address
-        there keeps its array alive, of the same type, and writes while no kernel reads."""
-        return self._block, self._numba_type_.fields[name][1]
+    def put(self, name: str, packed: Packed) -> None:
+        """Set `name` to a NamedTuple of the same type, while no kernel reads the block. `parts`
+        does not follow.
+
+        Raises ValueError for one of another type.
+        """
+        kind, word = self._numba_type_.fields[name]
+        if packed._numba_type_ != kind:
+            raise ValueError(f"{name} is of another type")
+        self.inside[name] = packed
+        self._block[word] = packed.address
 
 
 @_intrinsic

@@ -36,7 +36,7 @@ KNOWN = {
         "ngramkit/machine.py": ["subprocess.Popen"],  # -P; see test_a_python_is_started_safely
         # None: what is called as a process ends, in children of an engine's too
         "ngramkit/engines/batch.py": ["multiprocessing.util.Finalize"],
-        "ngramkit/engines/history_writer.py": ["multiprocessing.util.Finalize"],  # the same
+        "ngramkit/engines/growth.py": ["multiprocessing.util.Finalize"],  # the same
     },
     "pickles": {
         "ngramkit/logs/rollouts.py": ["torch.load"],  # weights_only: see tests/logs

@@ -15,7 +15,8 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines import batch, sessions
 from ngramkit.engines.batch import BatchDrafter
-from ngramkit.engines.workspace import BlendSource, DrafterSource
+from ngramkit.engines.drafter_requests import DrafterSource
+from ngramkit.engines.workspace import BlendSource
 
 VOCABULARY, STRIDE = 12, 4
 

@@ -13,7 +13,8 @@ from ngramkit.drafters.base import NOTHING, DraftTree
 from ngramkit.drafters.blend import Blend, load_weights
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import accepted_length
-from ngramkit.engines.workspace import BlendSource, DrafterSource, Job
+from ngramkit.engines.drafter_requests import DrafterSource
+from ngramkit.engines.workspace import BlendSource, Job
 
 VOCABULARY, EOS, RARE = 12, 11, 1e-4
 texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)
@@ -33,7 +34,7 @@ def datastore(tmp_path_factory, token_store):
 
 
 def chain_of(workspace, request, length, cost):
-    (chain,) = workspace.chains([Job(request, NOTHING, length)], cost)
+    (chain,) = workspace.drafts([Job(request, NOTHING, length)], cost)
     return chain
 
 
@@ -80,7 +81,7 @@ def test_the_greedy_chain_is_not_the_best(datastore):
     documents = [[0, 1, i] for i in range(6, 11) for _ in range(3)] + [[0, 2, 3, 4, 5]] * 12
     workspace = BlendSource(Blend([datastore(documents)])).workspace()
     request = workspace.request(ids(9, 0))
-    (tree,) = workspace.trees([Job(request, NOTHING, 30)])
+    (tree,) = workspace.drafts([Job(request, NOTHING, 30)])
     first = tree.parents < 0
     roots = dict(zip(tree.token_ids[first].tolist(), tree.scores[first].tolist(), strict=True))
     assert roots[1] > roots[2]

@@ -17,11 +17,10 @@ import pytest
 from forked import in_child
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from ngramkit.engines import growth, history_writer
+from ngramkit.engines import growth
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growth import Finished, GrowingHistory, tenant_folder
-from ngramkit.engines.history_writer import HistoryWriter
+from ngramkit.engines.growth import Finished, GrowingHistory, HistoryWriter, tenant_folder
 from ngramkit.engines.sessions import Sessions
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.history import History
@@ -424,7 +423,7 @@ def test_a_full_disk_is_told_once_and_drafts_go_on(tmp_path, caplog, monkeypatch
 
 
 def test_a_writer_that_cannot_keep_up_stops_no_step(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(history_writer, "WAITING", 2)
+    monkeypatch.setattr(growth, "WAITING", 2)
     engine = opened(tmp_path / "h")
     append = History.append
     monkeypatch.setattr(History, "append", lambda *each: (time.sleep(0.3), append(*each)))

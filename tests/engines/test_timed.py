@@ -9,9 +9,9 @@ from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.llama_cpp import Drafter
 from ngramkit.engines.timed import TimedDrafter
-from ngramkit.engines.workspace import DrafterSource
 from ngramkit.errors import UsageError
 
 PASS = 0.01  # seconds of one without a draft

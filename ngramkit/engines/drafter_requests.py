@@ -1,0 +1,121 @@
+"""Requests of drafters that are not blend: a drafter for each, over shared artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from ngramkit.budget.rule import SHARES_OF_MATCHES
+from ngramkit.drafters.base import Drafter, DraftTree, LiveContext, TokenArray
+from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.engines.workspace import Job, RequestSource
+from ngramkit.kernels.budget import LEVELS, RUNS, chances, update_record
+from ngramkit.kernels.tree import best_path
+
+WIDTH = 4  # nodes of the tree that a chain is taken from, for each of its tokens
+FADE = 0.99  # of the record of scores, with each draft
+
+
+class DrafterSource(RequestSource):
+    """A function that makes the drafter of each request, from its past requests where there are
+    any. Nothing is shared between threads but what is read only while they draft, so it is every
+    thread's workspace too."""
+
+    def __init__(self, make: Callable[..., Drafter], vocabulary: int) -> None:
+        super().__init__()
+        self.make, self.vocabulary = make, vocabulary
+
+    def workspace(self) -> DrafterSource:
+        return self
+
+    def request(self, prompt: TokenArray, past: PastRequests | None = None) -> DrafterRequest:
+        """Begin a request, which drafts from `past`."""
+        return DrafterRequest(self.make if past is None else partial(self.make, past), prompt)
+
+    def refresh(self) -> None:
+        """Do nothing: drafters look at their past requests whenever they draft."""
+
+    def prepare(self, jobs: Sequence[Job], cost: float | None) -> Callable[[], list[DraftTree]]:
+        """Return the function that drafts."""
+        return partial(self.drafts, jobs, cost)
+
+    def drafts(self, jobs: Sequence[Job], cost: float | None = None) -> list[DraftTree]:
+        """Draft as Workspace.drafts."""
+        drafts = []
+        for request, written, size, _ in jobs:
+            if len(written):
+                request.append(written)
+            if size == 0:
+                drafts.append(DraftTree.empty())
+            else:
+                drafts.append(request.tree(size) if cost is None else request.chain(size, cost))
+        return drafts
+
+
+class DrafterRequest:
+    """A request and its drafter, which begins anew where tokens are taken back.
+
+    Scores that are shares of matches become probabilities by what such shares have come to in this
+    request.
+    """
+
+    def __init__(self, make: Callable[[], Drafter], prompt: TokenArray) -> None:
+        self._make = make
+        self._begin(prompt, len(prompt))
+
+    def _begin(self, tokens: TokenArray, prompt: int) -> None:
+        self.prompt = prompt
+        self._drafter = self._make()
+        self._shares = getattr(self._drafter, "scores_are_shares", False)
+        self._record = np.zeros((LEVELS, RUNS, 2), np.float32)
+        self._run, self._last = 0, DraftTree.empty()
+        self._live = LiveContext(tokens)
+        self._drafter.start(tokens[:prompt])
+        if len(tokens) > prompt:
+            self._drafter.accept(tokens[prompt:])
+
+    @property
+    def tokens(self) -> TokenArray:
+        """All tokens, int32[size]; a view, valid until the next call."""
+        return self._live.tokens
+
+    @property
+    def size(self) -> int:
+        return self._live.length
+
+    def rest(self) -> None:
+        """Do nothing: nothing is held but by the drafter."""
+
+    def append(self, tokens: TokenArray) -> None:
+        """Take in what was written."""
+        if self._shares and len(self._last):
+            last = self._last
+            self._run = update_record(
+                last.token_ids, last.parents, last.scores, np.asarray(tokens, np.int32),
+                self._record, FADE, self._run,
+            )  # fmt: skip
+        self._last = DraftTree.empty()
+        self._live.append(tokens)
+        self._drafter.accept(tokens)
+
+    def rewind(self, workspace: DrafterSource, size: int) -> None:
+        """Take back all but the first `size` tokens."""
+        if size < self.size:
+            self._begin(self.tokens[:size].copy(), min(size, self.prompt))
+
+    def tree(self, budget: int) -> DraftTree:
+        """Return the drafter's tree of at most `budget` nodes."""
+        self._last = self._drafter.draft(budget)
+        return self._last
+
+    def chain(self, length: int, cost: float) -> DraftTree:
+        """Return the tree's path that is worth most, where each token costs `cost` passes."""
+        tree = self.tree(WIDTH * length)
+        scores = tree.scores
+        if self._shares and len(tree):
+            scores = chances(tree.parents, scores, self._record, SHARES_OF_MATCHES, self._run)
+        path = best_path(tree.parents, scores, length, cost)
+        parents = np.arange(-1, len(path) - 1, dtype=np.int32)
+        return DraftTree(tree.token_ids[path], parents, scores[path], tree.source[path])
