@@ -81,7 +81,7 @@ class LlamaGrammar:
     def forced(self, text: Sequence[int]) -> list[int]:
         """Return the tokens that the grammar forces behind `text`; none without a grammar."""
         llama, copy = self._llama(), self._copy()
-        if copy is None:
+        if llama is None or copy is None:
             return []
         written: bytes = llama.detokenize(list(text[-8:]))
         self._habits.learn(written)
@@ -103,7 +103,8 @@ class LlamaGrammar:
         return len(draft)
 
     def _copy(self) -> _Copy | None:
-        chain, api = getattr(self._llama(), "_sampler", None), self._api
+        chain: Any = getattr(self._llama(), "_sampler", None)
+        api = self._api
         for i in range(api.llama_sampler_chain_n(chain.sampler) if chain else 0):
             sampler = api.llama_sampler_chain_get(chain.sampler, i)
             if api.llama_sampler_name(sampler) == b"grammar":
