@@ -228,8 +228,8 @@ def _obeying(
         scores = np.full(len(ids), FORCED, np.float32)
         return DraftTree(ids, parents, scores, np.full(len(ids), Source.MODEL, np.uint8))
     count = grammar.allowed(chain.token_ids.tolist())
-    parts = (chain.token_ids, chain.parents, chain.scores, chain.source)
-    return DraftTree(*(part[:count] for part in parts))
+    ids, parents = chain.token_ids[:count], chain.parents[:count]
+    return DraftTree(ids, parents, chain.scores[:count], chain.source[:count])
 
 
 def _finish(batch: BatchDrafter, text: _Text) -> None:
