@@ -61,27 +61,31 @@ def main() -> int:
     parser.add_argument("--count", type=int, help="questions, 20; requests, 40")
     parser.add_argument("--tokens", type=int, default=64, help="of an answer")
     options = parser.parse_args()
-    gguf = options.gguf or smollm2_file()
     with tempfile.TemporaryDirectory() as folder:
-        if options.questions is not None:
-            ways, context, count = _ways(), CONTEXT["questions"], options.count or 20
-        else:
-            ways, context, count = _history_ways(folder), CONTEXT["workload"], options.count or 40
-        clocks: dict[str, OwnTime] = defaultdict(OwnTime)
-        models = _models(gguf, ways, clocks, context)
-        llama = models["none"]
-        if options.questions is not None:
-            prompts = _questions(llama, options.questions, count)
-        else:
-            prompts = _requests(llama, options.workload, count, context - options.tokens)
-        runs = _answer_all(models, prompts, options.tokens, clocks)
-        print(f"Measured on {machine()}, {len(prompts)} answers.\n\n{_table(runs)}\n")
-        for name, each in runs.items():
-            gaps = [run["gap"] for run in each if run["gap"] is not None]
-            drafter = models[name].draft_model
-            line = f", {drafter.statistics.line()}" if isinstance(drafter, Drafter) else ""
-            print(f"{name}: {len(gaps)} answers differ, by {_listed(gaps)}{line}", file=sys.stderr)
+        _measure(options, folder)
     return 0
+
+
+def _measure(options: argparse.Namespace, folder: str) -> None:
+    """Print a table of all ways; a history lies in `folder`."""
+    if options.questions is not None:
+        ways, context, count = _ways(), CONTEXT["questions"], options.count or 20
+    else:
+        ways, context, count = _history_ways(folder), CONTEXT["workload"], options.count or 40
+    clocks: dict[str, OwnTime] = defaultdict(OwnTime)
+    models = _models(options.gguf or smollm2_file(), ways, clocks, context)
+    llama = models["none"]
+    if options.questions is not None:
+        prompts = _questions(llama, options.questions, count)
+    else:
+        prompts = _requests(llama, options.workload, count, context - options.tokens)
+    runs = _answer_all(models, prompts, options.tokens, clocks)
+    print(f"Measured on {machine()}, {len(prompts)} answers.\n\n{_table(runs)}\n")
+    for name, each in runs.items():
+        gaps = [run["gap"] for run in each if run["gap"] is not None]
+        drafter = models[name].draft_model
+        line = f", {drafter.statistics.line()}" if isinstance(drafter, Drafter) else ""
+        print(f"{name}: {len(gaps)} answers differ, by {_listed(gaps)}{line}", file=sys.stderr)
 
 
 def _listed(gaps: list[float]) -> str:

@@ -16,6 +16,7 @@ From an engine's side down to the artifacts:
   (`engines.growth`), which finished requests join between two steps and a thread writes.
 
 Same inputs give the same drafts on every rank: nothing depends on time (unless a clock is asked
-for), and past requests grow in the steps that all ranks see. Knows token ids only: no text, no
-model, no tensors, and nothing of ngramkit's own decoding.
+for), and past requests grow in the steps that all ranks see. Knows token ids only: no text (but
+what a grammar of llama.cpp forces, `engines.llama_grammar`), no model, no tensors, and nothing of
+ngramkit's own decoding.
 """

@@ -16,9 +16,11 @@ Configured by NGRAMKIT_DRAFT, or by a DraftConfig:
 
 from __future__ import annotations
 
+import importlib
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.util import Finalize
 from threading import Lock
 from typing import Any
@@ -26,9 +28,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.engines.batch import FIRST, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.growth import Finished, GrowingHistory
+from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.timed import Clock, TimedDrafter
 from ngramkit.errors import UsageError
@@ -36,6 +40,7 @@ from ngramkit.errors import UsageError
 # What a drafted token costs, in passes, until passes were timed: a pass of two tokens took 1.6
 # passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread).
 MIN_PROBABILITY = 0.6
+FORCED = 0.9  # probability of a token that a grammar forces: others may spell the same text
 TOKENS = 8
 SESSIONS = 8
 
@@ -77,6 +82,7 @@ class Drafter:
         self._lock = Lock()
         self._texts: list[_Text] = []
         self._running: _Text | None = None  # that of the last call
+        self._grammars: weakref.WeakKeyDictionary[Any, LlamaGrammar] = weakref.WeakKeyDictionary()
         if self._batch.grows:
             self._batch.tells()
             Finalize(self, _finish_all, (self._batch, self._texts), exitpriority=FIRST + 1)
@@ -92,10 +98,12 @@ class Drafter:
             text = self._text_of(input_ids)
             if self._batch.grows:
                 self._follow(text, input_ids)
+            grammar = self._grammar_of(input_ids.base)
+            keep = partial(_obeying, grammar, input_ids)
             if text.timed is None:
-                (chain,) = self._batch.chain_batch([input_ids], [self._length])
+                (chain,) = self._batch.chain_batch([input_ids], [self._length], keep=keep)
             else:
-                chain = text.timed.chain(input_ids, self._length)
+                chain = text.timed.chain(input_ids, self._length, keep)
             text.drafted = len(chain)
             return chain.token_ids.astype(np.intc)
 
@@ -123,6 +131,13 @@ class Drafter:
             self._running = text
         return text
 
+    def _grammar_of(self, holder: Any) -> LlamaGrammar | None:
+        """Return the grammar of the Llama that holds the array, if it was checked."""
+        for llama, grammar in self._grammars.items():
+            if llama.input_ids is holder:
+                return grammar
+        return None
+
     def _follow(self, text: _Text, input_ids: npt.NDArray[np.intc]) -> None:
         """Finish a Llama's text where it writes another: a pass writes what was drafted and one
         token, and all else that is new is another prompt."""
@@ -136,7 +151,10 @@ class Drafter:
     def check(self, llama: Any) -> None:
         """Raise ArtifactError where an artifact was built for another tokenizer than that of
         `llama`, a Llama: the engine tells a drafter nothing of its model. Raise UsageError where
-        the engine would fail in the middle of a text."""
+        the engine would fail in the middle of a text.
+
+        From then on drafts obey the grammars of this Llama's requests.
+        """
         kept = len(llama.scores)
         if kept < llama.n_ctx():
             raise UsageError(
@@ -151,6 +169,8 @@ class Drafter:
 
         self._batch.require_same(encode)
         self._checked = True
+        if llama not in self._grammars and hasattr(llama, "_sampler"):
+            self._grammars[llama] = LlamaGrammar(llama, importlib.import_module("llama_cpp"))
 
     @property
     def history(self) -> GrowingHistory | None:
@@ -193,6 +213,23 @@ class _Text:
         self.ids = np.empty(0, np.int32)  # of the last call, where they are to be remembered
         self.drafted = 0  # tokens of the last draft
         self.prompt = 0  # tokens that the model did not write
+
+
+def _obeying(
+    grammar: LlamaGrammar | None, text: npt.NDArray[np.intc], chain: DraftTree
+) -> DraftTree:
+    """Return what the grammar forces behind `text`, int32[n], else what it lets pass of a chain."""
+    if grammar is None:
+        return chain
+    forced = grammar.forced(text.tolist())
+    if forced and chain.token_ids[: len(forced)].tolist() != forced:
+        ids = np.array(forced, np.int32)
+        parents = np.arange(-1, len(ids) - 1, dtype=np.int32)
+        scores = np.full(len(ids), FORCED, np.float32)
+        return DraftTree(ids, parents, scores, np.full(len(ids), Source.MODEL, np.uint8))
+    count = grammar.allowed(chain.token_ids.tolist())
+    ids, parents = chain.token_ids[:count], chain.parents[:count]
+    return DraftTree(ids, parents, chain.scores[:count], chain.source[:count])
 
 
 def _finish(batch: BatchDrafter, text: _Text) -> None:

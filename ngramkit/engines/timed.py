@@ -15,7 +15,7 @@ import numpy as np
 from ngramkit.budget.costs import MOST, PassCosts, Prior
 from ngramkit.budget.rule import AutoBudget
 from ngramkit.drafters.base import DraftTree, TokenArray
-from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.batch import BatchDrafter, Keep
 from ngramkit.engines.sessions import NEAR
 
 Clock = Callable[[], float]  # seconds
@@ -45,8 +45,9 @@ class TimedDrafter:
         self._hopeless = 0  # steps in which no token could pay
         self._began = self._ended = 0.0  # the last draft, in seconds
 
-    def chain(self, row: TokenArray, length: int) -> DraftTree:
-        """Return at most `length` tokens that may follow `row`, int32[n]: all of a text so far."""
+    def chain(self, row: TokenArray, length: int, change: Keep | None = None) -> DraftTree:
+        """Return at most `length` tokens that may follow `row`, int32[n]: all of a text so far.
+        `change` returns what is drafted in place of a chain, before its cost is judged."""
         budget = self._learn(row)
         cost = self._token_cost(budget, len(row))
         self._asked, self._size = cost is not None, len(row)
@@ -54,9 +55,11 @@ class TimedDrafter:
             self._skip(row)
             return DraftTree.empty()
         self._began = self._clock()
-        (draft,) = self._batch.chain_batch(
-            [row], [length], cost, lambda chain: budget.cut(chain, len(row))
-        )
+
+        def keep(chain: DraftTree) -> DraftTree:
+            return budget.cut(change(chain) if change else chain, len(row))
+
+        (draft,) = self._batch.chain_batch([row], [length], cost, keep)
         self._text, self._settled, self._drafted = row.copy(), len(row), len(draft)
         self._ended = self._clock()
         return draft

@@ -37,6 +37,7 @@ KNOWN = {
         # None: what is called as a process ends, in children of an engine's too
         "ngramkit/engines/batch.py": ["multiprocessing.util.Finalize"],
         "ngramkit/engines/growth.py": ["multiprocessing.util.Finalize"],  # the same
+        "ngramkit/engines/llama_cpp.py": ["multiprocessing.util.Finalize"],  # the same
     },
     "pickles": {
         "ngramkit/logs/rollouts.py": ["torch.load"],  # weights_only: see tests/logs
@@ -49,6 +50,7 @@ KNOWN = {
         "cli/ngramkit_cli/main.py": ["importlib.import_module"],  # the same
         "ngramkit/engines/source.py": ["importlib.import_module"],  # "transformers"
         "ngramkit/engines/metrics.py": ["importlib.import_module"],  # "prometheus_client"
+        "ngramkit/engines/llama_cpp.py": ["importlib.import_module"],  # "llama_cpp"
         "ngramkit/engines/sglang.py": ["importlib.import_module"],  # the engine that runs it
         "ngramkit/engines/tensorrt_llm.py": ["importlib.import_module"],  # the same
         # None: the C library that is loaded

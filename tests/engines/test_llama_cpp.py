@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import json
 import random
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -357,3 +359,36 @@ def test_what_an_aborted_real_stream_wrote_is_remembered(opened, plain, tmp_path
     assert len(others) == 1
     assert plain.detokenize(kept).decode() == part[: len(plain.detokenize(kept))]
     assert len(kept) > 3
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "reservation_identifier": {"type": "string", "maxLength": 6},
+        "cabin_class": {"const": "basic_economy"},
+        "total_baggages": {"enum": [1, 2]},
+    },
+    "required": ["reservation_identifier", "cabin_class", "total_baggages"],
+}
+
+
+def test_what_a_schema_forces_is_drafted(opened, plain):
+    llama_cpp = pytest.importorskip("llama_cpp")
+    grammar = llama_cpp.LlamaGrammar.from_json_schema(json.dumps(SCHEMA))
+    prompt = "Book a flight. JSON:"
+    wanted = written(plain, prompt, max_tokens=60, grammar=grammar)
+    passes = {}
+    for checked in (False, True):
+        drafter = real(plain)
+        drafting = opened(drafter)
+        if checked:
+            drafter.check(drafting)
+        assert written(drafting, prompt, max_tokens=60, grammar=grammar) == wanted
+        passes[checked] = drafter.statistics.rows
+        assert written(drafting, COUNTING) == written(plain, COUNTING)  # without a grammar
+    assert json.loads(wanted)["cabin_class"] == "basic_economy"
+    assert passes[True] < 0.7 * passes[False]
+    gone = weakref.ref(drafting)
+    del drafting
+    gc.collect()
+    assert gone() is None  # the drafter does not hold it

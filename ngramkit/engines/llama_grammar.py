@@ -1,0 +1,147 @@
+"""What a grammar of llama-cpp-python forces, as text ahead of the model, and what it refuses.
+
+A schema forces names and punctuation. They are forced as text: `{"name": "` is one way to go on,
+but its first token may be `{`, `{"` or a longer one. So the text is found character by character
+and tokenised as a whole, as the model would. The engine's grammar lies in its sampler, of which a
+copy is asked (`Llama._sampler`, read in 0.3.36).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Protocol, Self
+
+MOST = 80  # characters of a forced text
+SPACE = ord(" ")
+SPACED = b":,{[}]"  # behind these, models write a space or none, by habit
+USUALLY = b":,"  # as json.dumps does
+REFUSED = -1e30  # logits below are
+
+
+class Grammar(Protocol):
+    """A grammar, behind what was written."""
+
+    def copy(self) -> Self: ...
+
+    def next(self) -> bytes | None:
+        """Return the characters that may follow; None where the text may end."""
+
+    def accept(self, character: int) -> None: ...
+
+
+class Habits:
+    """Whether a space follows a character, where a grammar leaves that open: as the last time."""
+
+    def __init__(self) -> None:
+        self._spaced = {character: character in USUALLY for character in SPACED}
+
+    def learn(self, text: bytes) -> None:
+        for character, following in pairwise(text):
+            if character in self._spaced:
+                self._spaced[character] = following == SPACE
+
+    def choose(self, last: int, choices: bytes) -> int | None:
+        """Return which of `choices` follows `last`; None where that is open."""
+        if len(choices) == 2 and SPACE in choices:
+            spaced = self._spaced.get(last, False)
+            return next(each for each in choices if (each == SPACE) == spaced)
+        return choices[0] if len(choices) == 1 else None
+
+
+def forced_text(grammar: Grammar, last: int, habits: Habits) -> bytes:
+    """Return the text that follows the character `last` by the grammar, whatever the model."""
+    grammar, text = grammar.copy(), bytearray()
+    while len(text) < MOST:
+        choices = grammar.next()
+        character = None if choices is None else habits.choose(last, choices)
+        if character is None:
+            break
+        grammar.accept(character)
+        text.append(character)
+        last = character
+    return bytes(text)
+
+
+class LlamaGrammar:
+    """The grammar of what a Llama writes at any time. `api`: the module llama_cpp."""
+
+    def __init__(self, llama: Any, api: Any) -> None:
+        self._llama = weakref.ref(llama)  # it holds the drafter, which holds this
+        self._api, self._eos, self._habits = api, llama.token_eos(), Habits()
+        pieces = ((token, llama.detokenize([token])) for token in range(llama.n_vocab()))
+        wanted = {*range(32, 127), ord("\n")}
+        self._tokens: dict[int, int] = {}  # of single characters
+        for token, piece in pieces:
+            if len(piece) == 1 and piece[0] in wanted:
+                self._tokens.setdefault(piece[0], token)
+
+    def forced(self, text: Sequence[int]) -> list[int]:
+        """Return the tokens that the grammar forces behind `text`; none without a grammar."""
+        llama, copy = self._llama(), self._copy()
+        if llama is None or copy is None:
+            return []
+        written: bytes = llama.detokenize(list(text[-8:]))
+        self._habits.learn(written)
+        found = forced_text(copy, written[-1] if written else SPACE, self._habits).rstrip(b" ")
+        if not found:
+            return []
+        tokens: list[int] = llama.tokenize(found, add_bos=False)
+        return tokens
+
+    def allowed(self, draft: Sequence[int]) -> int:
+        """Return how many tokens of `draft` the grammar lets pass; all without a grammar."""
+        copy = self._copy()
+        if copy is None:
+            return len(draft)
+        for count, token in enumerate(draft):
+            if not copy.lets_pass([token]) or token == self._eos:
+                return count
+            copy.take(token)
+        return len(draft)
+
+    def _copy(self) -> _Copy | None:
+        chain: Any = getattr(self._llama(), "_sampler", None)
+        api = self._api
+        for i in range(api.llama_sampler_chain_n(chain.sampler) if chain else 0):
+            sampler = api.llama_sampler_chain_get(chain.sampler, i)
+            if api.llama_sampler_name(sampler) == b"grammar":
+                return _Copy(sampler, self._tokens, self._eos, api)
+        return None
+
+
+class _Copy:
+    """A copy of a sampler of llama.cpp that knows a grammar."""
+
+    def __init__(self, sampler: Any, tokens: dict[int, int], eos: int, api: Any) -> None:
+        self._sampler = api.llama_sampler_clone(sampler)
+        self._tokens, self._eos, self._api = tokens, eos, api
+
+    def __del__(self) -> None:
+        self._api.llama_sampler_free(self._sampler)
+
+    def copy(self) -> _Copy:
+        return _Copy(self._sampler, self._tokens, self._eos, self._api)
+
+    def next(self) -> bytes | None:
+        passing = self.lets_pass([*self._tokens.values(), self._eos])
+        ends = self._eos in passing
+        return None if ends else bytes(c for c, token in self._tokens.items() if token in passing)
+
+    def accept(self, character: int) -> None:
+        self.take(self._tokens[character])
+
+    def take(self, token: int) -> None:
+        """Go on behind a token that may follow."""
+        self._api.llama_sampler_accept(self._sampler, token)
+
+    def lets_pass(self, tokens: Sequence[int]) -> set[int]:
+        """Return those of `tokens` that may follow."""
+        api = self._api
+        rows = [api.llama_token_data(token, 0.0, 0.0) for token in tokens]
+        data = (api.llama_token_data * len(rows))(*rows)
+        array = api.llama_token_data_array(data, len(rows), -1, False)
+        api.llama_sampler_apply(self._sampler, ctypes.byref(array))
+        return {data[i].id for i in range(array.size) if data[i].logit > REFUSED}
