@@ -228,6 +228,7 @@ def compare_features(host: Host, prompts: Sequence[str], draft: Mapping[str, Any
     requests are aborted, and the server that remembers is started again."""
     folder = host.work / f"history-{time.time_ns()}"
     small = ("--max-total-tokens", "2600", "--chunked-prefill-size", "256")
+    small += ("--schedule-conservativeness", "0.05")  # requests are let in that will not fit
     learns = Way(8, {**draft, "history": str(folder)}, small)
     written = []
     for way in Way(words=small), learns, learns:
@@ -243,8 +244,11 @@ def compare_features(host: Host, prompts: Sequence[str], draft: Mapping[str, Any
             if reason != "abort":
                 yield f"an aborted request ended by {reason}"
             found["after clients left"] = server.ask(prompts[2])
-            time.sleep(2)
+            until = time.monotonic() + 60  # an idle server shows its load now and then
             counts = server.counters()
+            while (counts["running"] or counts["waiting"]) and time.monotonic() < until:
+                time.sleep(2)
+                counts = server.counters()
             if counts["running"] or counts["waiting"]:
                 yield "requests are left behind by clients that left"
             if way.nodes:
@@ -271,7 +275,7 @@ def features(server: Server, prompts: Sequence[str]) -> dict[str, Any]:
         "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
         "required": ["name", "age"],
     }
-    long = ["".join(prompts[i : i + 6]) for i in range(8)]
+    long = ["".join(prompts[i : i + 3]) for i in range(8)]
     return {
         "stop strings": server.ask(prompts[0], stop=["\n\n", "island"]),
         "a schema": server.ask(prompts[1], json_schema=json.dumps(schema)),
@@ -281,7 +285,7 @@ def features(server: Server, prompts: Sequence[str]) -> dict[str, Any]:
         "a minimum of tokens": server.ask(prompts[0], min_new_tokens=32, stop=["\n"]),
         "a short answer": server.ask(prompts[0], max_new_tokens=1),
         "30 over 8 places": server.ask_all(prompts[:30], 30, max_new_tokens=16),
-        "long prompts, retracted": server.ask_all(long, 8, max_new_tokens=200),
+        "long prompts, retracted": server.ask_all(long, 8, max_new_tokens=300, ignore_eos=True),
     }
 
 
