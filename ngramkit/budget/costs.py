@@ -9,8 +9,9 @@ GPUs have tiles, engines have graph sizes. A size is judged by its own latest pa
 not run by its measured neighbours; a few sizes (ANCHORS) are tried early (see `hopeful`).
 
 Machines stall and change their pace. The recent passes of all sizes, against earlier ones of the
-same sizes, give the pace: samples are divided by it, so that a machine that is twice as slow for a
-while changes no cost. Of a size's samples the median counts, so that one stall decides nothing.
+same sizes, give the pace, as far as they differ by more than passes of one size do anyway: samples
+are divided by it, so that a machine that is twice as slow for a while changes no cost. Of a size's
+samples the median counts, so that one stall decides nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import isfinite
+from math import copysign, exp, isfinite, log, sqrt
 from statistics import median_low
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -44,6 +45,7 @@ FIRST = {"cpu": 4, "cuda": 16}  # nodes of the first trial
 DEAR = 0.3  # of a pass: where a row is assumed to cost more, one node is tried first
 LATEST = 15  # passes of a size that count
 PACED = 5  # passes that give the pace
+CHANCE = 1.5  # standard errors by which they may differ from earlier ones by chance
 ODD, CHANGED = 1.3, 6  # a size has changed: factor of its time, passes in a row
 TRUSTED = 3  # passes of a size from which on it gives the pace
 OWN = 0.7  # passes that a size's neighbours count as, beside its own
@@ -54,6 +56,7 @@ TRIALS = 2  # passes of a size after which its cost is no longer a guess
 STALE = 400  # passes after which it is one again
 STEP = 4  # times the largest size that was run: no trial is larger
 LEAST_TIMES = -0.1  # times the prior's cost: a pass with a draft may take less than one without
+LEAST_COST = 0.5  # of any pass
 HOPE = 0.8  # of the likely cost of a size beside the unit, that it may cost at best
 LEAST_SECONDS, MOST_SECONDS = 1e-7, 1e5  # of a pass, where they are read from a file
 
@@ -235,6 +238,7 @@ class _AfterContext:
         self._typical: dict[int, float] = {}  # by size, while its samples are the same
         self._pace = 1.0
         self._window: deque[_Timed] = deque(maxlen=PACED)
+        self._spread = 0.0  # by how much passes of one size differ, as a share of their time
         self._last_run: dict[int, int] = {}  # by size
         self._now = 0
         self._cached: tuple[Costs, Costs] | None = None
@@ -272,6 +276,8 @@ class _AfterContext:
         own.append(sample)
         self._typical.pop(size, None)
         self._doubt(size)
+        if self._now % LATEST == 0:
+            self._measure_spread()
         if usual:
             self._window.append(_Timed(size, sample, seconds, seconds / usual))
             self._follow()
@@ -297,22 +303,34 @@ class _AfterContext:
         trusted = [n for n, each in self.passes.items() if len(each) >= TRUSTED]
         if 0 not in trusted or len(trusted) == 1:
             return 0.0
-        times = self._times(curve, trusted)[rows]
-        return self.typical(0) * float(1 + times * (curve[rows] - 1))
+        return self.typical(0) * float(self._likely(curve, trusted)[rows])
 
     def _follow(self) -> None:
         """Set the pace by the recent passes, and correct the middle one of them by it.
 
-        Passes without a draft give it best: of others, drafts may have become dearer instead.
+        Passes without a draft give it best: of others, drafts may have become dearer instead. What
+        may be chance is no change of pace.
         """
         if len(self._window) < PACED:
             return
         units = [timed.ratio for timed in self._window if timed.size == 0]
         ratios = sorted(units or [timed.ratio for timed in self._window])
-        self._pace = ratios[len(ratios) // 2]
+        pace = log(ratios[len(ratios) // 2])
+        chance = CHANCE * self._spread / sqrt(len(ratios))
+        self._pace = exp(copysign(max(abs(pace) - chance, 0.0), pace))
         amid = self._window[PACED // 2]
         amid.sample[0] = amid.seconds / self._pace
         self._typical.pop(amid.size, None)
+
+    def _measure_spread(self) -> None:
+        """Set the spread to the standard deviation that the median deviation stands for."""
+        shares = [
+            abs(seconds / self.typical(size) - 1)
+            for size, samples in self.passes.items()
+            if len(samples) >= TRUSTED
+            for (seconds,) in samples
+        ]
+        self._spread = 1.5 * median_low(shares or [0.0])
 
     def costs(self, prior: Prior, length: int) -> Costs:
         return self._curves(prior, length)[0]
@@ -323,17 +341,18 @@ class _AfterContext:
     def _curves(self, prior: Prior, length: int) -> tuple[Costs, Costs]:
         if self._cached is None or length // SAME != self._at:
             curve = prior.at(length)
-            likely = 1 + self._times(curve) * (curve - 1)
+            likely = self._likely(curve)
             self._cached = likely, likely if prior.measured else self._hopes(likely)
             self._at = length // SAME
         return self._cached
 
-    def _times(self, curve: Costs, sizes: Iterable[int] = ()) -> Costs:
-        """Return by what factor a draft adds more to a pass than by the prior, by rows."""
+    def _likely(self, curve: Costs, sizes: Iterable[int] = ()) -> Costs:
+        """Return the likely costs, by those of `sizes`, else of every size that was run: between
+        them the factor is interpolated by which a draft adds more than by the prior."""
         unit = self.typical(0)
         measured = sorted(n for n in sizes or self.passes if 0 < n < len(curve))
         if not measured or not unit:
-            return np.ones(len(curve))
+            return curve
         own = [(self.typical(n) / unit - 1) / (float(curve[n]) - 1) for n in measured]
         times = np.maximum(own, LEAST_TIMES)
         if len(measured) > 1:  # few passes are trusted as far as the neighbours agree
@@ -345,8 +364,8 @@ class _AfterContext:
                     times[i] = (count * times[i] + OWN * max(neighbours, LEAST_TIMES)) / (
                         count + OWN
                     )
-        times_by_row: Costs = np.interp(np.arange(len(curve)), measured, times)
-        return times_by_row
+        likely = 1 + np.interp(np.arange(len(curve)), measured, times) * (curve - 1)
+        return np.maximum(likely, LEAST_COST)
 
     def _hopes(self, likely: Costs) -> Costs:
         """Return the likely costs, lower for the anchors that are still to be tried."""
