@@ -170,7 +170,7 @@ class Drafter:
 
         self._batch.require_same(encode)
         self._checked = True
-        if llama not in self._grammars and hasattr(llama, "_sampler"):
+        if hasattr(llama, "_sampler") and llama not in self._grammars:
             self._grammars[llama] = LlamaGrammar(llama, importlib.import_module("llama_cpp"))
 
     @property

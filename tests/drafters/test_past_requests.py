@@ -130,7 +130,7 @@ def test_of_many_requests_there_are_few_shards(background):
 
 def test_what_is_searched_does_not_depend_on_how_long_merging_takes(monkeypatch):
     """Ranks of one engine, which must draft alike."""
-    merge, random = past_requests.merge, np.random.default_rng(3)
+    merge, random = past_requests.merge_shards, np.random.default_rng(3)
     requests = [random.integers(0, EOS, n).astype(np.int32) for n in random.integers(1, 40, 300)]
 
     def shards_after_each(slow):
@@ -139,7 +139,7 @@ def test_what_is_searched_does_not_depend_on_how_long_merging_takes(monkeypatch)
                 time.sleep(next(slow))
             return merge(*shards)
 
-        monkeypatch.setattr(past_requests, "merge", merged)
+        monkeypatch.setattr(past_requests, "merge_shards", merged)
         past = remembering(
             capacity=3000, rebuild_tokens=16, newest_tokens=64, background=True
         )  # fmt: skip

@@ -59,9 +59,9 @@ def test_a_child_is_forked_whatever_the_parent_does(tmp_path, monkeypatch, where
     fill(past)
     past.wait()
     module, step, *thread = {
-        "merging": (past_requests, "merge"),
+        "merging": (past_requests, "merge_shards"),
         "saving": (history, "write_arrays"),
-        "adding": (past_requests, "joined", "filling"),
+        "adding": (past_requests, "join_requests", "filling"),
     }[where]
     paused = Paused(getattr(module, step), *thread)
     monkeypatch.setattr(module, step, paused)
