@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--datastore", type=Path, help="of the model's tokenizer, to draft from")
     parser.add_argument("--alone", type=int, default=20, help="questions, one at a time")
     parser.add_argument("--together", type=int, default=20, help="others, eight at once")
+    parser.add_argument("--no-table", action="store_true", help="only what is asked beside it")
     parser.add_argument("--work", type=Path, default=Path("build/servers"))
     given = parser.parse_args()
     model = hub_folder(given.work / MODEL)
@@ -61,13 +62,14 @@ def main() -> None:
     lines = given.questions.read_text("utf-8").splitlines()
     turns = [json.loads(line)["turns"][0] for line in lines]
     prompts = [tokenizer.chat([{"role": "user", "content": turn}]) for turn in turns]
-    alone, others = prompts[: given.alone], prompts[given.alone :]
+    alone = prompts[: given.alone]
+    together = prompts[given.alone :][: given.together]
     source, draft = "own text", dict[str, Any](vocabulary=tokenizer.record.vocabulary)
     if given.datastore is not None:
         source, draft = "datastore", {"datastores": [str(given.datastore.resolve())]}
     failures = 0
     for failure in chain(
-        compare_speed(host, alone, others[: given.together], ways(source, draft)),
+        () if given.no_table else compare_speed(host, alone, together, ways(source, draft)),
         compare_features(host, prompts, draft),
         try_wrong_configurations(host),
     ):

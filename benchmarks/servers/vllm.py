@@ -50,8 +50,15 @@ def main() -> None:
     parser.add_argument("--datastore", type=Path, help="of the model's tokenizer, to draft from")
     parser.add_argument("--history", type=Path, help="past requests, to draft from")
     parser.add_argument("--count", type=int, default=20, help="questions, and as many others")
+    parser.add_argument("--drafts", nargs="+", help="names of the rows to run beside none (all)")
     parser.add_argument("--work", type=Path, default=Path("build/servers"))
     given = parser.parse_args()
+    servers = ways(given.datastore, given.history)
+    if given.drafts:
+        unknown = [name for name in given.drafts if name not in servers]
+        if unknown:
+            parser.error(f"no drafts {unknown}; there are {list(servers)}")
+        servers = {name: servers[name] for name in dict.fromkeys(["none", *given.drafts])}
     model = hub_folder(given.work / MODEL)
     host = Host(given.environment.resolve(), model, given.work)
     lines = given.questions.read_text("utf-8").splitlines()[: 2 * given.count]
@@ -59,7 +66,7 @@ def main() -> None:
     bodies, others = questions[: given.count], questions[given.count :]
     failures = 0
     for failure in chain(
-        compare_speed(host, bodies, others, ways(given.datastore, given.history)),
+        compare_speed(host, bodies, others, servers),
         compare_features(host, bodies),
         compare_preempted(host, bodies),
         try_wrong_configurations(host),
@@ -72,11 +79,13 @@ def main() -> None:
 def ways(datastore: Path | None, history: Path | None) -> dict[str, tuple[Any, Any]]:
     """Return name -> (vLLM's speculative configuration, ours in NGRAMKIT_DRAFT) of each server."""
     sources: dict[str, dict[str, Any]] = {"own text": {}}
-    if datastore is not None:
-        sources["datastore"] = {"datastores": [str(datastore.resolve())]}
     if history is not None:
         sources["history"] = {"history": str(history.resolve()), "store": False}
     sources["its own answers"] = {"history": True}
+    if datastore is not None:
+        stored = {"datastores": [str(datastore.resolve())]}
+        sources["datastore"] = stored
+        sources["datastore and its own answers"] = {**stored, "history": True}
     servers: dict[str, tuple[Any, Any]] = {"none": (None, None)}
     for source, draft in sources.items():
         for length in (4, 8):
