@@ -42,6 +42,7 @@ from ngramkit.errors import UsageError
 # passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread).
 MIN_PROBABILITY = 0.6
 FORCED = 0.9  # probability of a token that a grammar forces: others may spell the same text
+WRITTEN = 8  # last tokens of a text that tell a grammar how it goes on
 TOKENS = 8
 SESSIONS = 8
 
@@ -222,7 +223,7 @@ def _obeying(
     """Return what the grammar forces behind `text`, int32[n], else what it lets pass of a chain."""
     if grammar is None:
         return chain
-    forced = grammar.forced(text.tolist())
+    forced = grammar.forced(text[-WRITTEN:].tolist())
     if forced and chain.token_ids[: len(forced)].tolist() != forced:
         ids = np.array(forced, np.int32)
         parents = np.arange(-1, len(ids) - 1, dtype=np.int32)

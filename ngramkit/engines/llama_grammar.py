@@ -79,11 +79,12 @@ class LlamaGrammar:
                 self._tokens.setdefault(piece[0], token)
 
     def forced(self, text: Sequence[int]) -> list[int]:
-        """Return the tokens that the grammar forces behind `text`; none without a grammar."""
+        """Return the tokens that the grammar forces behind a text that ends in the tokens `text`;
+        none without a grammar."""
         llama, copy = self._llama(), self._copy()
         if llama is None or copy is None:
             return []
-        written: bytes = llama.detokenize(list(text[-8:]))
+        written: bytes = llama.detokenize(list(text))
         self._habits.learn(written)
         found = forced_text(copy, written[-1] if written else SPACE, self._habits).rstrip(b" ")
         if not found:
