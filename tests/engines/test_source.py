@@ -136,7 +136,7 @@ def test_llama_cpp_compares_on_request(built, models, caplog):
             assert (add_bos, special) == (False, True)
             return backend.encode(text.decode(), add_special_tokens=False).ids
 
-        return SimpleNamespace(tokenize=tokenize)
+        return SimpleNamespace(tokenize=tokenize, scores=np.empty((64, 1)), n_ctx=lambda: 64)
 
     tokens = np.array(TEXT[:5], np.intc)
     drafter = Drafter()
