@@ -15,7 +15,7 @@ from benchmarks import Row, interleaved
 from ngramkit.builders.model_bigram import build_model_bigram
 from ngramkit.builders.model_passes import Work, matmul_peak
 from ngramkit.corpus.tokenizer import TextTokenizer, fingerprint
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 MISTRAL_7B = {
     "vocab_size": 32000,

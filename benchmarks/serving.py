@@ -39,7 +39,7 @@ def rows() -> Iterator[Row]:
 def _one_request() -> Iterator[Row]:
     from ngramkit.drafters.blend import Blend
     from ngramkit.engines.workspace import BlendSource
-    from ngramkit.formats.manifest import TokenizerRecord
+    from ngramkit.formats.tokenizer_record import TokenizerRecord
 
     record = TokenizerRecord("made up", VOCABULARY, "made-up")
     prompt = np.random.default_rng(0).zipf(1.3, PROMPT).clip(0, VOCABULARY - 1).astype(np.int32)

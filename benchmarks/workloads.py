@@ -34,7 +34,7 @@ from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished
 from ngramkit.evaluate.records import Record, Turn, read_records
 from ngramkit.evaluate.simulation import replay_drafter
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 SHAPES = ("c8", "c16", "c32", "t16", "t64")
 COSTS = (0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)  # of a drafted token, in passes

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ngramkit.drafters.registry import (
+    DEFAULT_DRAFTER,
     DRAFTERS,
     DrafterSpec,
     drafter_options,
@@ -37,7 +38,7 @@ from ngramkit.drafters.sources import (
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.kinds import open_artifact
-from ngramkit.formats.manifest import Manifest, TokenizerRecord
+from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import (
     ARTIFACTS,
     AUTOMATIC,
@@ -46,6 +47,7 @@ from ngramkit.formats.outputs import (
     corpus_name,
     default_place,
 )
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.kinds import KIND_OF_ROLE, KINDS, ROLES
 from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
@@ -56,7 +58,6 @@ from ngramkit.text import many
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
 
-DRAFTER = "blend"
 FEW = 10_000  # tokens of a corpus, in which hardly any phrase of another text is found
 SHOWN = 5  # artifacts in a line, and lines of artifacts that were left out
 CORPUS = "python-stdlib"  # what the embedded model was made for
@@ -146,7 +147,7 @@ def choose_drafter(
     """
     if drafter is not None and not isinstance(drafter, str):
         return given_drafter(drafter, _record(tokenizer))
-    spec, tokenizer = DrafterSpec.parse(drafter or DRAFTER), _record(tokenizer)
+    spec, tokenizer = DrafterSpec.parse(drafter or DEFAULT_DRAFTER), _record(tokenizer)
     entry, sources = DRAFTERS[spec.name], given_sources(artifacts, **words)
     named = {role: getattr(sources, role) for role in KIND_OF_ROLE if role in entry.sources}
     past = sources.past

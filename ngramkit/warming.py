@@ -29,16 +29,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ngramkit.drafters.base import Drafter, Evidence
-from ngramkit.drafters.registry import DRAFTERS, drafter_entry, load_drafter
+from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_entry, load_drafter
 from ngramkit.engines.check import require_engine
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.kernels import code_folder
@@ -87,7 +87,7 @@ def warm(
     tasks = TASKS if drafter == ALL else (_plain_name(drafter),)
     if engine is not None:
         require_engine(engine)
-        tasks = (SERVE + _plain_name("blend" if drafter == ALL else drafter),)
+        tasks = (SERVE + _plain_name(DEFAULT_DRAFTER if drafter == ALL else drafter),)
     if workers is not None:
         require_between("workers", workers, 1)
     folder = code_folder.folder()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reporters import Notes
 
 from ngramkit.choose import choose_drafter
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 MINE = TokenizerRecord("me/mine", 20, "f-mine", None)
 

@@ -132,7 +132,7 @@ def forecast(
     Example: ngramkit forecast server.log --model qwen3-8b --concurrency 16 --tokens 8,16
     --pass-cost 1.1
     """
-    from ngramkit.choose import DRAFTER
+    from ngramkit.drafters.registry import DEFAULT_DRAFTER
 
     if plot is not None:
         from ngramkit.evaluate.plots import require_picture
@@ -143,7 +143,7 @@ def forecast(
         model=the_model(model, out),
         **log.given(),
         template=template,
-        drafter=drafter or DRAFTER,
+        drafter=drafter or DEFAULT_DRAFTER,
         **sources.words(),
         concurrency=concurrency,
         tokens=whole_numbers(tokens, "tokens"),

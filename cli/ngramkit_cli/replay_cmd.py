@@ -238,7 +238,7 @@ def replay(
     Example: ngramkit replay --questions question.jsonl --answers model_answer.jsonl
     --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64
     """
-    from ngramkit.choose import DRAFTER
+    from ngramkit.drafters.registry import DEFAULT_DRAFTER
 
     budgets = whole_numbers(budget, "budget")
     if not keep_state and (seed is not None or repeat != 1 or prompts):
@@ -252,7 +252,7 @@ def replay(
         questions,
         **log.given(),
         model=model if oracle is not None else the_model(model, out),
-        drafters=drafter or DRAFTER,
+        drafters=drafter or DEFAULT_DRAFTER,
         budgets=budgets,
         **sources.replayed(),
         template=template,

@@ -9,8 +9,8 @@ tokens of one document; documents are cut evenly. Those are kept that hold the m
 token, which text like it comes to and no other passage kept holds (kernels.worth). That text is the
 training split, some of the datastore's documents, which are kept last, and recorded answers of the
 kind that drafts are for, which weigh more. N-grams are short: longer ones are of the subjects that
-a corpus happens to have, and other text has other subjects. `python -m benchmarks._prune` compares
-it with a random sample and other rules.
+a corpus happens to have, and other text has other subjects. docs/benchmarks.md has what
+was measured.
 
 A frozen table keeps the rows that were counted most often per byte. A follower is worth its count,
 and beside that how often `answers` have it after its leader, all of them together as much as the

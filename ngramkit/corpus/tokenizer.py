@@ -23,8 +23,15 @@ from tokenizers import Tokenizer
 
 from ngramkit.cache import TextCache
 from ngramkit.errors import InputError, from_hub, hub_errors, reason
-from ngramkit.formats.manifest import MOST_TOKENS, SHA256, TokenizerRecord
-from ngramkit.formats.probes import FORM, PROBES, encodes, same_ids
+from ngramkit.formats.manifest import SHA256
+from ngramkit.formats.tokenizer_record import (
+    FORM,
+    MOST_TOKENS,
+    PROBES,
+    TokenizerRecord,
+    encodes,
+    same_ids,
+)
 from ngramkit.gguf.files import find_gguf, tokenizer_folder
 from ngramkit.models import DEFAULT, resolve_model, split_revision
 from ngramkit.public import public
@@ -348,7 +355,7 @@ def refuse_fault(error: BaseException, model: str) -> None:
 class Digests(NamedTuple):
     vocabulary: int  # the largest id and one
     fingerprint: str  # sha256 over the parts that decide ids
-    encodes: str  # see ngramkit.formats.probes
+    encodes: str  # see ngramkit.formats.tokenizer_record
 
 
 def digests(backend: Any) -> Digests:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels import arrays
 from ngramkit.kernels.arrays import NO_TOKEN
 

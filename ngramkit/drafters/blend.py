@@ -27,8 +27,8 @@ from ngramkit.formats.artifact import Artifact, require_one_tokenizer
 from ngramkit.formats.container import open_arrays
 from ngramkit.formats.datastore import Datastore, DatastoreShard, search_table
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels.arrays import NO_TOKEN
 from ngramkit.kernels.blend.copying import forget_trust, new_copy_state, new_copying
 from ngramkit.kernels.blend.counts import (

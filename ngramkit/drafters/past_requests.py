@@ -38,8 +38,8 @@ from ngramkit.formats.datastore import (
     sort_requests,
 )
 from ngramkit.formats.history import History, join_requests
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import Mark
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 CAPACITY = 4_000_000  # tokens
 REBUILD = 1 << 11  # tokens; merging as many into the newest takes a quarter of a millisecond

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ngramkit.drafters.options import DrafterOption
     from ngramkit.drafters.past_requests import PastRequests
     from ngramkit.formats.artifact import Artifact
-    from ngramkit.formats.manifest import TokenizerRecord
+    from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Entry:
         return tuple(source for source in self.sources if source in KIND_OF_ROLE)
 
 
+DEFAULT_DRAFTER = "blend"  # where nobody says
 EVERYTHING = ("datastores", "frozen_table", "bigram", "past", "tokenizer")
 
 DRAFTERS = {

@@ -14,7 +14,7 @@ from ngramkit.kinds import ROLES
 if TYPE_CHECKING:
     from ngramkit.drafters.past_requests import PastRequests
     from ngramkit.formats.history import History
-    from ngramkit.formats.manifest import TokenizerRecord
+    from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 
 Given = str | Path | Artifact  # a folder, hf://USER/NAME@REVISION, a URL, or an open artifact

@@ -21,15 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
+from ngramkit.engines.chain_length import ScoreThreshold, TokenCost
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
-from ngramkit.engines.pass_cost import PassCost, ScoreThreshold
 from ngramkit.engines.sessions import Session, Sessions, clipped
 from ngramkit.engines.source import DraftSource, open_source, require_same
 from ngramkit.engines.workspace import Job
 from ngramkit.errors import UsageError, reason
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
 THREADS = 4  # at most, where nobody says
@@ -52,10 +52,10 @@ class Asked(NamedTuple):
 class BatchDrafter:
     """Drafts for an engine's requests from one source, for one thread that calls.
 
-    `cost` is what a drafted token costs, in passes, or a PassCost that tells it for each step: a
+    `cost` is what a drafted token costs, in passes, or a TokenCost that tells it for each step: a
     chain ends where a token's score is below it, and a request whose drafts have cost more than
     they saved pauses (unless `pause` is False). With `learn` the score of that end is learnt from
-    acceptance, see engines.pass_cost. `statistics` counts, shown by `counters` after each step;
+    acceptance, see engines.chain_length. `statistics` counts, shown by `counters` after each step;
     every `log_steps` rows they are logged and written to `metrics`.
 
     Where the source's history grows, a request joins it in the step in which its row is gone. What
@@ -67,7 +67,7 @@ class BatchDrafter:
         self,
         source: DraftSource,
         *,
-        cost: float | PassCost = 0.0,
+        cost: float | TokenCost = 0.0,
         sessions: int = 512,
         threads: int | None = None,
         pause: bool = True,
@@ -77,8 +77,8 @@ class BatchDrafter:
         counters: EngineCounters | None = None,
     ) -> None:
         self.source, self.pause = source, pause
-        self.pass_cost = cost if isinstance(cost, PassCost) else None
-        self.cost = 0.0 if isinstance(cost, PassCost) else cost  # of a token in the last step
+        self.token_cost = cost if isinstance(cost, TokenCost) else None
+        self.cost = 0.0 if isinstance(cost, TokenCost) else cost  # of a token in the last step
         self.statistics = Statistics()
         self.sessions = Sessions(sessions, source.vocabulary)
         threads = threads or min(os.cpu_count() or 1, THREADS)
@@ -99,7 +99,7 @@ class BatchDrafter:
         config: DraftConfig,
         *,
         vocabulary: int | None = None,
-        cost: float | PassCost = 0.0,
+        cost: float | TokenCost = 0.0,
         timed: bool = False,
         counters: EngineCounters | None = None,
         tokenizer: TokenizerRecord | None = None,
@@ -193,8 +193,8 @@ class BatchDrafter:
         `cost` of a token in passes, in place of the own one; `keep` returns the part of a chain
         that is verified; `asked` as in `draft_batch`.
         """
-        if self.pass_cost is not None:
-            self.cost = self.pass_cost.of_token(sum(length > 0 for length in lengths))
+        if self.token_cost is not None:
+            self.cost = self.token_cost.at(sum(length > 0 for length in lengths))
         if cost is None:
             cost = self.cost if self.threshold is None else self.threshold.step(self.cost)
         return self._draft(rows, lengths, cost, keep, asked)
@@ -336,10 +336,10 @@ class BatchDrafter:
             return
         if self.threshold is not None:
             self.threshold.observe([draft.scores for draft, _ in outcomes], accepted)
-        if self.pass_cost is not None:
+        if self.token_cost is not None:
             count = len(outcomes)
             verified = count + sum(len(draft) for draft, _ in outcomes)
-            self.pass_cost.observe(count, verified, count + sum(accepted))
+            self.token_cost.observe(count, verified, count + sum(accepted))
 
     def _report(self) -> None:
         """Show the statistics; every so many rows, log them and write the file for Prometheus."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ngramkit.drafters.registry import DrafterSpec
+from ngramkit.drafters.registry import DEFAULT_DRAFTER, DrafterSpec
 from ngramkit.drafters.sources import HISTORY_TOKENS
 from ngramkit.errors import ArtifactError, InputError, UsageError, reason
 from ngramkit.formats.history import History, require_no_other
@@ -42,7 +42,7 @@ RANGES = {  # whole numbers: key -> least and most
 class DraftConfig:
     """The keys and their defaults. Artifacts are folders or hf://USER/NAME@REVISION."""
 
-    drafter: str = "blend"  # with options: blend:scan=32
+    drafter: str = DEFAULT_DRAFTER  # with options: blend:scan=32
     datastores: tuple[str, ...] = ()
     frozen_table: str | None = None
     bigram: str | None = None

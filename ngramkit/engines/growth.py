@@ -37,7 +37,7 @@ from ngramkit.drafters.sources import PastUse
 from ngramkit.engines.config import DraftConfig
 from ngramkit.errors import NgramkitError, first_line, one_line, reason
 from ngramkit.formats.history import PRIVATE, History
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
 # The key of a request's own parameters that names its tenant; false or 0: it is not remembered.

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import DraftTree, Source
+from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.engines.batch import FIRST, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.growth import Finished, GrowingHistory
@@ -247,4 +248,4 @@ def _finish_all(batch: BatchDrafter, texts: list[_Text]) -> None:
 
 def _has_artifacts(config: DraftConfig) -> bool:
     history = existing_history(config) is not None
-    return bool(config.artifacts) or history or config.drafter.partition(":")[0] != "blend"
+    return bool(config.artifacts) or history or config.drafter.partition(":")[0] != DEFAULT_DRAFTER

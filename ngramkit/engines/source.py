@@ -2,8 +2,9 @@
 engine's model.
 
 Another tokenizer's artifact costs speed, never correctness, and nothing shows it; so it is refused.
-Compared is what the two tokenizers encode (formats.probes), not what they are called. Where the
-engine gives no tokenizer, or the artifact is of an older format, only the number of ids is.
+Compared is what the two tokenizers encode (formats.tokenizer_record), not what they are called.
+Where the engine gives no tokenizer, or the artifact is of an older format, only the number of ids
+is.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ from ngramkit.engines.growth import GrowingHistory
 from ngramkit.engines.workspace import BlendSource
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.formats.probes import difference, encodes, first_difference
+from ngramkit.formats.tokenizer_record import TokenizerRecord, difference, encodes, first_difference
 from ngramkit.remote.fetch import open_fetched
 
 LOG = logging.getLogger("ngramkit")

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.chain_length import TokenCost
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Departures, Finished, GrowingHistory
 from ngramkit.engines.metrics import Statistics
-from ngramkit.engines.pass_cost import PassCost
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.errors import UsageError, require_between
 
@@ -98,7 +98,7 @@ def _class_over(base: type[Any]) -> type[Any]:
             self._batch = BatchDrafter.open(
                 config,
                 vocabulary=vocabulary,
-                cost=PassCost(),
+                cost=TokenCost(),
                 tokenizer=engine_record(own, vocabulary),
                 writes=_rank() == 0,
             )

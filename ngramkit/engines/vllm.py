@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.chain_length import FREE, FREE_ON_CPU, TokenCost
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
-from ngramkit.engines.pass_cost import FREE, FREE_ON_CPU, PassCost
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.errors import NgramkitError, UsageError, one_line
 
@@ -59,7 +59,7 @@ class Proposer:
             self._batch = BatchDrafter.open(
                 config,
                 vocabulary=vocabulary,
-                cost=PassCost(FREE_ON_CPU if device == "cpu" else FREE),
+                cost=TokenCost(FREE_ON_CPU if device == "cpu" else FREE),
                 counters=None if rank else EngineCounters(),  # ranks count alike
                 tokenizer=engine_record(tokenizer, vocabulary),
                 # Of ranks that hold parts of one layer the first; none else need have a drafter.

@@ -339,14 +339,14 @@ class Bench:
         reporter.stage("answers", len(self.questions) * len(self.contestants), "answers")
         drafters = {c.name: c.make(True) for c in self.contestants}
         pairs = ((c, q) for q in self.questions for c in self.contestants)
-        if any((c.name, str(q.id)) not in runs.found for c, q in pairs):
+        if any(runs.answered(c.name, q.id) is None for c, q in pairs):
             prompt = next(self.conversation(self.questions[0], []))
             for contestant in self.contestants:
                 self._warm_up(contestant, prompt)
         for index, question in enumerate(self.questions):
             first = index % len(self.contestants)
             for contestant in self.contestants[first:] + self.contestants[:first]:
-                run = runs.found.get((contestant.name, str(question.id)))
+                run = runs.answered(contestant.name, question.id)
                 drafter = drafters[contestant.name]
                 if run is None:
                     runs.add(self._answer(contestant, drafter, index, question))

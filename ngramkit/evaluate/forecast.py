@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from ngramkit.choose import DRAFTER, DrafterChoice, choose_drafter
+from ngramkit.choose import DrafterChoice, choose_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
+from ngramkit.engines.chain_length import TokenCost
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.pass_cost import PassCost
 from ngramkit.errors import UsageError, require_between
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import read_answers
 from ngramkit.evaluate.serving import SHOWN, Cost, PassTimes, Served, serve
 from ngramkit.evaluate.simulation import Replay, Tally
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.results import Entries, Tabular
@@ -157,7 +158,7 @@ def forecast(
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     template: str = "auto",
-    drafter: str = DRAFTER,
+    drafter: str = DEFAULT_DRAFTER,
     artifacts: Sources | Sequence[Given] | Given = (),
     concurrency: int = CONCURRENCY,
     tokens: Sequence[int] = TOKENS,
@@ -237,7 +238,7 @@ def _engine(
     return BatchDrafter.open(
         config,
         vocabulary=tokenizer.vocabulary,
-        cost=PassCost(times.free),
+        cost=TokenCost(times.free),
         tokenizer=tokenizer,
         writes=False,
     )

@@ -21,6 +21,7 @@ from ngramkit.decode.pending import prepare
 from ngramkit.decode.placement import DTYPES
 from ngramkit.decode.sampling import best_and_tops
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
+from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.bench import NEW_TOKENS, TOO_LONG, Bench
@@ -102,7 +103,9 @@ def record(
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     given = options.sources().recorded()
-    choices = distinct(prepared.choose(each, options, given) for each in names or ("blend",))
+    choices = distinct(
+        prepared.choose(each, options, given) for each in names or (DEFAULT_DRAFTER,)
+    )
     task, choices = prepared.session(options, choices)
     plan = {
         "model": task.model.name,

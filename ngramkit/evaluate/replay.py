@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Unpack
 
-from ngramkit.choose import DRAFTER, DrafterChoice, asked_drafters, choose_drafter, distinct
+from ngramkit.choose import DrafterChoice, asked_drafters, choose_drafter, distinct
 from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.registry import DRAFTERS, DrafterSpec
+from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, DrafterSpec
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.leakage import Leakage, without_leaks
@@ -20,7 +20,7 @@ from ngramkit.evaluate.simulation import Replay, replay_drafter, shuffled
 from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kinds import ROLES
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
@@ -149,7 +149,7 @@ def replay(
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     model: str | TextTokenizer | TokenizerRecord | None = None,
-    drafters: Sequence[str | Callable[[], Drafter]] | str = DRAFTER,
+    drafters: Sequence[str | Callable[[], Drafter]] | str = DEFAULT_DRAFTER,
     budgets: Sequence[int] = BUDGETS,
     artifacts: Sources | Curves | Sequence[Given] | Given = (),
     template: str = "auto",

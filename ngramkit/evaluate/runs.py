@@ -135,6 +135,11 @@ class Runs:
             file.write(json.dumps(asdict(run)) + "\n")
         self.found[run.key] = run
 
+    def answered(self, drafter: str, question: int | str) -> Run | None:
+        """Return the run that is there, which a benchmark that goes on does not repeat; else
+        None."""
+        return self.found.get((drafter, str(question)))
+
     def shared_by(self, drafters: Sequence[str]) -> dict[str, list[Run]]:
         """Return each drafter's runs of the questions that all `drafters` have answered."""
         questions = dict.fromkeys(question for _, question in self.found)

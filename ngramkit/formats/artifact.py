@@ -36,7 +36,8 @@ from ngramkit.formats.container import (
     require as require,
     sha256_of,
 )
-from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
+from ngramkit.formats.manifest import Manifest, read_manifest
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.machine import cores
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.untrusted import AGAIN, Identity, identity, parse_json, whole_number

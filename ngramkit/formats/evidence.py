@@ -42,9 +42,9 @@ import numpy as np
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Layout, require, require_layout
 from ngramkit.formats.container import Array, open_arrays, write_arrays
-from ngramkit.formats.manifest import TokenizerRecord, tokenizer_record
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, require_writable
+from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 from ngramkit.formats.writer import write_text
 from ngramkit.untrusted import parse_json, read_json, whole_number
 
@@ -78,7 +78,7 @@ class EvidenceFolder:
             )
         fits = body.keys() == {"format", "version", "plan", "tokenizer"}
         require(fits and isinstance(body["plan"], dict), path / NAME, "its keys are others")
-        return cls(path, body["plan"], tokenizer_record(path / NAME, body["tokenizer"]))
+        return cls(path, body["plan"], parse_tokenizer(path / NAME, body["tokenizer"]))
 
     @staticmethod
     def require_room(path: str | Path) -> None:

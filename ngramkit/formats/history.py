@@ -68,9 +68,10 @@ from ngramkit.formats.datastore import (
     sort_requests,
     with_first_token,
 )
-from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
+from ngramkit.formats.manifest import NAME, Manifest, build_id
 from ngramkit.formats.replacing import Replacement, locked
 from ngramkit.formats.request_log import Mark, PastRequest, Reading, RequestLog
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.writer import write_text
 from ngramkit.untrusted import (
     owner_only,

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import ArtifactError
-from ngramkit.formats import probes
 from ngramkit.formats.container import FileRecord, require
-from ngramkit.untrusted import read_json, whole_number
+from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
+from ngramkit.untrusted import is_short_text, read_json, whole_number
 
 FORMAT = "ngramkit"
 VERSION = 1
@@ -40,7 +40,6 @@ KEYS = {
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 OWN_NAMES = {NAME, "readme.md", "recipe.json"}  # an artifact's files that hold no arrays
 SHA256 = re.compile(r"[0-9a-f]{64}")
-MOST_TOKENS = (1 << 24) - 1  # ids and the separator fit three bytes, see kernels.suffix_sort
 # What a corpus record's known keys may hold, where they are given; None is "unknown".
 CORPUS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
@@ -51,40 +50,6 @@ CORPUS: dict[str, type | tuple[type, ...]] = {
     "dataset_license": (str, list), "sample": (float, int), "weight": (float, int), "seed": int,
     "limit": int, "files": int, "join_turns": bool,
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class TokenizerRecord:
-    """The tokenizer that ids belong to.
-
-    `fingerprint` decides, or else `encodes`: files of one tokenizer may look different. `id` is for
-    people.
-    """
-
-    id: str
-    vocabulary: int  # one more than the highest id
-    fingerprint: str  # sha256, see ngramkit.corpus.tokenizer.fingerprint
-    eos: int | None = None
-    encodes: str | None = None  # see ngramkit.formats.probes; older manifests lack it
-
-    def agrees(self, other: TokenizerRecord) -> bool:
-        """Return whether ids mean the same to both."""
-        same = self.fingerprint == other.fingerprint
-        return same or probes.same_ids(self.encodes, other.encodes)
-
-    def require(self, other: TokenizerRecord, where: str) -> None:
-        """Raise ArtifactError unless `other` gives the same ids; `where` names what has `self`."""
-        if not self.agrees(other):
-            why = ""
-            if self.encodes is not None and other.encodes is not None:
-                why = f": {probes.difference(self.encodes, other.encodes)}"
-            raise ArtifactError(
-                f"{where} was built for the tokenizer of {self.id} "
-                f"({self.vocabulary:,} tokens, {self.fingerprint[:12]}), not for that of "
-                f"{other.id} ({other.vocabulary:,} tokens, {other.fingerprint[:12]}){why}",
-                f"build it again with model={other.id}",
-                option="model",
-            )
 
 
 @dataclass(frozen=True)
@@ -172,12 +137,14 @@ def parse_manifest(path: object, body: Any) -> Manifest:
         )
     require(body.keys() - {"checksum"} == KEYS, path, "its keys are not those of a manifest")
     require(
-        _is_text(body["kind"]) and _is_text(body["build"]), path, "`kind` or `build` is no text"
+        is_short_text(body["kind"]) and is_short_text(body["build"]),
+        path,
+        "`kind` or `build` is no text",
     )
     manifest = Manifest(
         kind=body["kind"],
         build=body["build"],
-        tokenizer=tokenizer_record(path, body["tokenizer"]),
+        tokenizer=parse_tokenizer(path, body["tokenizer"]),
         parameters=_parameters(path, body["parameters"]),
         corpus=_corpus(path, body["corpus"]),
         counts=_counts(path, body["counts"]),
@@ -188,31 +155,10 @@ def parse_manifest(path: object, body: Any) -> Manifest:
     return manifest
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= 1000
-
-
-def tokenizer_record(path: object, body: Any) -> TokenizerRecord:
-    """Parse a tokenizer's record of the file `path`. Raises ArtifactError where it is none."""
-    keys = {"id", "vocabulary", "fingerprint"}
-    fits = isinstance(body, dict) and keys <= body.keys() <= keys | {"eos", "encodes"}
-    require(fits, path, "`tokenizer` is not id, vocabulary, fingerprint and eos")
-    texts = _is_text(body["id"]) and _is_text(body["fingerprint"])
-    require(texts, path, "the tokenizer's id or fingerprint is no text")
-    size, eos = body["vocabulary"], body.get("eos")
-    require(whole_number(size, 1, MOST_TOKENS), path, f"a vocabulary of {size!r:.30} tokens")
-    inside = eos is None or whole_number(eos, 0, size - 1)
-    require(inside, path, f"the eos {eos!r:.30} is no id of its vocabulary")
-    encodes = body.get("encodes")
-    sound = encodes is None or (isinstance(encodes, str) and bool(probes.FORM.fullmatch(encodes)))
-    require(sound, path, "what its tokenizer encodes is no hex digits")
-    return TokenizerRecord(**body)
-
-
 def _parameters(path: object, body: Any) -> dict[str, Any]:
     require(isinstance(body, dict), path, "`parameters` is no object")
     for name, value in body.items():
-        simple = value is None or isinstance(value, bool | float) or _is_text(value)
+        simple = value is None or isinstance(value, bool | float) or is_short_text(value)
         simple = simple or whole_number(value, -(1 << 63))
         require(simple, path, f"the parameter {name!r:.40} makes no sense")
     return dict(body)
@@ -232,7 +178,9 @@ def _corpus(path: object, body: Any) -> dict[str, Any]:
     for name in ("licenses_kept", "dataset_license"):
         listed = body.get(name) or []
         require(
-            isinstance(listed, str) or all(map(_is_text, listed)), path, "licences are no texts"
+            isinstance(listed, str) or all(map(is_short_text, listed)),
+            path,
+            "licences are no texts",
         )
     return dict(body)
 

@@ -1,4 +1,4 @@
-"""Crash-safe writing of an artifact's folder.
+"""Crash-safe writing of an artifact's folder: a killed build, run again, goes on where it was.
 
 Everything goes to `NAME.partial/` (ngramkit.formats.replacing). Each file, once whole, is recorded
 with its checksum in `progress.jsonl`; taking the place of `NAME/` comes last. A killed build, run
@@ -23,9 +23,10 @@ from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.artifact import vouch
 from ngramkit.formats.card import card
 from ngramkit.formats.container import Array, FileRecord, sha256_of, write_whole
-from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id, read_manifest
+from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.machine import Lock
 from ngramkit.text import many
 from ngramkit.untrusted import MOST, not_linked, parse_json, read_plain

@@ -198,7 +198,7 @@ def learn(leaders, followers, most_leaders, most_followers, tokens):
         leader = find(leaders, 0, row)
         if leader == NONE:
             if leaders.state[SIZE] == most_leaders:
-                _forget(leaders, followers)
+                _evict(leaders, followers)
             leader = insert(leaders, 0, row)
         else:
             refresh(leaders, leader)
@@ -213,7 +213,7 @@ def learn(leaders, followers, most_leaders, most_followers, tokens):
 
 
 @part
-def _forget(leaders, followers):
+def _evict(leaders, followers):
     """Evict the least recently used leader and its followers: each was inserted once, so this is
     O(1) per insertion."""
     leader = leaders.oldest[0]

@@ -1,4 +1,5 @@
-"""REST's draft (arXiv:2311.08252): the longest match and its most frequent continuations.
+"""REST's draft (arXiv:2311.08252): the longest match and its most frequent continuations, in the
+order of `suffix.continuations`.
 
 Drafts of frequent contexts are memoized: exact counts of what followed a word that occurs a hundred
 thousand times take milliseconds in many shards, and text comes back to such words. A row of the
@@ -12,7 +13,13 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, allocating_part, part
-from ngramkit.kernels.suffix.continuations import COUNT, DEPTH, PARENT, TOKEN, top_prefixes
+from ngramkit.kernels.suffix.continuations import (
+    COUNT,
+    DEPTH,
+    PARENT,
+    TOKEN,
+    most_frequent_continuations,
+)
 from ngramkit.kernels.suffix.search import find_all, longest_match
 
 FREQUENT = 512  # occurrences of a match from which on its draft is memoized
@@ -50,7 +57,9 @@ def draft(
         if frequent:
             nodes, total = recall(memo, pattern, budget)
         if not len(nodes):
-            nodes, total = top_prefixes(table, intervals, used, budget, continuation, eos)
+            nodes, total = most_frequent_continuations(
+                table, intervals, used, budget, continuation, eos
+            )
             if frequent:
                 remember(memo, pattern, budget, nodes, total)
         used -= 1
@@ -142,7 +151,8 @@ def recall(memo: Array, pattern: Array, budget: int) -> tuple[Array, int]:
 
 @part
 def remember(memo: Array, pattern: Array, budget: int, nodes: Array, total: int) -> None:
-    """Keep `nodes` and `total` of `top_prefixes` for this match, int32[m], and budget."""
+    """Keep `nodes` and `total` of `most_frequent_continuations` for this match, int32[m], and
+    budget."""
     if len(pattern) > LENGTH or budget > NODES or not 0 < len(nodes) <= NODES:
         return
     row = memo[_slot(memo, pattern, budget)]

@@ -15,7 +15,13 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, allocating_part, part
-from ngramkit.kernels.suffix.continuations import COUNT, DEPTH, PARENT, TOKEN, top_prefixes
+from ngramkit.kernels.suffix.continuations import (
+    COUNT,
+    DEPTH,
+    PARENT,
+    TOKEN,
+    most_frequent_continuations,
+)
 from ngramkit.kernels.suffix.search import find_all, longest_match
 
 LENGTHS = 24  # match lengths with a record; longer ones count as the last
@@ -46,7 +52,7 @@ def draft(
             for column in range(2):
                 record[min(match, LENGTHS - 1), column] *= RELENT
             break
-        nodes, total = top_prefixes(table, intervals, match, budget, deepest, eos)
+        nodes, total = most_frequent_continuations(table, intervals, match, budget, deepest, eos)
         if len(nodes) or budget == 0:
             break
         match -= 1

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.hub.pull import pull
 from ngramkit.hub.push import push
 from ngramkit.remote.fetch import fetch

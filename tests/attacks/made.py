@@ -17,7 +17,7 @@ from ngramkit.corpus import tokenizer as tokenizers
 from ngramkit.corpus.open import open_corpus
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 
 # Threads do not live on in a fork, and what is slow here is not what is killed.

@@ -25,7 +25,8 @@ from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.evaluate.runs import Runs
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, read_manifest
+from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.untrusted import not_linked
 
 from . import FOLDER, tally

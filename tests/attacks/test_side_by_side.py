@@ -14,8 +14,8 @@ from ngramkit.exchange.files import whole_file
 from ngramkit.exchange.text import is_jsonl
 from ngramkit.formats import replacing
 from ngramkit.formats.kinds import verify_artifact
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.replacing import partial_of
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.hub.pull import pull

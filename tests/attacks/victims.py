@@ -17,8 +17,8 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
 from ngramkit.formats.kinds import open_artifact
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.query import ask, most_frequent
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.kernels.suffix.sort import sort_shard

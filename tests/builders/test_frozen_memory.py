@@ -18,7 +18,7 @@ import re, sys, threading, time
 from pathlib import Path
 import numpy as np
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
 

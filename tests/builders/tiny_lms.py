@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 
 from ngramkit.corpus.tokenizer import TextTokenizer, fingerprint
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 PADDED = 64  # what every model's embeddings hold
 VOCABULARY = 53  # what its tokenizer does, an added token the last of it

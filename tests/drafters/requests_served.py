@@ -3,7 +3,7 @@
 import numpy as np
 
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 VOCABULARY, EOS = 50, 49
 RECORD = TokenizerRecord("small", VOCABULARY, "f" * 64, EOS)

@@ -6,7 +6,7 @@ from blend_sources import EOS, VOCABULARY
 
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import load_drafter
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 RECORD = TokenizerRecord(f"none-{VOCABULARY}", VOCABULARY, f"f{VOCABULARY}", EOS)
 

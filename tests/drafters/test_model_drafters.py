@@ -8,9 +8,9 @@ import pytest
 from ngramkit.drafters.base import Source
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.errors import ArtifactError, UsageError
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.writer import ArtifactWriter
 
 EOS = 3

@@ -12,7 +12,7 @@ from ngramkit.drafters.registry import DRAFTERS, NoDraft, load_drafter
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.simulation import replay_turn
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 RECORD = TokenizerRecord("small", 1000, "f" * 64, None)
 ABLE = [name for name, entry in DRAFTERS.items() if entry.references]

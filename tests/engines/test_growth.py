@@ -24,7 +24,7 @@ from ngramkit.engines.growth import Finished, GrowingHistory, HistoryWriter, ten
 from ngramkit.engines.sessions import Sessions
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 VOCABULARY = 500
 ROOT = Path(__file__).parents[2]

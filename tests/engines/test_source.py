@@ -18,7 +18,7 @@ from ngramkit.engines.source import load_engine_tokenizer, require_same
 from ngramkit.engines.tensorrt_llm import BASE, make_drafter
 from ngramkit.engines.vllm import Proposer
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 WORDS = ["<s>", "</s>", "?", "Hello", "world", "in", "100%", "if", "a", "b", "\u0120world", "!"]
 TEXT = [3, 4, 5, 6, 7, 8, 9, 10] * 4

@@ -20,8 +20,8 @@ import pytest
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines import vllm
+from ngramkit.engines.chain_length import FREE, FREE_ON_CPU, TokenCost
 from ngramkit.engines.config import VARIABLE
-from ngramkit.engines.pass_cost import FREE, FREE_ON_CPU, PassCost
 from ngramkit.engines.vllm import Proposer
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.history import History
@@ -158,7 +158,7 @@ def test_load_model_does_nothing(configured):
 def test_a_token_costs_what_it_does_on_the_device(device, free, monkeypatch):
     monkeypatch.setenv(VARIABLE, "{}")
     made: list[float] = []
-    monkeypatch.setattr(vllm, "PassCost", lambda free: made.append(free) or PassCost(free))
+    monkeypatch.setattr(vllm, "TokenCost", lambda free: made.append(free) or TokenCost(free))
     given = config()
     given.device_config = SimpleNamespace(device_type=device)
     Proposer(given)

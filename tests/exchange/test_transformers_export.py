@@ -16,7 +16,7 @@ from ngramkit.corpus.open import open_corpus
 from ngramkit.decode.probe import probe_passes
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.exchange.transformers import export_folder
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.models import resolve_model
 
 PROMPT = "def read_config(path):\n    with open(path) as file:\n"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
 

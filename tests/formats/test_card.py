@@ -13,7 +13,8 @@ from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import build_command, card, model_name
 from ngramkit.formats.container import FileRecord
 from ngramkit.formats.kinds import verify_artifact
-from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
+from ngramkit.formats.manifest import Manifest, read_manifest
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 VICUNA = TokenizerRecord("vicuna-7b", 32000, "ab" * 32, 2)
 FILES = {"table.safetensors": FileRecord(12345, "00" * 32)}

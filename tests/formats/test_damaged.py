@@ -18,7 +18,8 @@ from ngramkit.builders.frozen import build_frozen
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import card
 from ngramkit.formats.kinds import open_artifact, verify_artifact
-from ngramkit.formats.manifest import TokenizerRecord, read_manifest
+from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
 

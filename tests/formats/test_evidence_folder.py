@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from ngramkit.errors import ArtifactError, NgramkitError, UsageError
 from ngramkit.formats.container import open_arrays, write_arrays
 from ngramkit.formats.evidence import KEPT, NAME, About, EvidenceFolder, RecordedRequest
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 RECORD = TokenizerRecord("words", 40, "0" * 64, 0)
 PLAN = {"model": "m", "max_new_tokens": 8}

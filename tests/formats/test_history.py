@@ -12,8 +12,8 @@ from ngramkit.formats.container import write_arrays
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import INDEX, LOG, History, merge
 from ngramkit.formats.kinds import open_artifact
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels.suffix.sort import sort_shard
 
 FORKED = multiprocessing.get_context("fork")

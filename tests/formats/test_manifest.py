@@ -9,7 +9,8 @@ import pytest
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import FileRecord
-from ngramkit.formats.manifest import Manifest, TokenizerRecord, build_id, read_manifest
+from ngramkit.formats.manifest import Manifest, build_id, read_manifest
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 TOKENIZER = TokenizerRecord("demo", 4096, "f" * 64, 0)
 MANIFEST = Manifest(

@@ -9,9 +9,9 @@ import pytest
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.kinds import open_artifact, verify_artifact
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.writer import ArtifactWriter
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -13,7 +13,7 @@ from ngramkit.kernels.suffix import continuations, search
 from ngramkit.kernels.suffix.sort import sort_shard
 
 find_all = allocating_entry(search.find_all.py_func)
-top_prefixes = allocating_entry(continuations.top_prefixes.py_func)
+most_frequent_continuations = allocating_entry(continuations.most_frequent_continuations.py_func)
 
 TEXT = st.lists(st.integers(0, 3), max_size=40)
 SHARDS = st.lists(st.lists(TEXT, min_size=1, max_size=5), min_size=1, max_size=3)
@@ -34,7 +34,7 @@ def test_the_same_as_the_drafters_kernel(held, phrase, top, eos):
     count = int(find_all(table, np.array(phrase, np.int32), intervals)) if phrase else 0
     assert sum(high - low for low, high in spans) == count
     if count:
-        nodes, _ = top_prefixes(table, intervals, len(phrase), top, DEEPEST, eos)
+        nodes, _ = most_frequent_continuations(table, intervals, len(phrase), top, DEEPEST, eos)
         paths: list[list[int]] = []
         for token, parent, _, _ in nodes.tolist():
             paths.append([*(paths[parent] if parent >= 0 else []), token])

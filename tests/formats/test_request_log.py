@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import HEADER, PastRequest, RequestLog
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 
 def test_the_log_is_these_bytes(history):

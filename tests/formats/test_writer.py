@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from ngramkit.errors import InputError, UsageError
-from ngramkit.formats.manifest import TokenizerRecord, read_manifest
+from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.writer import ArtifactWriter, already_built
 
 TOKENIZER = TokenizerRecord("demo", 4096, "f" * 64, 0)

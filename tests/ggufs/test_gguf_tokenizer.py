@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 from ngramkit.corpus.chat import OWN, Message, find_template
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import InputError
-from ngramkit.formats.probes import PROBES
+from ngramkit.formats.tokenizer_record import PROBES
 from ngramkit.gguf.files import tokenizer_folder
 
 

@@ -10,7 +10,7 @@ import pytest
 import ngramkit
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.load import load_model
-from ngramkit.formats.probes import PROBES
+from ngramkit.formats.tokenizer_record import PROBES
 from ngramkit.models import packaged
 
 NAME = "smollm2-135m"

@@ -11,7 +11,7 @@ from attacks import tally
 
 from ngramkit.formats.container import FileRecord
 from ngramkit.formats.history import History, copy_of
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
 ATTACK = "a history from the Hub that is not what it says"

@@ -7,11 +7,11 @@ from ngramkit.kernels.suffix import continuations, search
 from ngramkit.kernels.suffix.search import shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
 
-find_all, longest_match, narrow, top_prefixes = (
+find_all, longest_match, narrow, most_frequent_continuations = (
     allocating_entry(kernel.py_func)
     for kernel in (
         search.find_all, search.longest_match, search.narrow,
-        continuations.top_prefixes,
+        continuations.most_frequent_continuations,
     )
 )  # fmt: skip
 
@@ -103,10 +103,12 @@ def test_the_tree_is_the_naive_one(documents, vocabulary, pattern, budget, deepe
     eos = spread([eos], vocabulary)[0] if eos >= 0 else -1
     root = np.zeros((len(shards), 2), np.int64)
     count = find_all(table, np.array(pattern, np.int32), root)
-    found, total = top_prefixes(table, root, len(pattern), budget, deepest, eos)
+    found, total = most_frequent_continuations(table, root, len(pattern), budget, deepest, eos)
     counts = reference.continuations(shards, pattern, deepest, vocabulary, eos)
     assert total == count
-    assert [tuple(row) for row in found.tolist()] == reference.top_prefixes(counts, budget)
+    assert [tuple(row) for row in found.tolist()] == reference.most_frequent_continuations(
+        counts, budget
+    )
 
 
 def test_wide_intervals_give_exact_counts_through_the_grid():
@@ -122,8 +124,10 @@ def test_wide_intervals_give_exact_counts_through_the_grid():
         find_all(table, np.zeros(1, np.int32), root)
         counts = reference.continuations(shards, [0], 3, vocabulary, -1)
         for budget in (1, 7, 64):
-            found, _ = top_prefixes(table, root, 1, budget, 3, -1)
-            assert [tuple(row) for row in found.tolist()] == reference.top_prefixes(counts, budget)
+            found, _ = most_frequent_continuations(table, root, 1, budget, 3, -1)
+            assert [tuple(row) for row in found.tolist()] == reference.most_frequent_continuations(
+                counts, budget
+            )
 
 
 def test_beyond_the_probes_counts_stay_exact_and_the_frequent_are_there():
@@ -136,7 +140,7 @@ def test_beyond_the_probes_counts_stay_exact_and_the_frequent_are_there():
         table, _held = table_of(shards, 9_001)
         root = np.zeros((parts, 2), np.int64)
         find_all(table, np.zeros(1, np.int32), root)
-        found, total = top_prefixes(table, root, 1, 64, 1, -1)
+        found, total = most_frequent_continuations(table, root, 1, 64, 1, -1)
         assert total == 9_430
         assert len(found) == 64
         assert found[:2].tolist() == [[500, -1, 1, 401], [8_000, -1, 1, 31]]

@@ -46,7 +46,7 @@ def continuations(shards, pattern, deepest, separator, eos):
     return counts
 
 
-def top_prefixes(counts, budget):
+def most_frequent_continuations(counts, budget):
     """(token, parent, depth, count) rows: the most frequent prefix left, then the shallower one,
     then that of the earlier parent, then that of the lower token."""
     rank = {(): -1}

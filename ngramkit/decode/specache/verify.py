@@ -1,8 +1,8 @@
 """A verifier that decodes with a SpeCache: no drafts, two rows per pass.
 
-The paper's algorithms 1 (`prefill`), 2 (pre-decode: `_first_guess`) and 3 (`verify`, `keep`). The
-decode loop sees a model that writes one token per pass; the speculative row is an affair of this
-module. What is written is not what the model would write with its full cache.
+The paper's algorithms 1 (`prefill`), 2 (pre-decode, in the first `verify`) and 3 (`verify`,
+`keep`). The decode loop sees a model that writes one token per pass; the speculative row is an
+affair of this module. What is written is not what the model would write with its full cache.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ FEW = 4  # next tokens of an interval that is searched for one after another
 
 
 @allocating_part
-def top_prefixes(
+def most_frequent_continuations(
     table: Array, root: Array, depth: int, budget: int, deepest: int, eos: int
 ) -> tuple[Array, int]:
     """Return nodes int64[n, 4] (token, parent, depth, count), n <= budget, and the root's count.

@@ -1,11 +1,14 @@
-"""Texts by which tokenizers are compared: two are the same if they encode all of them alike.
+"""The tokenizer of an artifact's ids, and the check that another tokenizer gives the same ids.
+
+Two tokenizers are the same if their files are (`fingerprint`), or if they encode the same texts
+alike, whatever their files look like:
 
     encodes = 16 hex digits: sha256 over every token's text, in order, then their ids
               4 hex digits for each of PROBES: sha256 over its ids, in order
 
-Two tokenizers that write the same `encodes` have the same vocabulary and split all these texts
-alike, whatever their files look like: ids of the one mean the same to the other. PROBES only ever
-grows at its end; what both have is compared.
+Two tokenizers with the same `encodes` have the same vocabulary and split all these texts alike: ids
+of the one mean the same to the other. PROBES only ever grows at its end; what both have is
+compared.
 """
 
 from __future__ import annotations
@@ -13,6 +16,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ngramkit.errors import ArtifactError
+from ngramkit.formats.container import require
+from ngramkit.untrusted import is_short_text, whole_number
 
 # Where tokenizers differ: spaces, line ends, digits, contractions, scripts, marks, code, specials.
 PROBES = (
@@ -62,6 +71,58 @@ PROBES = (
 )
 DIGITS, EACH = 16, 4
 FORM = re.compile(r"[0-9a-f]{20,1000}")
+MOST_TOKENS = (1 << 24) - 1  # ids and the separator fit three bytes, see kernels.suffix.sort
+
+
+@dataclass(frozen=True)
+class TokenizerRecord:
+    """The tokenizer that ids belong to.
+
+    `fingerprint` decides, or else `encodes`: files of one tokenizer may look different. `id` is for
+    people.
+    """
+
+    id: str
+    vocabulary: int  # one more than the highest id
+    fingerprint: str  # sha256, see ngramkit.corpus.tokenizer.fingerprint
+    eos: int | None = None
+    encodes: str | None = None  # older manifests lack it
+
+    def agrees(self, other: TokenizerRecord) -> bool:
+        """Return whether ids mean the same to both."""
+        same = self.fingerprint == other.fingerprint
+        return same or same_ids(self.encodes, other.encodes)
+
+    def require(self, other: TokenizerRecord, where: str) -> None:
+        """Raise ArtifactError unless `other` gives the same ids; `where` names what has `self`."""
+        if not self.agrees(other):
+            why = ""
+            if self.encodes is not None and other.encodes is not None:
+                why = f": {difference(self.encodes, other.encodes)}"
+            raise ArtifactError(
+                f"{where} was built for the tokenizer of {self.id} "
+                f"({self.vocabulary:,} tokens, {self.fingerprint[:12]}), not for that of "
+                f"{other.id} ({other.vocabulary:,} tokens, {other.fingerprint[:12]}){why}",
+                f"build it again with model={other.id}",
+                option="model",
+            )
+
+
+def parse_tokenizer(path: object, body: Any) -> TokenizerRecord:
+    """Parse a tokenizer's record of the file `path`. Raises ArtifactError where it is none."""
+    keys = {"id", "vocabulary", "fingerprint"}
+    fits = isinstance(body, dict) and keys <= body.keys() <= keys | {"eos", "encodes"}
+    require(fits, path, "`tokenizer` is not id, vocabulary, fingerprint and eos")
+    texts = is_short_text(body["id"]) and is_short_text(body["fingerprint"])
+    require(texts, path, "the tokenizer's id or fingerprint is no text")
+    size, eos = body["vocabulary"], body.get("eos")
+    require(whole_number(size, 1, MOST_TOKENS), path, f"a vocabulary of {size!r:.30} tokens")
+    inside = eos is None or whole_number(eos, 0, size - 1)
+    require(inside, path, f"the eos {eos!r:.30} is no id of its vocabulary")
+    encodes = body.get("encodes")
+    sound = encodes is None or (isinstance(encodes, str) and bool(FORM.fullmatch(encodes)))
+    require(sound, path, "what its tokenizer encodes is no hex digits")
+    return TokenizerRecord(**body)
 
 
 def encodes(vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]]) -> str:

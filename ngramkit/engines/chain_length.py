@@ -1,6 +1,7 @@
-"""The end of a chain: what a drafted token costs in a pass, and from which score on it pays.
+"""The length of an engine's chain: what a drafted token costs, and from which score on it pays.
 
-PassCost is for engines that verify the tokens of all their requests at once.
+TokenCost says what a drafted token costs, where an engine verifies the tokens of all its requests
+in one pass.
 
 A pass of T tokens is taken to last (1 + T / FREE) times as long as reading the weights alone. Of n
 requests that verify v tokens each and write w, one more token makes the pass longer by a share of
@@ -38,7 +39,7 @@ PROBE, PROBED = 64, 0.7
 LOWEST = 0.005  # the threshold is never below
 
 
-class PassCost:
+class TokenCost:
     """The counts of tokens verified and written by an engine's requests."""
 
     def __init__(self, free: float = FREE) -> None:
@@ -51,7 +52,7 @@ class PassCost:
         self._verified = FADE * self._verified + verified
         self._written = FADE * self._written + written
 
-    def of_token(self, rows: int) -> float:
+    def at(self, rows: int) -> float:
         """Return what a drafted token costs in a pass of `rows` requests: the probability of being
         accepted from which on it pays."""
         verified, written = (count / self._rows for count in (self._verified, self._written))

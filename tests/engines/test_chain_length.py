@@ -11,18 +11,18 @@ from twins import threshold as twin
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.chain_length import FREE, PROBE, ScoreThreshold, TokenCost
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
-from ngramkit.engines.pass_cost import FREE, PROBE, PassCost, ScoreThreshold
 
 LENGTH = 16
 
 
 def seen(rows, verified, written, passes=400):
-    cost = PassCost()
+    cost = TokenCost()
     for _ in range(passes):
         cost.observe(rows, verified * rows, written * rows)
-    return cost.of_token(rows)
+    return cost.at(rows)
 
 
 @pytest.mark.parametrize(("rows", "verified", "written"), [(1, 9, 2), (8, 5, 1.9), (64, 2, 1.5)])
@@ -56,7 +56,7 @@ class Falling(NoDraft):
 def served(rows, length, steps=200, seed=0):
     """Return the tokens drafted and written in each step and row, on average."""
     random = np.random.default_rng(seed)
-    drafter = BatchDrafter(DrafterSource(Falling, 9), threads=1, learn=True, cost=PassCost())
+    drafter = BatchDrafter(DrafterSource(Falling, 9), threads=1, learn=True, cost=TokenCost())
     texts = [[1, row] for row in range(1, rows + 1)]
     for _ in range(steps):
         chains = drafter.chain_batch([np.array(t, np.int32) for t in texts], [length] * rows)

@@ -11,9 +11,16 @@ from hypothesis import given, strategies as st
 from ngramkit.choose import select
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
+from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.outputs import Found
-from ngramkit.formats.probes import FORM, PROBES, difference, encodes, same_ids
+from ngramkit.formats.tokenizer_record import (
+    FORM,
+    PROBES,
+    TokenizerRecord,
+    difference,
+    encodes,
+    same_ids,
+)
 
 WORDS = {"a": 0, "b": 1, "ab": 2}
 
