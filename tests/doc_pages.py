@@ -31,6 +31,7 @@ PAGES = [
     ROOT / "artifacts" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+NOTEBOOKS = sorted((ROOT / "research").glob("*.md"))
 SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 FORMATS = [
     "tokens",
@@ -265,7 +266,7 @@ def generated(text: str) -> str:
 
 def main() -> int:
     behind = 0
-    for page in PAGES:
+    for page in [*PAGES, *NOTEBOOKS]:
         current = page.read_text(encoding="utf-8")
         fresh = generated(current)
         if "--write" in sys.argv[1:]:

@@ -25,7 +25,11 @@ def shell_lines(text: str) -> list[str]:
     return [line for line in lines if line.startswith("ngramkit ")]
 
 
-@pytest.mark.parametrize("page", doc_pages.PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [*doc_pages.PAGES, *doc_pages.NOTEBOOKS],
+    ids=lambda page: page.relative_to(doc_pages.ROOT).as_posix(),
+)
 def test_the_generated_parts_of_a_page_are_fresh(page):
     text = page.read_text(encoding="utf-8")
     assert doc_pages.generated(text) == text, "run: make docs"
@@ -48,7 +52,6 @@ def test_the_command_lines_of_the_docs_can_be_parsed(page):
 
 
 WRITTEN = ["CONTRIBUTING.md", "SECURITY.md", "docs/reliability.md", "docs/code.md"]
-NOTEBOOKS = sorted((doc_pages.ROOT / "research").glob("*.md"))
 FILE = re.compile(r"`((?:ngramkit|cli|tests|examples|docs|benchmarks|artifacts)/[\w./-]+)`")
 
 
@@ -60,7 +63,7 @@ def test_the_files_that_a_page_walks_through_are_there(name):
 
 
 def test_links_of_the_pages_lead_to_files():
-    for page in [*doc_pages.PAGES, *NOTEBOOKS, *(doc_pages.ROOT / name for name in WRITTEN)]:
+    for page in [*doc_pages.PAGES, *doc_pages.NOTEBOOKS, *(doc_pages.ROOT / name for name in WRITTEN)]:
         for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 

@@ -22,11 +22,17 @@ BEGIN, END = "<!-- attacks: begin -->\n", "<!-- attacks: end -->"
 
 
 def table(found: dict[str, Counter[str]]) -> str:
-    """Return one row per attack: tries and outcomes, the most frequent first."""
+    """Return one row per attack: tries and outcomes, the most frequent first.
+
+    Attacks that share what stands before ": ", as a kill during each command, share a row.
+    """
+    totals: dict[str, Counter[str]] = {}
+    for attack, ends in found.items():
+        totals.setdefault(attack.partition(": ")[0], Counter()).update(ends)
     rows = ["| attack | tries | how they ended |", "|---|---:|---|"]
-    for attack in sorted(found):
-        ends = ", ".join(f"{tries:,} {outcome}" for outcome, tries in found[attack].most_common())
-        rows.append(f"| {attack} | {sum(found[attack].values()):,} | {ends} |")
+    for attack in sorted(totals):
+        ends = ", ".join(f"{tries:,} {outcome}" for outcome, tries in totals[attack].most_common())
+        rows.append(f"| {attack} | {sum(totals[attack].values()):,} | {ends} |")
     return "\n".join(rows)
 
 
