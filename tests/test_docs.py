@@ -63,7 +63,11 @@ def test_the_files_that_a_page_walks_through_are_there(name):
 
 
 def test_links_of_the_pages_lead_to_files():
-    for page in [*doc_pages.PAGES, *doc_pages.NOTEBOOKS, *(doc_pages.ROOT / name for name in WRITTEN)]:
+    for page in [
+        *doc_pages.PAGES,
+        *doc_pages.NOTEBOOKS,
+        *(doc_pages.ROOT / name for name in WRITTEN),
+    ]:
         for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
