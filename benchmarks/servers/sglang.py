@@ -30,6 +30,7 @@ from typing import Any
 
 from benchmarks.servers.process import ServerProcess, prometheus_sums
 from benchmarks.servers.smollm2 import MODEL, hub_folder
+from ngramkit.corpus.chat import OWN, Message, find_template
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.history import History
 
@@ -61,7 +62,8 @@ def main() -> None:
     tokenizer = load_tokenizer(str(model))
     lines = given.questions.read_text("utf-8").splitlines()
     turns = [json.loads(line)["turns"][0] for line in lines]
-    prompts = [tokenizer.chat([{"role": "user", "content": turn}]) for turn in turns]
+    template = find_template(OWN, tokenizer)
+    prompts = [template.prompt([Message("user", turn)]) for turn in turns]
     alone = prompts[: given.alone]
     together = prompts[given.alone :][: given.together]
     source, draft = "own text", dict[str, Any](vocabulary=tokenizer.record.vocabulary)
