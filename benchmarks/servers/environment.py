@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -10,6 +11,15 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+
+
+def folder_and_version(doc: str | None, version: str, words: list[str] | None) -> tuple[Path, str]:
+    """Parse an installer's command line `words`, None: the process's; `version` is its default."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--version", default=version)
+    given = parser.parse_args(words)
+    return given.folder, given.version
 
 
 def make(folder: Path) -> Path:

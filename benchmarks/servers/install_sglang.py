@@ -10,7 +10,6 @@ leave every package as it is. 8 GB where torch comes with CUDA.
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import tempfile
@@ -20,6 +19,7 @@ from benchmarks.servers.environment import (
     add_metadata,
     add_ngramkit,
     download,
+    folder_and_version,
     make,
     pip,
     requirements,
@@ -36,17 +36,12 @@ SKIPPED = re.compile(
 
 def main(words: list[str] | None = None) -> None:
     """Make the environment, and say which packages ngramkit added to it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--version", default="0.5.23")
-    given = parser.parse_args(words)
-    python = given.folder / "bin" / "python"
+    folder, version = folder_and_version(__doc__, "0.5.23", words)
+    python = folder / "bin" / "python"
     if not python.exists():
-        install_sglang(make(given.folder), given.version)
+        install_sglang(make(folder), version)
     place_kernels(site_packages(python))
-    print(f"SGLang {given.version} in {given.folder}; {add_ngramkit(python)}")
+    print(f"SGLang {version} in {folder}; {add_ngramkit(python)}")
 
 
 def install_sglang(python: Path, version: str) -> None:

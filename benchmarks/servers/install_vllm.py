@@ -9,7 +9,6 @@ an operator has it before ngramkit comes; then ngramkit, which must leave every 
 
 from __future__ import annotations
 
-import argparse
 import re
 import tempfile
 import zipfile
@@ -19,6 +18,7 @@ from benchmarks.servers.environment import (
     add_metadata,
     add_ngramkit,
     download,
+    folder_and_version,
     make,
     pip,
     requirements,
@@ -31,16 +31,11 @@ SKIPPED = re.compile(r"(torchaudio|torchvision|torchcodec|opencv-python-headless
 
 def main(words: list[str] | None = None) -> None:
     """Make the environment, and say which packages ngramkit added to it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--version", default="0.33.0")
-    given = parser.parse_args(words)
-    python = given.folder / "bin" / "python"
+    folder, version = folder_and_version(__doc__, "0.33.0", words)
+    python = folder / "bin" / "python"
     if not python.exists():
-        install_vllm(make(given.folder), given.version)
-    print(f"vLLM {given.version} in {given.folder}; {add_ngramkit(python)}")
+        install_vllm(make(folder), version)
+    print(f"vLLM {version} in {folder}; {add_ngramkit(python)}")
 
 
 def install_vllm(python: Path, version: str) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -109,3 +109,25 @@ def prometheus_sums(text: str) -> dict[str, float]:
     for name, value in re.findall(r"^([\w:]+)(?:\{[^}]*\})? (\S+)$", text, re.M):
         sums[name] = sums.get(name, 0.0) + float(value)
     return sums
+
+
+def try_wrong_configurations(serve: Callable[[str], ServerProcess]) -> Iterator[str]:
+    """Start servers (`serve`) with a wrong NGRAMKIT_DRAFT: each has to end, with the cause last.
+
+    Yield each failure.
+    """
+    wrong = {
+        "bad JSON": ("{", "not JSON"),
+        "no artifact": ('{"datastores": ["/nowhere"]}', "there is no artifact at /nowhere"),
+        "an unknown key": ('{"drafer": "rest"}', "did you mean drafter?"),
+    }
+    for name, (draft, cause) in wrong.items():
+        started = time.monotonic()
+        try:
+            with serve(draft):
+                yield f"{name}: it serves"
+        except RuntimeError as error:
+            last = str(error).strip().rpartition("\n")[2]
+            print(f"{name}: told after {time.monotonic() - started:.0f} s: {last}")
+            if cause not in last:
+                yield f"{name}: its last line is {last!r}"

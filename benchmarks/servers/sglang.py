@@ -28,7 +28,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from benchmarks.servers.process import ServerProcess, prometheus_sums
+from benchmarks.servers.process import (
+    ServerProcess,
+    prometheus_sums,
+    try_wrong_configurations,
+)
 from benchmarks.servers.smollm2 import MODEL, hub_folder
 from ngramkit.corpus.chat import OWN, Message, find_template
 from ngramkit.corpus.tokenizer import load_tokenizer
@@ -73,7 +77,7 @@ def main() -> None:
     for failure in chain(
         () if given.no_table else compare_speed(host, alone, together, ways(source, draft)),
         compare_features(host, prompts, draft),
-        try_wrong_configurations(host),
+        try_wrong_configurations(lambda draft: host.serve(Way(8, draft))),
     ):
         print(f"FAILED: {failure}", flush=True)
         failures += 1
@@ -306,25 +310,6 @@ def switched_off(server: Server, prompt: str) -> Iterator[str]:
     print(f"accepted of a remembered answer: {accepted[0]}, switched off {accepted[1]}")
     if not accepted[0] or accepted[1]:
         yield f"a request that switched drafts off accepted {accepted[1]}, another {accepted[0]}"
-
-
-def try_wrong_configurations(host: Host) -> Iterator[str]:
-    """Start servers whose configuration is wrong: each has to end, with the cause last."""
-    wrong = {
-        "bad JSON": ("{", "not JSON"),
-        "no artifact": ('{"datastores": ["/nowhere"]}', "there is no artifact at /nowhere"),
-        "an unknown key": ('{"drafer": "rest"}', "did you mean drafter?"),
-    }
-    for name, (draft, cause) in wrong.items():
-        started = time.monotonic()
-        try:
-            with host.serve(Way(8, draft)):
-                yield f"{name}: it serves"
-        except RuntimeError as error:
-            last = str(error).strip().rpartition("\n")[2]
-            print(f"{name}: told after {time.monotonic() - started:.0f} s: {last}")
-            if cause not in last:
-                yield f"{name}: its last line is {last!r}"
 
 
 if __name__ == "__main__":

@@ -23,11 +23,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from benchmarks.servers.process import ServerProcess, prometheus_sums
+from benchmarks.servers.process import (
+    ServerProcess,
+    prometheus_sums,
+    try_wrong_configurations,
+)
 from benchmarks.servers.smollm2 import MODEL, hub_folder
 
 PORT = 8311
@@ -69,7 +74,7 @@ def main() -> None:
         compare_speed(host, bodies, others, servers),
         compare_features(host, bodies),
         compare_preempted(host, bodies),
-        try_wrong_configurations(host),
+        try_wrong_configurations(partial(host.serve, speculation(8))),
     ):
         print(f"FAILED: {failure}", flush=True)
         failures += 1
@@ -317,25 +322,6 @@ def compare_preempted(host: Host, bodies: Sequence[Mapping[str, Any]]) -> Iterat
         yield f"only {preempted[1]} preemptions"
     if written[0] != written[1]:
         yield "long prompts that are preempted are answered otherwise"
-
-
-def try_wrong_configurations(host: Host) -> Iterator[str]:
-    """Start servers whose configuration is wrong: each has to end, with the cause last."""
-    wrong = {
-        "bad JSON": ("{", "not JSON"),
-        "no artifact": ('{"datastores": ["/nowhere"]}', "there is no artifact at /nowhere"),
-        "an unknown key": ('{"drafer": "rest"}', "did you mean drafter?"),
-    }
-    for name, (draft, cause) in wrong.items():
-        started = time.monotonic()
-        try:
-            with host.serve(speculation(8), draft):
-                yield f"{name}: it serves"
-        except RuntimeError as error:
-            last = str(error).strip().rpartition("\n")[2]
-            print(f"{name}: told after {time.monotonic() - started:.0f} s: {last}")
-            if cause not in last:
-                yield f"{name}: its last line is {last!r}"
 
 
 if __name__ == "__main__":

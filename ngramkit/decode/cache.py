@@ -1,4 +1,4 @@
-"""What the model holds of the accepted tokens: keys and values, and the states of recurrent layers.
+"""The model's memory of the accepted tokens: keys and values, and states of recurrent layers.
 
 transformers' own DynamicCache copies itself whole in every layer at every pass, and a sliding
 layer drops rows that a rejected draft would have to give back. Here a pass writes its rows behind

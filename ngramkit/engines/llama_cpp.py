@@ -206,7 +206,7 @@ def _nobody() -> None: ...
 
 
 class _Text:
-    """What one Llama writes, and by what its passes are timed."""
+    """The text that one Llama writes, and the timer of its passes."""
 
     def __init__(self, clock: OwnClock) -> None:
         self.clock = clock

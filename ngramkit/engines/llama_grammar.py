@@ -1,4 +1,4 @@
-"""What a grammar of llama-cpp-python forces, as text ahead of the model, and what it refuses.
+"""Text that a grammar of llama-cpp-python forces ahead of the model, and drafts that it refuses.
 
 A schema forces names and punctuation. They are forced as text: `{"name": "` is one way to go on,
 but its first token may be `{`, `{"` or a longer one. So the text is found character by character
@@ -12,7 +12,7 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 MOST = 80  # characters of a forced text
 SPACE = ord(" ")
@@ -24,8 +24,6 @@ REFUSED = -1e30  # logits below are
 class Grammar(Protocol):
     """A grammar, behind what was written."""
 
-    def copy(self) -> Self: ...
-
     def next(self) -> bytes | None:
         """Return the characters that may follow; None where the text may end."""
 
@@ -33,7 +31,7 @@ class Grammar(Protocol):
 
 
 class Habits:
-    """Whether a space follows a character, where a grammar leaves that open: as the last time."""
+    """The choice of a space behind a character where a grammar leaves it open: as the last time."""
 
     def __init__(self) -> None:
         self._spaced = {character: character in USUALLY for character in SPACED}
@@ -52,8 +50,9 @@ class Habits:
 
 
 def forced_text(grammar: Grammar, last: int, habits: Habits) -> bytes:
-    """Return the text that follows the character `last` by the grammar, whatever the model."""
-    grammar, text = grammar.copy(), bytearray()
+    """Return the text that follows the character `last` by the grammar, whatever the model; the
+    grammar stands behind it then."""
+    text = bytearray()
     while len(text) < MOST:
         choices = grammar.next()
         character = None if choices is None else habits.choose(last, choices)
@@ -122,9 +121,6 @@ class _Copy:
 
     def __del__(self) -> None:
         self._api.llama_sampler_free(self._sampler)
-
-    def copy(self) -> _Copy:
-        return _Copy(self._sampler, self._tokens, self._eos, self._api)
 
     def next(self) -> bytes | None:
         passing = self.lets_pass([*self._tokens.values(), self._eos])

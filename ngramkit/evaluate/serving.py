@@ -49,8 +49,8 @@ class Passes:
 
 @dataclass
 class Served:
-    """What a server did for requests: its passes, those without drafts, and tallies by request, in
-    the order in which they ended."""
+    """The work of a server for requests: its passes, those without drafts, and tallies by request,
+    in the order in which they ended."""
 
     replay: Replay
     passes: Passes

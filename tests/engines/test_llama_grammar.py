@@ -10,11 +10,8 @@ from ngramkit.engines.llama_grammar import MOST, Habits, forced_text
 class Texts:
     """The grammar of a few texts."""
 
-    def __init__(self, texts, at=0):
-        self.texts, self.at = texts, at
-
-    def copy(self):
-        return Texts(self.texts, self.at)
+    def __init__(self, texts):
+        self.texts, self.at = texts, 0
 
     def next(self):
         if any(len(text) == self.at for text in self.texts):
