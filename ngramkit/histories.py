@@ -12,7 +12,7 @@ import numpy as np
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError, UsageError, require_between
-from ngramkit.formats.history import History, merge
+from ngramkit.formats.history import History, merge_histories
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.read import Files, read_log
@@ -164,7 +164,7 @@ def history_import(
 @public
 def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     """Merge histories into a new one, the newest requests of each last."""
-    return HistorySize.of(merge([History.open(path) for path in paths], Path(out)))
+    return HistorySize.of(merge_histories([History.open(path) for path in paths], Path(out)))
 
 
 @public

@@ -25,8 +25,8 @@ import numpy as np
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import (
     TASK_MEMORY,
-    Piece,
-    Table,
+    FrozenParameters,
+    LeaderPiece,
     read_piece,
     table_arrays,
     whole_table,
@@ -37,7 +37,7 @@ from ngramkit.builders.tasks import (
     Executor,
     Local,
     StageRunner,
-    Written,
+    WrittenFile,
     open_executor,
     require_shared,
     write_file,
@@ -92,8 +92,7 @@ def merge(
     with open_executor(executor, ray_address, reporter=reporter) as runner:
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> Artifact:
-            if already_built(out, plan):
-                reporter.note(f"{out} is up to date")
+            if already_built(out, plan, reporter):
                 return kind.open(out)
             with ArtifactWriter(out, kind.kind, plan, inputs=inputs, force=force) as writer:
                 if kind is Datastore:
@@ -170,7 +169,7 @@ def _datastores(
     return {"shard_tokens": max(len(shard.tokens) for shard in shards)}, {}
 
 
-def copy_shard(source: str, sha256: str, folder: str, name: str) -> Written:
+def copy_shard(source: str, sha256: str, folder: str, name: str) -> WrittenFile:
     """Copy the shard `source`, which has that checksum, to `name`: a task's work."""
     path = require_shared(Path(source))
     written = write_file(folder, name, open_arrays(path))
@@ -180,7 +179,7 @@ def copy_shard(source: str, sha256: str, folder: str, name: str) -> Written:
     return written
 
 
-class Part(NamedTuple):
+class TableFile(NamedTuple):
     """A table to be added: its folder, and the checksum of its file."""
 
     folder: str
@@ -189,7 +188,7 @@ class Part(NamedTuple):
     def open(self) -> FrozenTable:
         """Open it without checks of values, which were made when the merge began.
 
-        Raises ArtifactError where it is another table by now, or on this node.
+        Raises ArtifactError where another table lies there by now, or does on this node.
         """
         manifest = read_manifest(Path(self.folder))
         table = FrozenTable.unchecked(Path(self.folder), manifest)
@@ -212,7 +211,7 @@ def _frozen_tables(
     if not any(len(table.leaders) for table in tables):
         raise InputError("none of the frozen tables has a leader", "name others")
     first = tables[0]
-    wanted = Table(
+    wanted = FrozenParameters(
         first.leader_len,
         max(table.parameter("leaders") for table in tables),
         first.follower_len,
@@ -223,7 +222,8 @@ def _frozen_tables(
     sizes = [len(table.followers) for table in tables]
     ranges = even_ranges(sizes, lambda number, rows: _leaders(tables[number], rows), most)
     files = [
-        Part(str(table.path.absolute()), table.manifest.files[TABLE].sha256) for table in tables
+        TableFile(str(table.path.absolute()), table.manifest.files[TABLE].sha256)
+        for table in tables
     ]
     tasks = [
         stages.task(
@@ -252,8 +252,8 @@ def _leaders(table: FrozenTable, rows: Array) -> Array:
 
 
 def add_leaders(
-    parts: Sequence[Part], within: Range, wanted: Table, folder: str, name: str
-) -> Written:
+    parts: Sequence[TableFile], within: Range, wanted: FrozenParameters, folder: str, name: str
+) -> WrittenFile:
     """Write the merged table's piece whose leaders are in a range: a task's work."""
     leaders, counts, rows, row_counts = [], [], [], []
     for part in parts:
@@ -342,7 +342,7 @@ def _changes(rows: Array) -> Array:
     return changes
 
 
-def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> Piece:
+def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> LeaderPiece:
     """Return a piece of distinct rows of leader and follower, in order, `followers` of each."""
     begins = _changes(rows[:, :leader_len])
     starts, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
@@ -351,6 +351,6 @@ def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) 
     place = np.arange(len(rows)) - starts[owner]
     chosen = order[place < followers]
     sizes = np.minimum(np.bincount(owner, minlength=len(starts)), followers)
-    return Piece(
+    return LeaderPiece(
         rows[starts, :leader_len], totals, sizes, rows[chosen, leader_len:], counts[chosen]
     )

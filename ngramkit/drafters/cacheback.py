@@ -19,7 +19,16 @@ from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, To
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.errors import UsageError
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.kernels.cacheback import NONE, SIZE, USED, Frozen, Pool, grow_tree, learn, replace_all
+from ngramkit.kernels.cacheback import (
+    NONE,
+    SIZE,
+    USED,
+    FrozenArrays,
+    Pool,
+    grow_tree,
+    learn,
+    replace_all,
+)
 
 LEADER_LEN, FOLLOWER_LEN = 1, 3
 MOST_ENTRIES = (1 << 31) - 1  # entries are numbered in 32 bits
@@ -71,12 +80,14 @@ class Cacheback(BaseDrafter):
         self.leaders, self.followers, self.deeper, self.keep = leaders, followers, deeper, keep
         falling = np.arange(1, followers + 1) ** -FALL
         self._shares = RECENT * falling / falling.sum()  # float64[FC], by rank
-        self._table = Table(self.leader_len, self.follower_len, leaders, followers)
+        self._table = DynamicTable(self.leader_len, self.follower_len, leaders, followers)
         self._tail = NOTHING  # int32[up to LL + FL - 1], no whole window yet
 
     def start(self, prompt: TokenArray) -> None:
         if not self.keep:
-            self._table = Table(self.leader_len, self.follower_len, self.leaders, self.followers)
+            self._table = DynamicTable(
+                self.leader_len, self.follower_len, self.leaders, self.followers
+            )
         self._tail = NOTHING
         self._learn(np.asarray(prompt, np.int32))
 
@@ -111,13 +122,13 @@ class Cacheback(BaseDrafter):
 
 def _frozen_arrays(
     frozen: FrozenTable | None, leader_len: int | None, follower_len: int | None
-) -> tuple[Frozen, tuple[int, int]]:
+) -> tuple[FrozenArrays, tuple[int, int]]:
     """Return the arrays that the kernel reads (empty without a table), and LL and FL."""
     if frozen is None:
         lengths = (leader_len or LEADER_LEN, follower_len or FOLLOWER_LEN)
         counts = np.empty(0, np.uint32)
         empty = [np.empty((0, length), np.uint16) for length in lengths]
-        return Frozen(empty[0], counts, np.zeros(1, np.uint64), empty[1], counts), lengths
+        return FrozenArrays(empty[0], counts, np.zeros(1, np.uint64), empty[1], counts), lengths
     lengths = (frozen.leader_len, frozen.follower_len)
     named = (leader_len or lengths[0], follower_len or lengths[1])
     if named != lengths:
@@ -127,10 +138,10 @@ def _frozen_arrays(
             "leave leader_len and follower_len out, or build another table",
             option=("leader_len", "follower_len"),
         )
-    return Frozen(**frozen.table), lengths
+    return FrozenArrays(**frozen.table), lengths
 
 
-class Table:
+class DynamicTable:
     """The dynamic table: `leader_pool` has one list of leaders, `follower_pool` a list per leader.
 
     Both pools double as they fill, up to their capacity.

@@ -249,9 +249,9 @@ def _class_of(entry: Entry) -> Any:
 
 
 def _open(artifact: Artifact | str | Path | None) -> Any:
-    from ngramkit.formats.kinds import open_artifact
+    from ngramkit.formats.opening import open_folder
 
-    return open_artifact(artifact) if isinstance(artifact, str | Path) else artifact
+    return open_folder(artifact) if isinstance(artifact, str | Path) else artifact
 
 
 def _check_artifacts(by_role: Mapping[str, Any]) -> None:

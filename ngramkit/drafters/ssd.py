@@ -34,7 +34,7 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import NONE, Cursor, Given
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard, search_table
-from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge
+from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge_drafts
 from ngramkit.kernels.suffix.continuations import DEPTHS
 
 
@@ -113,7 +113,7 @@ class Ssd(BaseDrafter):
             return DraftTree.empty()
         best = drafts[0]
         for other in drafts[1:]:
-            best = merge(best, other, budget)
+            best = merge_drafts(best, other, budget)
         token_ids, parents, scores = best
         source = np.full(len(token_ids), Source.HISTORY, np.uint8)
         return DraftTree(token_ids, parents, scores, source)

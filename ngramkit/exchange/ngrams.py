@@ -20,7 +20,7 @@ from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.tokens import TokenShard, TokenStore
-from ngramkit.kernels.counting import unpack
+from ngramkit.kernels.counting import unpack_windows
 from ngramkit.machine import cores, free_memory
 
 ROWS = 1 << 20  # rows of a frozen table taken at a time
@@ -84,7 +84,7 @@ def _window_rows(windows: Windows) -> Iterator[Ngrams]:
         prefix = np.array(runs.partition.prefix, np.int64)
         base = np.uint64(runs.partition.low)
         every = np.arange(len(runs.keys))
-        rows = unpack(runs.keys, every, windows.bits, base, prefix, windows.length)
+        rows = unpack_windows(runs.keys, every, windows.bits, base, prefix, windows.length)
         yield Ngrams(rows.astype(np.int32), runs.counts)
 
 

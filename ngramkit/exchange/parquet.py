@@ -29,11 +29,11 @@ import pyarrow.parquet as pq
 
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import UsageError
-from ngramkit.exchange.files import whole_file
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import Array
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.formats.replacing import whole_file
 from ngramkit.progress import SILENT, Reporter
 
 ROWS = 1 << 17

@@ -28,12 +28,11 @@ import numpy as np
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import InputError, UsageError, reason
-from ngramkit.exchange.files import whole_file
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import discard
+from ngramkit.formats.replacing import discard, whole_file
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.kernels.suffix.sort import sort_shard
