@@ -29,7 +29,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ngramkit.drafters.base import Drafter, Evidence
-from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_entry, load_drafter
+from ngramkit.drafters.registry import (
+    DEFAULT_DRAFTER,
+    DRAFTERS,
+    DrafterSpec,
+    drafter_entry,
+    load_drafter,
+)
 from ngramkit.engines.check import require_engine
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import Artifact, token_dtype
@@ -154,11 +160,9 @@ def is_done(task: str) -> bool:
 
 
 def _plain_name(drafter: str) -> str:
-    """Return a drafter's name without its options, which change no kernel. Raises UsageError, with
-    the nearest name, where no drafter is called that."""
-    name = drafter.partition(":")[0]
-    drafter_entry(name)
-    return name
+    """Return a drafter's name without its options, which change no kernel. Raises UsageError as
+    `DrafterSpec.parse`."""
+    return DrafterSpec.parse(drafter).name
 
 
 def _needs_artifacts(drafter: str) -> bool:

@@ -50,6 +50,7 @@ from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.kinds import a_kind
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import open_fetched
@@ -123,12 +124,14 @@ def _validate(parts: Sequence[Artifact], memory: int | None) -> None:
     for left, right in pairwise(parts):
         if left.kind != right.kind:
             raise UsageError(
-                f"{left.path} is a {left.kind} and {right.path} a {right.kind}",
+                f"{left.path} is {a_kind(left.kind)} and {right.path} {a_kind(right.kind)}",
                 "merge artifacts of one kind",
             )
         left.tokenizer.require(right.tokenizer, str(left.path))
     if parts[0].kind not in (Datastore.kind, FrozenTable.kind):
-        raise UsageError(f"a {parts[0].kind} cannot be merged", "merge datastores or frozen tables")
+        raise UsageError(
+            f"{a_kind(parts[0].kind)} cannot be merged", "merge datastores or frozen tables"
+        )
     if len({part.manifest.build for part in parts}) < len(parts):
         raise UsageError("one artifact is named twice", "its counts would be added to themselves")
     if memory is not None:

@@ -34,6 +34,7 @@ from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.kinds import a_kind
 from ngramkit.progress import SILENT, Reporter
 
 SHARD_TOKENS = 1 << 25  # at most; sorting one takes 16 bytes for each
@@ -77,7 +78,7 @@ def prune_artifact(
         whole["pruned"] = manifest.corpus["pruned"]
     if not isinstance(artifact, Datastore | FrozenTable):
         raise UsageError(
-            f"a {artifact.kind} cannot be pruned", "prune a datastore or a frozen table"
+            f"{a_kind(artifact.kind)} cannot be pruned", "prune a datastore or a frozen table"
         )
     if already_built(out, plan, reporter):
         return kind.open(out)

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray, describe, eos_of
-from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.options import within_limits
 from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
 from ngramkit.errors import ArtifactError, UsageError
@@ -32,7 +31,6 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels.arrays import NO_TOKEN
 from ngramkit.kernels.blend.copying import forget_trust, new_copy_state, new_copying
 from ngramkit.kernels.blend.counts import (
-    BUFFER,
     SearchedCorpus,
     grown,
     new_candidates,
@@ -86,7 +84,7 @@ class Blend(BaseDrafter):
     wants_evidence = True
     takes_references = True
 
-    @within_limits
+    @within_limits("blend")
     def __init__(
         self,
         datastores: Sequence[Datastore] = (),
@@ -95,9 +93,9 @@ class Blend(BaseDrafter):
         past: PastRequests | None = None,
         *,
         tokenizer: TokenizerRecord | None = None,
-        scan: Annotated[int, Limits("read every occurrence of up to so many", 1, BUFFER)] = 48,
-        sample: Annotated[int, Limits("read so many of more occurrences", 8, BUFFER)] = 256,
-        hops: Annotated[int, Limits("occurrences followed in the live context", 0)] = 128,
+        scan: int = 48,
+        sample: int = 256,
+        hops: int = 128,
         weights: Weights | None = None,
     ) -> None:
         if frozen_table is not None and any(_same_corpus(frozen_table, d) for d in datastores):

@@ -11,12 +11,10 @@ the last accepted token, which no pass has put into the KV cache yet. TDL 96 is 
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 
 from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, TokenArray, describe
-from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.options import within_limits
 from ngramkit.errors import UsageError
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.kernels.cacheback import (
@@ -56,17 +54,17 @@ class Cacheback(BaseDrafter):
     Raises UsageError where the lengths are not the frozen table's, or a capacity makes no sense.
     """
 
-    @within_limits
+    @within_limits("cacheback")
     def __init__(
         self,
         frozen_table: FrozenTable | None = None,
         *,
-        leader_len: Annotated[int | None, Limits("tokens of a leader", 1, 64)] = None,
-        follower_len: Annotated[int | None, Limits("tokens of a follower", 1, 64)] = None,
-        leaders: Annotated[int, Limits("leaders remembered", 1, 1 << 30)] = 1 << 20,
-        followers: Annotated[int, Limits("followers remembered of each", 1, 1 << 16)] = 128,
-        deeper: Annotated[int, Limits("nodes kept for deeper levels", 0)] = 16,
-        keep: Annotated[bool, Limits("remember what was learnt for the next request")] = False,
+        leader_len: int | None = None,
+        follower_len: int | None = None,
+        leaders: int = 1 << 20,
+        followers: int = 128,
+        deeper: int = 16,
+        keep: bool = False,
     ) -> None:
         self._frozen, lengths = _frozen_arrays(frozen_table, leader_len, follower_len)
         self.over = describe([frozen_table] if frozen_table else [])

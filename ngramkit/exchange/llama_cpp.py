@@ -45,10 +45,10 @@ from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.writer import ArtifactWriter, already_built
-from ngramkit.kernels.ngram_cache import KEY, measure_records, split
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.untrusted import open_plain
 
+KEY = 4  # ids of an ngram
 RECORD, PAIR = 4 * (KEY + 1), 8  # bytes
 STATIC_ORDERS = (2,)  # tokens of an ngram
 DYNAMIC_ORDERS = (1, 2, 3, 4)
@@ -369,9 +369,13 @@ def read_cache(path: Path) -> NgramCache:
             raw = np.fromfile(file, np.uint8)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", "check the path") from error
-    if not len(raw) or len(raw) % 4:
+    if len(raw) % 4:
         raise _foreign(path, f"its {len(raw):,} bytes are not whole 32-bit words")
     words = raw.view(np.int32)
+    if not _begins_with_record(words):
+        raise _foreign(path, "it is empty" if not len(raw) else "its first record makes no sense")
+    from ngramkit.kernels.ngram_cache import measure_records, split
+
     records, pairs, bad = measure_records(words)
     if bad >= 0:
         raise _foreign(path, f"the record at byte {4 * bad:,} makes no sense")
@@ -383,8 +387,20 @@ def read_cache(path: Path) -> NgramCache:
     return cache
 
 
+def _begins_with_record(words: npt.NDArray[np.int32]) -> bool:
+    """Return whether the first record can be one, without what numba's import costs."""
+    if len(words) <= KEY:
+        return False
+    key, size = words[:KEY], int(words[KEY])
+    held = int((key >= 0).sum())
+    whole = KEY + 1 + 2 * size <= len(words)
+    return held > 0 and bool((key[:held] >= 0).all()) and size > 0 and whole
+
+
 def is_cache(path: Path) -> bool:
     """Return whether the file is one record after another."""
+    from ngramkit.kernels.ngram_cache import measure_records
+
     words = np.asarray(np.memmap(path, np.int32, "r"))
     return int(measure_records(words)[2]) < 0
 

@@ -38,6 +38,7 @@ from ngramkit.formats.container import (
 )
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.kinds import a_kind
 from ngramkit.machine import cores
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.untrusted import AGAIN, Identity, identity, parse_json, whole_number
@@ -108,7 +109,9 @@ class Artifact(ABC):
     def unchecked(cls, path: Path, manifest: Manifest) -> Self:
         """Open without checking values: for what checks them."""
         if manifest.kind != cls.kind:
-            raise ArtifactError(f"{path} is a {manifest.kind}, not a {cls.kind}", "check the path")
+            raise ArtifactError(
+                f"{path} is {a_kind(manifest.kind)}, not {a_kind(cls.kind)}", "check the path"
+            )
         artifact = cls(path, manifest)
         artifact.require_files()
         return artifact

@@ -137,7 +137,7 @@ def test_the_training_split_is_bounded_and_kept_last(datastore, monkeypatch):
 
 def test_what_cannot_be_pruned(datastore, frozen, token_store, tmp_path):
     store = token_store(DOCUMENTS, VOCABULARY)
-    with pytest.raises(UsageError, match="a tokens cannot be pruned"):
+    with pytest.raises(UsageError, match="a token store cannot be pruned"):
         prune_artifact(store, tmp_path / "p", 1 << 20)
     for artifact in (datastore, frozen):
         with pytest.raises(UsageError, match="nothing of") as error:
