@@ -65,7 +65,7 @@ def build_frozen(
     source: Source,
     out: str | Path | None = None,
     *,
-    model: str | None = None,
+    model: str | Path | None = None,
     eos: bool = True,
     leader_len: int = 1,
     leaders: int = 1 << 20,
@@ -98,8 +98,6 @@ def build_frozen(
     """
     table, memory = Table(leader_len, leaders, follower_len, followers), parse_memory(memory)
     table.validate()
-    if memory is not None:
-        require_between("memory", memory, 1)
     require_out(out, force=force)
     with open_executor(executor, ray_address, workers, reporter) as runner:
         store = token_store(source, model, eos, runner, reporter, **options)

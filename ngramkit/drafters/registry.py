@@ -214,6 +214,12 @@ def load_drafter(
     a missing source, ArtifactError where an artifact cannot be opened, is of another kind, or two
     are of different tokenizers.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"load_drafter() takes str as name, not {name!r:.60}")
+    if isinstance(past, str | Path):
+        raise UsageError("past is a path", "give PastUse(path).open(tokenizer)", option="past")
+    if isinstance(tokenizer, str):
+        raise UsageError("tokenizer is a name", "give load_tokenizer(name).record")
     if ":" in name:
         spec = DrafterSpec.parse(name)
         name, options = spec.name, {**spec.options, **options}
@@ -249,9 +255,14 @@ def _class_of(entry: Entry) -> Any:
 
 
 def _open(artifact: Artifact | str | Path | None) -> Any:
+    from ngramkit.formats.artifact import Artifact
     from ngramkit.formats.kinds import open_artifact
 
-    return open_artifact(artifact) if isinstance(artifact, str | Path) else artifact
+    if artifact is None or isinstance(artifact, Artifact):
+        return artifact
+    if not isinstance(artifact, str | Path):
+        raise UsageError(f"{artifact!r:.60} is no artifact", "give its path, or open it first")
+    return open_artifact(artifact)
 
 
 def _check_artifacts(by_role: Mapping[str, Any]) -> None:
