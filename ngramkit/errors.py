@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Real
+from os import PathLike
 from typing import Any
 
 from ngramkit.text import visible
@@ -113,15 +116,32 @@ def meant(given: str, known: Iterable[str]) -> str:
 def require_between(
     name: str, value: float, least: float, most: float | None = None, hint: str = ""
 ) -> None:
-    """Raise UsageError where the parameter `name` is outside least..most, both included.
+    """Raise UsageError where the parameter `name` is outside least..most, both included, TypeError
+    where it is no number.
 
     >>> require_between("scan", 2000, 1, 1024)
     Traceback (most recent call last):
     ngramkit.errors.UsageError: scan must be 1 to 1024, is 2000
     """
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, is {value!r}")
     if not (value >= least and (most is None or value <= most)):  # so that NaN is refused too
         wanted = f"at least {least}" if most is None else f"{least} to {most}"
         raise UsageError(f"{name} must be {wanted}, is {value}", hint, option=name)
+
+
+def require_list(name: str, value: Any, hint: str = "") -> None:
+    """Raise UsageError where the parameter `name` is one thing in place of a list of them.
+
+    >>> require_list("stop", "end")
+    Traceback (most recent call last):
+    ngramkit.errors.UsageError: stop must be a list, is 'end'
+    """
+    if isinstance(value, str | bytes | PathLike) or not isinstance(value, Iterable):
+        shown = reprlib.repr(value)
+        raise UsageError(
+            f"{name} must be a list, is {shown}", hint or f"write {name}=[...]", option=name
+        )
 
 
 # Errors of the Hub's clients: huggingface_hub, datasets, fsspec, transformers.

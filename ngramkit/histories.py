@@ -110,7 +110,7 @@ def history_import(
     files: Files,
     out: str | Path,
     *,
-    model: str | None = None,
+    model: str | Path | None = None,
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     template: str = "auto",

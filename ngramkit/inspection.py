@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ngramkit.errors import NgramkitError
+from ngramkit.errors import NgramkitError, require_between
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.query import Occurrences, ask, most_frequent
@@ -27,7 +27,7 @@ FOLLOWERS = 5  # continuations shown of what is frequent
 
 @public
 def open_artifact(
-    source: str | Path,
+    source: str | Path | Artifact,
     *,
     cache_dir: str | Path | None = None,
     cache_size: int | str | None = None,
@@ -79,10 +79,10 @@ class Inspection(Result):
 
 @public
 def inspect(
-    source: str | Path,
+    source: str | Path | Artifact,
     query: str | None = None,
     *,
-    model: str | None = None,
+    model: str | Path | None = None,
     top: int = 10,
     reporter: Reporter = SILENT,
 ) -> Inspection:
@@ -94,6 +94,7 @@ def inspect(
     """
     from ngramkit.corpus.tokenizer import load_tokenizer  # opening an artifact needs none
 
+    require_between("top", top, 1)
     artifact = open_artifact(source, reporter=reporter)
     try:
         tokenizer: TextTokenizer | None = load_tokenizer(model or artifact.tokenizer.id)
@@ -146,12 +147,12 @@ class Verified(Result):
 
 
 @public
-def verify(source: str | Path, *, reporter: Reporter = SILENT) -> Verified:
+def verify(source: str | Path | Artifact, *, reporter: Reporter = SILENT) -> Verified:
     """Prove an artifact whole: every checksum, every invariant of its kind; note each.
 
     Raises ArtifactError at the first breach.
     """
-    path = fetch(source, reporter=reporter).path
+    path = source.path if isinstance(source, Artifact) else fetch(source, reporter=reporter).path
     checks = []
     for check in verify_artifact(path):
         reporter.note(f"ok  {check}")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @public
 def model_bigram(
-    model: str | LanguageModel | None = None,
+    model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
     *,
     k: int = 100,
@@ -59,7 +59,7 @@ def model_bigram(
 
 @public
 def model_unigram(
-    model: str | LanguageModel | None = None,
+    model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
     *,
     k: int = 100,
@@ -85,13 +85,13 @@ def model_unigram(
 
 
 def _load(
-    model: str | LanguageModel | None,
+    model: str | Path | LanguageModel | None,
     device: str,
     dtype: str,
     device_map: str | None,
     trust_remote_code: bool,
 ) -> LanguageModel:
-    if model is not None and not isinstance(model, str):
+    if model is not None and not isinstance(model, str | Path):
         return model
     name = chosen_model(model).name
     require_model(name)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, UsageError, meant
 from ngramkit.public import callable_module, public
 from ngramkit.results import Result, Rows
 from ngramkit.untrusted import parse_json, read_plain
@@ -99,7 +99,7 @@ def split_revision(name: str, revision: str | None = None) -> tuple[str, str | N
     return source, named
 
 
-def resolve_model(name: str, revision: str | None = None) -> str:
+def resolve_model(name: str | Path, revision: str | None = None) -> str:
     """Return the name for transformers: a folder, or a Hub id without its revision.
 
     For a GGUF file it is the path, or hf:OWNER/NAME:FILE.gguf unchanged.
@@ -107,7 +107,7 @@ def resolve_model(name: str, revision: str | None = None) -> str:
     Raises InputError where a path was meant and nothing is there, UsageError for a folder's
     revision.
     """
-    name, revision = split_revision(name, revision)
+    name, revision = split_revision(as_name(name), revision)
     source = _resolve(name, hub=revision is not None)
     if revision is not None and Path(source).is_dir():
         raise UsageError(
@@ -139,8 +139,8 @@ def _resolve(name: str, *, hub: bool) -> str:
     if "/" not in name:
         raise InputError(
             f"no model is called {name!r}",
-            f"short names: demo, {', '.join(HUB_IDS)}; or give a Hub id (owner/name), a folder "
-            "or a GGUF file",
+            f"{meant(name, [DEFAULT, *HUB_IDS])}; or give a Hub id (owner/name), a folder or a "
+            "GGUF file",
         )
     return name
 
@@ -153,7 +153,15 @@ class ChosenModel:
     why: str  # "" for a name that was given
 
 
-def chosen_model(name: str | None = None) -> ChosenModel:
+def as_name(model: object) -> str:
+    """Return a model's name, or the path of its folder or file, as text. Raises TypeError for
+    anything else."""
+    if not isinstance(model, str | PurePath):
+        raise TypeError(f"a model is called by a text or a path, not {model!r:.60}")
+    return str(model)
+
+
+def chosen_model(name: str | Path | None = None) -> ChosenModel:
     """Return the model to use: `name`, else NGRAMKIT_MODEL, else that of `use`, else "demo".
 
     Raises UsageError for an empty name, InputError where the settings cannot be read.
@@ -161,7 +169,7 @@ def chosen_model(name: str | None = None) -> ChosenModel:
     if name == "":
         raise UsageError("model is empty", "name one, or leave it out", option="model")
     if name is not None:
-        return ChosenModel(name, "")
+        return ChosenModel(as_name(name), "")
     if variable := os.environ.get(VARIABLE):
         return ChosenModel(variable, VARIABLE)
     if setting := read_settings().get("model"):
@@ -170,7 +178,7 @@ def chosen_model(name: str | None = None) -> ChosenModel:
 
 
 @public
-def use(model: str | None = None, *, unset: bool = False) -> ChosenModel:
+def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
     """Make `model` the default of everything that is given none, and return what the default is.
 
     It is kept for the user; a folder or a file by its absolute path. With `unset`, as with "demo",
@@ -182,6 +190,7 @@ def use(model: str | None = None, *, unset: bool = False) -> ChosenModel:
     if not unset and model is None:
         return chosen_model()
     settings = {key: value for key, value in read_settings().items() if key != "model"}
+    model = None if model is None else as_name(model)
     if model is not None and model != DEFAULT:
         source = resolve_model(model)
         is_local = model not in HUB_IDS and Path(source).exists()

@@ -1,6 +1,7 @@
 """Decorators of the functions that programs call: editors show their words, errors explain them.
 
-An unknown keyword is a TypeError that names the near ones. Keywords that a function hands on as
+An unknown keyword is a TypeError that names the near ones, and so is a value of another type where
+a number, a text, a truth value or a path is taken. Keywords that a function hands on as
 `**words` stand in its signature one by one, with the defaults of where they go:
 
     class ReaderWords(TypedDict, total=False):  # for type checkers and editors
@@ -17,15 +18,22 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from numbers import Integral, Real
+from types import ModuleType, NoneType
 from typing import Any, ParamSpec, TypeVar
 
 from ngramkit.errors import meant
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# What annotations call plain values, and the types that pass for them: numpy's numbers too.
+PLAIN: dict[str, type] = {
+    "int": Integral, "float": Real, "str": str, "bool": bool, "Path": os.PathLike, "None": NoneType,
+}  # fmt: skip
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
@@ -57,7 +65,11 @@ def _refusing(function: Callable[P, R], signature: inspect.Signature) -> Callabl
         for word in words:
             if word not in known:
                 raise TypeError(unknown_keyword(function.__qualname__, word, known))
-        return function(*args, **words)
+        plain = functools.partial(as_plain, function.__qualname__)
+        parameters = list(signature.parameters.values())
+        values: Any = (*map(plain, parameters, args), *args[len(parameters) :])
+        named: Any = {word: plain(signature.parameters[word], words[word]) for word in words}
+        return function(*values, **named)
 
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call
@@ -66,6 +78,27 @@ def _refusing(function: Callable[P, R], signature: inspect.Signature) -> Callabl
 def unknown_keyword(function: str, word: str, known: list[str]) -> str:
     """Return the text of a TypeError for a keyword that `function` does not know."""
     return f"{function}() got an unexpected keyword argument {word!r}: {meant(word, known)}"
+
+
+def as_plain(function: str, parameter: inspect.Parameter, value: Any) -> Any:
+    """Return the value of a parameter, a number of numpy as Python's.
+
+    Raises TypeError where it is of none of the types of the parameter. Those that take anything but
+    PLAIN types are left to the function.
+
+    >>> as_plain("f", inspect.signature(unknown_keyword).parameters["word"], 3)
+    Traceback (most recent call last):
+    TypeError: f() takes str as word, not 3
+    """
+    names = str(parameter.annotation).split(" | ")
+    if not PLAIN.keys() >= set(names):
+        return value
+    if not isinstance(value, tuple(PLAIN[name] for name in names)):
+        wanted = " or ".join(names)
+        raise TypeError(f"{function}() takes {wanted} as {parameter.name}, not {value!r:.60}")
+    if isinstance(value, Real) and not isinstance(value, int | float):
+        return int(value) if isinstance(value, Integral) else float(value)
+    return value
 
 
 def callable_module(module: str, home: str, name: str) -> None:

@@ -51,7 +51,7 @@ def build_datastore(
     source: TokenSource,
     out: str | Path | None = None,
     *,
-    model: str | None = None,
+    model: str | Path | None = None,
     eos: bool = True,
     shard_tokens: int | None = None,
     memory: int | str | None = None,

@@ -65,7 +65,7 @@ def build_frozen(
     source: TokenSource,
     out: str | Path | None = None,
     *,
-    model: str | None = None,
+    model: str | Path | None = None,
     eos: bool = True,
     leader_len: int = 1,
     leaders: int = 1 << 20,
@@ -101,8 +101,6 @@ def build_frozen(
         parse_memory(memory),
     )
     table.validate()
-    if memory is not None:
-        require_between("memory", memory, 1)
     require_out(out, force=force)
     with open_executor(executor, ray_address, workers, reporter) as runner:
         store = token_store(source, model, eos, runner, reporter, **options)

@@ -120,7 +120,8 @@ def merge(
 
 def _validate(parts: Sequence[Artifact], memory: int | None) -> None:
     if len(parts) < 2:
-        raise UsageError("there is only one artifact to merge", "name at least two")
+        count = "no artifact" if not parts else "only one artifact"
+        raise UsageError(f"there is {count} to merge", "name at least two")
     for left, right in pairwise(parts):
         if left.kind != right.kind:
             raise UsageError(

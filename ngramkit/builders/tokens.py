@@ -29,7 +29,7 @@ from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoding import EncodedBatch, encode_documents, open_encoder, use_cores
 from ngramkit.corpus.open import AnyCorpus, CorpusWords, Openable, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.manifest import build_id
@@ -56,7 +56,7 @@ TokenSource = TokenStore | Text
 @public_with(open_corpus, CorpusWords)
 def tokenize(
     corpus: Text,
-    model: str | TextTokenizer | None = None,
+    model: str | Path | TextTokenizer | None = None,
     out: str | Path | None = None,
     *,
     eos: bool = True,
@@ -82,10 +82,11 @@ def tokenize(
     the nodes of the cluster at `ray_address`, see `ngramkit.builders.tasks`; the bytes are the
     same. Raises InputError where the corpus gives no document, or none with text.
     """
+    require_between("shard_tokens", shard_tokens, 1)
     require_out(out, force=force)
     with open_executor(executor, ray_address, workers, reporter) as runner:
         if isinstance(corpus, AnyCorpus):
-            text, limit = corpus, parse_memory(options.pop("max_document", None))
+            text, limit = corpus, parse_memory(options.pop("max_document", None), "max_document")
             for name in options:
                 raise UsageError(f"{name} comes too late for an opened corpus", option=name)
             text = text if limit is None else text.bounded(limit)
@@ -100,7 +101,7 @@ def tokenize(
 
 def token_store(
     source: TokenSource,
-    model: str | None,
+    model: str | Path | None,
     eos: bool,
     executor: Executor,
     reporter: Reporter,
@@ -149,8 +150,11 @@ def default_out(store: TokenStore, kind: str) -> Path:
     return default_place(corpus, store.tokenizer.id, kind)
 
 
-def parse_memory(memory: int | str | None) -> int | None:
-    """Return bytes of a number or a text like "4G". Raises UsageError where it is no size."""
+def parse_memory(memory: int | str | None, name: str = "memory") -> int | None:
+    """Return bytes of a number or a text like "4G". Raises UsageError where it is no size; `name`
+    is the parameter's."""
+    if memory is not None and not isinstance(memory, str):
+        require_between(name, memory, 1)
     return parse_size(memory) if isinstance(memory, str) else memory
 
 

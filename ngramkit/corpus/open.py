@@ -35,7 +35,7 @@ from ngramkit.corpus.mixing import Mixture, Weighted
 from ngramkit.corpus.readers import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
 from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_list
 from ngramkit.formats.manifest import NAME
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
@@ -185,6 +185,7 @@ def open_corpus(
     Raises UsageError where an option does not fit the corpus or a weight is not in (0, 1],
     InputError where there is no such corpus, split or column, NetworkError where the Hub refuses.
     """
+    require_list("licenses", licenses)
     excluding = [exclude] if isinstance(exclude, str | Path) else exclude or []
     files = [Path(file) for file in excluding]
     exclusions = [read_exclusions(file) for file in files if not is_evaluation(file)]

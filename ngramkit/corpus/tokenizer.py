@@ -33,7 +33,7 @@ from ngramkit.formats.tokenizer_record import (
     same_ids,
 )
 from ngramkit.gguf.files import find_gguf, tokenizer_folder
-from ngramkit.models import DEFAULT, resolve_model, split_revision
+from ngramkit.models import DEFAULT, as_name, resolve_model, split_revision
 from ngramkit.public import public
 from ngramkit.untrusted import parse_json, read_plain, whole_number
 
@@ -190,7 +190,7 @@ def find_files(model: str, revision: str | None = None) -> TokenizerFiles:
 
 @public
 def load_tokenizer(
-    model: str, revision: str | None = None, *, trust_remote_code: bool = False
+    model: str | Path, revision: str | None = None, *, trust_remote_code: bool = False
 ) -> TextTokenizer:
     """Return the tokenizer of a short name, a Hub id or a folder; of a Hub id at `revision`, which
     may also stand behind an @ in its name.
@@ -200,7 +200,7 @@ def load_tokenizer(
     network.
     """
     resolve_model(model)  # a folder has no revisions
-    model, revision = split_revision(model, revision)
+    model, revision = split_revision(as_name(model), revision)
     files = find_files(model, revision)
     template = files.chat_template()
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, overload
 
@@ -19,7 +19,7 @@ from ngramkit.decode.text import (
     open_references,
 )
 from ngramkit.drafters.base import Drafter, TokenArray
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_list
 
 if TYPE_CHECKING:
     from ngramkit.decode.base import Verifier
@@ -104,22 +104,31 @@ def _takes_words(
 
 
 @_takes_words(DecodeOptions)
-def decode(prompts: str | Sequence[str], options: DecodeOptions) -> Answer | list[Answer]:
+def decode(prompts: str | Iterable[str], options: DecodeOptions) -> Answer | list[Answer]:
     """Write what the model would have written alone, in fewer passes: one Answer per prompt.
 
         answer = ngramkit.decode("def main(", drafter="rest", datastores=["artifacts/mine"])
         answers = ngramkit.decode(["What is an n-gram?", "And a suffix array?"], chat=True)
 
-    `prompts` is a text or a list of them; the keywords are those of DecodeOptions, in the command
-    line's words. One drafter serves all prompts, so that it learns on the way. After Ctrl-C the
-    last Answer is what was written until then.
+    `prompts` is a text or a list of them, or what gives texts one after another; the keywords are
+    those of DecodeOptions, in the command line's words. One drafter serves all prompts, so that it
+    learns on the way. After Ctrl-C the last Answer is what was written until then.
 
     Raises TypeError for an unknown keyword, UsageError for what makes no sense, InputError for a
     prompt that is too long, else what loading the model and opening the artifacts raise.
     """
     if isinstance(prompts, str):
         return _answers([prompts], options)[0]
-    return _answers(prompts, options)
+    require_list("prompts", prompts, "give a text, or a list of texts")
+    texts = list(prompts)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(
+                f"a prompt must be a text, is {text!r:.60}",
+                "give texts; a conversation is ngramkit.Conversation",
+                option="prompts",
+            )
+    return _answers(texts, options)
 
 
 def _answers(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:

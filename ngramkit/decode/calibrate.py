@@ -59,7 +59,7 @@ class Calibration(Tabular):
 
 @public
 def calibrate(
-    model: str | LanguageModel | None = None,
+    model: str | Path | LanguageModel | None = None,
     *,
     device: str = "auto",
     dtype: str = "auto",

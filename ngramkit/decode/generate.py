@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -66,7 +67,9 @@ def generate(
     """
     if isinstance(model, LanguageModel):
         model = model.model
-    ids = torch.as_tensor(input_ids, dtype=torch.int64).to(model.device)
+    if not hasattr(model, "generate"):
+        raise UsageError(f"{model!r:.60} is no model", "load_model(NAME) gives one", option="model")
+    ids = _token_ids(input_ids).to(model.device)
     for name in ("assistant_model", "synced_gpus"):
         if options.get(name):
             raise _refusal(name)
@@ -81,6 +84,21 @@ def generate(
         references=references,
         **with_stop_strings(options),
     )
+
+
+def _token_ids(given: Any) -> torch.Tensor:
+    """Return int64[n] or int64[rows, n]. Raises UsageError for anything else."""
+    try:
+        ids = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError):
+        ids = torch.empty(0)
+    if not ids.numel() or ids.dim() > 2 or ids.is_floating_point() or ids.is_complex():
+        raise UsageError(
+            f"input_ids must be token ids, int64[n] or int64[rows, n]; are {reprlib.repr(given)}",
+            "a tokenizer's encode gives them, or its output's input_ids",
+            option="input_ids",
+        )
+    return ids.to(torch.int64)
 
 
 def with_stop_strings(options: dict[str, Any]) -> dict[str, Any]:

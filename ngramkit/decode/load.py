@@ -17,7 +17,7 @@ from ngramkit.decode.placement import require_placement
 from ngramkit.errors import InputError, NgramkitError, UsageError, first_line, from_hub
 from ngramkit.formats.manifest import PLAIN_NAME
 from ngramkit.gguf.files import find_gguf
-from ngramkit.models import resolve_model, split_revision
+from ngramkit.models import as_name, resolve_model, split_revision
 from ngramkit.progress import show_downloads
 from ngramkit.public import public
 from ngramkit.untrusted import read_json
@@ -64,7 +64,7 @@ def context_of(model: Any) -> int | None:
 
 @public
 def load_model(
-    name: str,
+    name: str | Path,
     *,
     revision: str | None = None,
     device: str = "auto",
@@ -95,6 +95,7 @@ def load_model(
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     show_downloads()
     require_placement(device, dtype, device_map)
+    name = as_name(name)
     where = device_of(device)
     tokenizer = load_tokenizer(name, revision, trust_remote_code=trust_remote_code)
     gguf = find_gguf(name, revision)

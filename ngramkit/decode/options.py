@@ -23,9 +23,9 @@ from ngramkit.drafters.sources import (
     SourceWords,
     given_sources,
 )
-from ngramkit.errors import UsageError, require_between
+from ngramkit.errors import UsageError, require_between, require_list
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import unknown_keyword
+from ngramkit.public import as_plain, unknown_keyword
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -52,7 +52,7 @@ class DecodeOptions:
     Raises UsageError for a value or a combination that makes no sense, before anything is loaded.
     """
 
-    model: str | LanguageModel | None = None
+    model: str | Path | LanguageModel | None = None
     """A short name, a Hub id (ID@REVISION), a folder, PATH.gguf, hf:ID:FILE.gguf or what
     `load_model` gave; None: as `ngramkit.models.chosen_model`."""
     _: KW_ONLY
@@ -130,15 +130,23 @@ class DecodeOptions:
         require_between("max_new_tokens", self.max_new_tokens, 1)
         if isinstance(self.drafter, str):
             DrafterSpec.parse(self.drafter)
+        elif self.drafter is not None and not is_drafter(self.drafter):
+            raise UsageError(
+                f"drafter is {self.drafter!r:.60}",
+                "give a name, an object with draft and accept, or a function that makes one",
+                option="drafter",
+            )
         if self.system and self.chat_template is None:
             raise UsageError(
                 "system needs a conversation", "give chat too", option=("system", "chat")
             )
-        if not all(self.stop):
-            raise UsageError("stop is empty", "leave it out", option="stop")
         for name in ("references", "stop", "datastores"):
-            if isinstance(getattr(self, name), str | Path):
-                raise UsageError(f"{name} are several", "give a list", option=name)
+            require_list(name, getattr(self, name))
+        for text in self.stop:
+            if not isinstance(text, str):
+                raise UsageError(f"stop must be texts, one is {text!r:.60}", option="stop")
+            if not text:
+                raise UsageError("stop is empty", "leave it out", option="stop")
         self._require_sense_of_cache()
         if len(self.references):  # None is not chosen yet
             if isinstance(self.drafter, str):
@@ -221,6 +229,12 @@ class BenchWords(PassWords, SamplingWords, total=False):
     """The keywords of a verification pass, its drafter's sources and sampling."""
 
 
+def is_drafter(given: Any) -> bool:
+    """Return whether it is a drafter, a function that makes one, or a list with one per row."""
+    several = given if isinstance(given, list | tuple) else [given]
+    return all(hasattr(each, "draft") or callable(each) for each in several)
+
+
 def takes_words(
     _options: Callable[P, DecodeOptions], **defaults: Any
 ) -> Callable[[Callable[[S, DecodeOptions], R]], Callable[Concatenate[S, P], R]]:
@@ -251,7 +265,10 @@ def takes_words(
                     raise TypeError(unknown_keyword(name, word, list(parameters)))
             if not args:
                 raise TypeError(f"{name}() misses its argument {first.name!r}")
-            return function(args[0], DecodeOptions(*args[1:], **{**defaults, **words}))
+            plain = functools.partial(as_plain, name)
+            rest = [*map(plain, parameters.values(), args[1:]), *args[1 + len(parameters) :]]
+            words = {word: plain(parameters[word], value) for word, value in words.items()}
+            return function(args[0], DecodeOptions(*rest, **{**defaults, **words}))
 
         own = [
             word.replace(default=defaults.get(word.name, word.default))

@@ -63,8 +63,8 @@ class PendingModel:
 def prepare(options: DecodeOptions) -> PendingModel:
     """Load the tokenizer of the options' model alone; report which model that is where nobody chose
     it."""
-    given = options.model
-    if given is not None and not isinstance(given, str):
+    given: Any = options.model
+    if hasattr(given, "tokenizer"):  # a LanguageModel
         return PendingModel(given.tokenizer, lambda: given)
     chosen = chosen_model(given)
     if chosen.why:

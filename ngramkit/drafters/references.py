@@ -14,7 +14,7 @@ import numpy as np
 
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, Source, TokenArray
 from ngramkit.drafters.registry import DRAFTERS
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_list
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def reference_texts(given: Given) -> ReferenceTexts:
     """Return the references sorted. Raises UsageError as `ReferenceTexts`."""
     if isinstance(given, ReferenceTexts):
         return given
-    if isinstance(given, str | bytes):
-        raise UsageError("references are several texts", "give a list", option="references")
+    require_list("references", given)
     return ReferenceTexts(given) if len(given) else NONE
 
 

@@ -213,6 +213,12 @@ def load_drafter(
     a missing source, ArtifactError where an artifact cannot be opened, is of another kind, or two
     are of different tokenizers.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"load_drafter() takes str as name, not {name!r:.60}")
+    if isinstance(past, str | Path):
+        raise UsageError("past is a path", "give PastUse(path).open(tokenizer)", option="past")
+    if isinstance(tokenizer, str):
+        raise UsageError("tokenizer is a name", "give load_tokenizer(name).record")
     if ":" in name:
         spec = DrafterSpec.parse(name)
         name, options = spec.name, {**spec.options, **options}
@@ -248,9 +254,14 @@ def _class_of(entry: Entry) -> Any:
 
 
 def _open(artifact: Artifact | str | Path | None) -> Any:
+    from ngramkit.formats.artifact import Artifact
     from ngramkit.formats.opening import open_folder
 
-    return open_folder(artifact) if isinstance(artifact, str | Path) else artifact
+    if artifact is None or isinstance(artifact, Artifact):
+        return artifact
+    if not isinstance(artifact, str | Path):
+        raise UsageError(f"{artifact!r:.60} is no artifact", "give its path, or open it first")
+    return open_folder(artifact)
 
 
 def _check_artifacts(by_role: Mapping[str, Any]) -> None:

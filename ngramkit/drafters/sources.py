@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_list
 from ngramkit.formats.artifact import Artifact
 from ngramkit.kinds import ROLES, a_kind
 
@@ -147,8 +147,7 @@ def given_sources(
 
     Raises UsageError where both are, else as `Sources.of`.
     """
-    if isinstance(datastores, str | Path):
-        raise UsageError("datastores are several", "give a list", option="datastores")
+    require_list("datastores", datastores)
     past = PastUse(None if history is None else Path(history), history_tokens, store=store)
     named = Sources(tuple(datastores), frozen_table, bigram, unigram, past)
     if isinstance(artifacts, Sequence) and not len(artifacts):

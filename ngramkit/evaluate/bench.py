@@ -118,7 +118,7 @@ class BenchResults(Tabular):
 @public_with(DecodeOptions, BenchWords)
 def bench(
     questions: str | Path | Sequence[Question] | None = None,
-    model: str | LanguageModel | None = None,
+    model: str | Path | LanguageModel | None = None,
     *,
     drafters: Sequence[str | Callable[[], Drafter]] | str = (),
     artifacts: Sources | Sequence[Given] | Given = (),

@@ -154,7 +154,7 @@ class Forecasts(Entries[Forecast], Tabular):
 def forecast(
     files: str | Path | Sequence[str | Path] | Sequence[Record],
     *,
-    model: str | TextTokenizer | TokenizerRecord | None = None,
+    model: str | Path | TextTokenizer | TokenizerRecord | None = None,
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     template: str = "auto",

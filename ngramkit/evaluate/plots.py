@@ -9,6 +9,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +26,7 @@ PALETTE = (  # can be told apart, and read as text on white
     "#0b63c5", "#b45309", "#15803d", "#c81e1e", "#7c3aed",
     "#7a4b2a", "#be1a75", "#57606a", "#6b6b00", "#0e7490",
 )  # fmt: skip
+MARKS = "os^DvPX"  # of lines, for those who see few of the colours
 STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; the mark tells curves of one point apart
 Points = Sequence[tuple[int, float]]  # bytes, tokens/step
 ByBytes = Mapping[str, Mapping[str, Points]]  # {drafter: {curve: points}}
@@ -137,12 +139,13 @@ def colors_of(names: Any) -> dict[str, str]:
 
 def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
     """Draw tokens/step against budget, a line per drafter."""
-    for name, color in colors.items():
+    for mark, (name, color) in zip(cycle(MARKS), colors.items(), strict=False):
         points = sorted((r.budget, r.total.tokens_per_step) for r in results if r.drafter == name)
         if not points:  # cannot be replayed: transformers' own ways
             continue
         budgets, heights = zip(*points, strict=True)
-        axes.plot(budgets, heights, "-o", color=color, label=f"{folded(name)} {heights[-1]:.2f}")
+        label = f"{folded(name)} {heights[-1]:.2f}"
+        axes.plot(budgets, heights, f"-{mark}", color=color, label=label)
     ticks = sorted({result.budget for result in results})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, map(str, ticks))

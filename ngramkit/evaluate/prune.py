@@ -29,7 +29,7 @@ def prune(
     *,
     answers: str | Path | None = None,
     questions: str | Path | None = None,
-    model: str | None = None,
+    model: str | Path | None = None,
     template: str = "auto",
     reporter: Reporter = SILENT,
     force: bool = False,
@@ -66,7 +66,7 @@ def _answers(
     artifact: Artifact,
     answers: str | Path,
     questions: str | Path | None,
-    model: str | None,
+    model: str | Path | None,
     template: str,
     reporter: Reporter,
 ) -> list[TokenArray]:

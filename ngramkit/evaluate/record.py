@@ -62,7 +62,7 @@ class Recording(Result):
 @public_with(DecodeOptions, PassWords)
 def record(
     questions: str | Path | Sequence[Question] | None = None,
-    model: str | LanguageModel | None = None,
+    model: str | Path | LanguageModel | None = None,
     *,
     out: str | Path,
     drafters: Sequence[str | Callable[[], Drafter]] | str = (),

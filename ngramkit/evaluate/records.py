@@ -30,7 +30,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import Given as References
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.logs.read import in_time, read_log
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.tokens import RequestTokenizer
@@ -85,6 +85,16 @@ def questions_for(
         if model != DEFAULT:
             raise UsageError("there are no questions", "give questions: a file", option="questions")
         given = embedded_questions()
+    if not len(given):
+        raise UsageError("there are no questions", "give at least one", option="questions")
+    if not all(isinstance(question, Question) for question in given):
+        raise UsageError(
+            "questions are a file or Questions",
+            'give a file, or as ngramkit.Question(1, "mine", ["a text"])',
+            option="questions",
+        )
+    if limit is not None:
+        require_between("limit", limit, 1)
     return Questions(given[:limit], getattr(given, "name", "questions"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Unpack
 
@@ -13,7 +14,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, DrafterSpec
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_between, require_list
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.records import Record, read_records, require_files
 from ngramkit.evaluate.simulation import Replay, replay_drafter, shuffled
@@ -148,7 +149,7 @@ def replay(
     *,
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
-    model: str | TextTokenizer | TokenizerRecord | None = None,
+    model: str | Path | TextTokenizer | TokenizerRecord | None = None,
     drafters: Sequence[str | Callable[[], Drafter]] | str = DEFAULT_DRAFTER,
     budgets: Sequence[int] = BUDGETS,
     artifacts: Sources | Curves | Sequence[Given] | Given = (),
@@ -178,8 +179,11 @@ def replay(
     Raises UsageError for what makes no sense, InputError for files that cannot be read.
     """
     names = asked_drafters(drafters)
-    if not budgets or min(budgets) < 1:
-        raise UsageError("budgets must be at least 1 each", option="budget")
+    require_list("budgets", budgets, "give numbers of nodes, as [16, 64]")
+    if not budgets or not all(isinstance(nodes, Integral) and nodes >= 1 for nodes in budgets):
+        raise UsageError("budgets must be whole numbers of at least 1 each", option="budget")
+    if limit is not None:
+        require_between("limit", limit, 1)
     require_template(template)
     topk_record = None
     if oracle is not None:
@@ -307,7 +311,7 @@ def _suit_references(
 def read_answers(
     answers: str | Path | Sequence[str | Path] | Sequence[Record] | None,
     questions: str | Path | None,
-    model: str | TextTokenizer | TokenizerRecord | None,
+    model: str | Path | TextTokenizer | TokenizerRecord | None,
     template: str,
     format: str | None,
     columns: Mapping[str, str] | None,
@@ -321,6 +325,13 @@ def read_answers(
             option=("answers", "oracle"),
         )
     listed = [answers] if isinstance(answers, str | Path) else list(answers)
+    odd = next((each for each in listed if not isinstance(each, str | Path | Record)), answers)
+    if odd is not answers or hasattr(answers, "columns"):  # a DataFrame's items are its columns
+        raise UsageError(
+            f"answers are files or Records, not {type(odd).__name__}",
+            'write them into a file, a line of {"prompt": ..., "output": ...} each, and name that',
+            option="answers",
+        )
     given = [record for record in listed if isinstance(record, Record)]
     if given:
         if not isinstance(model, TokenizerRecord):

@@ -152,7 +152,8 @@ def _pictures(drafters: Sequence[BenchResult], curves: Sequence[Replay]) -> list
     names = list(drafters[0].by_category) if drafters else []
     pictures = [
         _picture(
-            "Speed-up over no drafts, with its 95% interval over questions",
+            "Speed-up over no drafts"
+            + (", with its 95% interval over questions" if _has_interval(drafters) else ""),
             "; ".join(
                 f"{r.drafter} {r.speedup:.2f} ({shown_interval(r.speedup_low, r.speedup_high)})"
                 for r in drafters
@@ -182,6 +183,10 @@ def _pictures(drafters: Sequence[BenchResult], curves: Sequence[Replay]) -> list
     title = "Tokens written by one pass: shares of passes"
     pictures.append(_picture(title, means, lambda axes: _draw_lengths(axes, drafters, colors)))
     return pictures
+
+
+def _has_interval(drafters: Sequence[BenchResult]) -> bool:
+    return any(result.speedup_low is not None for result in drafters)
 
 
 def _picture(

@@ -78,7 +78,7 @@ class SelfCorpus(Result):
 @public_with(DecodeOptions, AnswerWords)
 def self_corpus(
     questions: str | Path | Sequence[Question] | None = None,
-    model: str | LanguageModel | None = None,
+    model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
     *,
     template: str = "auto",

@@ -49,7 +49,7 @@ def export(
     to: str,
     out: str | Path | None = None,
     *,
-    model: str | None = None,
+    model: str | Path | None = None,
     dynamic: bool = False,
     min_count: int | None = None,
     max_ngrams: int | None = None,
@@ -126,7 +126,7 @@ def export(
     return Exported(path, artifact.path, to, counts)
 
 
-def _tokenizer(artifact: Artifact, model: str | None) -> TextTokenizer:
+def _tokenizer(artifact: Artifact, model: str | Path | None) -> TextTokenizer:
     return load_tokenizer(model or artifact.tokenizer.id)
 
 
@@ -158,7 +158,7 @@ def import_(
     origin: str,
     out: str | Path | None = None,
     *,
-    model: str | None = None,
+    model: str | Path | None = None,
     order: int | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,

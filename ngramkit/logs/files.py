@@ -134,6 +134,8 @@ def log_files(paths: Iterable[str | Path] | str | Path) -> tuple[list[Path], set
     Raises InputError where one is missing, UsageError where a folder holds no file of a log.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not given:
+        raise UsageError("no file is named", "give at least one")
     files: list[Path] = []
     inside: set[Path] = set()
     for path in map(Path, given):

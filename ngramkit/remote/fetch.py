@@ -76,6 +76,8 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
 
     Raises as `fetch_from_hub` and `ngramkit.remote.staging.stage`.
     """
+    if not isinstance(source, str | Path):
+        raise UsageError(f"{source!r:.60} is no artifact", "give a folder, a URL or hf://USER/NAME")
     url = as_url(source)
     if url is not None:
         from ngramkit.remote.staging import stage  # its own imports cost a local start a tenth

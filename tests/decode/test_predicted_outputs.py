@@ -101,7 +101,7 @@ def test_those_that_cannot_use_them_are_refused_before_a_model_is_loaded(demo):
             ngramkit.generate(demo, [1, 2], drafter=drafter, references=[[1]], max_new_tokens=2)
     with pytest.raises(UsageError, match="no drafts and no references"):
         ngramkit.decode("x", "no/such-model", references=[CODE], cache=SpeCache())
-    with pytest.raises(UsageError, match="references are several"):
+    with pytest.raises(UsageError, match="references must be a list"):
         ngramkit.decode("x", demo, references=CODE)
     with pytest.raises(UsageError, match="a reference is empty"):
         ngramkit.decode("x", demo, references=[""])

@@ -112,3 +112,12 @@ def test_one_speedup_per_drafter_and_what_the_curve_is(tmp_path, budget, said):
 
 def test_the_same_results_give_the_same_bytes(tmp_path):
     assert page(tmp_path / "a.html") == page(tmp_path / "b.html")
+
+
+def test_the_picture_promises_no_interval_where_there_is_none(tmp_path):
+    few = measured("rest", 2.0, ["a"])
+    few.speedup_low = few.speedup_high = None
+    write_report(tmp_path / "r.html", "two", [few, few], [], {"budget": 8}, {})
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<figcaption>Speed-up over no drafts</figcaption>" in text
+    assert "95% interval over questions" not in text

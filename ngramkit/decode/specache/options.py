@@ -39,7 +39,7 @@ class SpeCache:
     def __post_init__(self) -> None:
         for bits in _each(self.bits):
             if bits not in BITS:
-                raise UsageError(f"bits must be 1 or 2, is {bits}", option="bits")
+                raise UsageError(f"bits must be 1 or 2, is {bits!r}", option="bits")
         if self.group < PER_BYTE or self.group % PER_BYTE:
             raise UsageError(
                 f"group must be a multiple of {PER_BYTE}, is {self.group}", option="group"

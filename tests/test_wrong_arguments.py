@@ -1,0 +1,131 @@
+"""What newcomers give in place of what a function takes: the error says what, at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ngramkit
+
+ONE = ["a text of a few words"]
+
+
+@pytest.fixture(scope="module")
+def datastore(tmp_path_factory):
+    out = tmp_path_factory.mktemp("datastore") / "mine"
+    return ngramkit.build_datastore(ONE, out, model="demo")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+WRONG_TYPES = [
+    (lambda: ngramkit.tokenize(ONE, "demo", limit="3"), "takes int or None as limit, not '3'"),
+    (lambda: ngramkit.tokenize(ONE, "demo", "out", eos="no"), "takes bool as eos, not 'no'"),
+    (lambda: ngramkit.tokenize(ONE, "demo", 5), "takes str or Path or None as out, not 5"),
+    (lambda: ngramkit.tokenize(ONE, "demo", sample="0.1"), "takes float as sample, not '0.1'"),
+    (lambda: ngramkit.tokenize(ONE, "demo", name=5), "takes str or None as name, not 5"),
+    (lambda: ngramkit.tokenize(ONE, 5), "a model is called by a text or a path, not 5"),
+    (lambda: ngramkit.load_model(None), "takes str or Path as name, not None"),
+    (lambda: ngramkit.build_frozen(ONE, model="demo", leader_len="2"), "takes int as leader_len"),
+    (lambda: ngramkit.decode("a", temperature="hot"), "takes float as temperature, not 'hot'"),
+    (lambda: ngramkit.decode("a", max_new_tokens=3.5), "takes int as max_new_tokens, not 3.5"),
+    (lambda: ngramkit.decode("a", history=5), "takes str or Path or None as history, not 5"),
+    (lambda: ngramkit.calibrate("demo", seconds="x"), "takes float as seconds, not 'x'"),
+    (lambda: ngramkit.load_drafter(None), "takes str as name, not None"),
+    (lambda: ngramkit.Sampling(temperature="hot"), "temperature must be a number, is 'hot'"),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), WRONG_TYPES)
+def test_a_value_of_another_type_is_a_type_error_that_names_it(call, said):
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert said in str(caught.value)
+
+
+def test_numbers_of_numpy_are_numbers():
+    store = ngramkit.tokenize(ONE * 3, "demo", "out", limit=np.int64(2), sample=np.float32(1))
+    assert store.manifest.counts["documents"] == 2
+    assert ngramkit.Sampling(temperature=np.float64(0.5)).temperature == 0.5
+
+
+REFUSED = [
+    (lambda: ngramkit.tokenize(ONE, "demo", shard_tokens=0), "shard_tokens must be at least 1"),
+    (lambda: ngramkit.tokenize(ONE, "demo", licenses="mit"), "licenses must be a list, is 'mit'"),
+    (lambda: ngramkit.build_datastore(ONE, model="demo", memory=-1), "memory must be at least 1"),
+    (lambda: ngramkit.tokenize(ONE, "dmo"), "no model is called 'dmo'"),
+    (lambda: ngramkit.open_artifact(None), "None is no artifact"),
+    (lambda: ngramkit.merge([], "out"), "there is no artifact to merge"),
+    (lambda: ngramkit.load_drafter("rest", datastores=None), "datastores must be a list, is None"),
+    (lambda: ngramkit.load_drafter("rest", datastores=[5]), "5 is no artifact"),
+    (lambda: ngramkit.load_drafter("ssd", past="past"), "past is a path"),
+    (lambda: ngramkit.load_drafter("blend", tokenizer="demo"), "tokenizer is a name"),
+    (lambda: ngramkit.decode(None), "prompts must be a list, is None"),
+    (lambda: ngramkit.decode(Path("notes.txt")), "prompts must be a list, is PosixPath"),
+    (lambda: ngramkit.decode(b"a"), "prompts must be a list, is b'a'"),
+    (lambda: ngramkit.decode([{"role": "user"}]), "a prompt must be a text, is {'role': 'user'}"),
+    (lambda: ngramkit.decode("a", drafter=5), "drafter is 5"),
+    (lambda: ngramkit.decode("a", stop=[5]), "stop must be texts, one is 5"),
+    (lambda: ngramkit.generate("demo", [1]), "'demo' is no model"),
+    (lambda: ngramkit.replay([{"prompt": "a"}], model="demo"), "answers are files or Records"),
+    (lambda: ngramkit.replay(pd.DataFrame({"prompt": ONE})), "answers are files or Records"),
+    (lambda: ngramkit.replay([], model="demo"), "no file is named"),
+    (lambda: ngramkit.replay("a.jsonl", budgets=4), "budgets must be a list, is 4"),
+    (lambda: ngramkit.replay("a.jsonl", budgets=["auto"]), "budgets must be whole numbers"),
+    (lambda: ngramkit.replay("a.jsonl", limit=0), "limit must be at least 1"),
+    (lambda: ngramkit.bench(["def f"], "demo", drafters=["rest"]), "a file or Questions"),
+    (lambda: ngramkit.bench([], "demo", drafters=["context"]), "there are no questions"),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), REFUSED)
+def test_what_makes_no_sense_is_refused_in_a_line_with_a_remedy(call, said):
+    with pytest.raises(ngramkit.NgramkitError) as caught:
+        call()
+    error = caught.value
+    assert said in str(error)
+    assert error.hint or "must be" in str(error)
+    assert "\n" not in f"{error}{error.hint}"
+
+
+@pytest.mark.parametrize("given", ["text", None, [], [0.5, 1.5], [[[1]]], {"input_ids": [1]}])
+def test_generate_takes_token_ids_alone(given):
+    model = ngramkit.load_model("demo")
+    with pytest.raises(ngramkit.UsageError, match="input_ids must be token ids"):
+        ngramkit.generate(model, given, drafter="context", max_new_tokens=1)
+
+
+def test_prompts_may_come_one_after_another():
+    prompts = ["def main(", "import os\n"]
+    words = {"drafter": "context", "max_new_tokens": 3, "budget": 4}
+    listed = [answer.text for answer in ngramkit.decode(prompts, "demo", **words)]
+    for given in (iter(prompts), np.array(prompts), pd.Series(prompts)):
+        assert [answer.text for answer in ngramkit.decode(given, "demo", **words)] == listed
+
+
+def test_a_model_may_be_a_path():
+    folder = Path(ngramkit.resolve_model("demo"))
+    assert ngramkit.load_tokenizer(folder).record.vocabulary
+    assert ngramkit.tokenize(ONE, folder, "out").manifest.counts["documents"] == 1
+
+
+def test_what_is_open_is_inspected_and_verified_as_it_is(datastore):
+    assert ngramkit.verify(datastore).ok
+    assert ngramkit.inspect(datastore, top=1).most_frequent
+    with pytest.raises(ngramkit.UsageError, match="top must be at least 1"):
+        ngramkit.inspect(datastore, top=-1)
+    with pytest.raises(ngramkit.UsageError, match="datastores must be a list"):
+        ngramkit.load_drafter("rest", datastores=datastore)
+
+
+def test_a_replay_of_a_written_file_is_what_the_error_recommends():
+    Path("answers.jsonl").write_text(json.dumps({"prompt": "a", "output": "b c d"}))
+    results = ngramkit.replay("answers.jsonl", model="demo", drafters=["context"], budgets=[4])
+    assert len(list(results)) == 1
