@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--questions", type=Path, required=True, help="MT-Bench's question file")
     parser.add_argument("--datastore", type=Path, help="of the model's tokenizer, to draft from")
     parser.add_argument("--alone", type=int, default=8, help="questions, one at a time")
-    parser.add_argument("--together", type=int, default=16, help="others, eight at once")
+    parser.add_argument("--together", type=int, default=8, help="others, eight at once")
     parser.add_argument("--no-table", action="store_true", help="only what is asked beside it")
     parser.add_argument("--work", type=Path, default=Path("build/servers"))
     given = parser.parse_args()
