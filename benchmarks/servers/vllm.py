@@ -75,11 +75,11 @@ def main() -> None:
     failures = 0
     draft = {} if given.datastore is None else {"datastores": [str(given.datastore.resolve())]}
     for failure in chain(
-        compare_speed(host, bodies, others, servers),
         compare_features(host, bodies, draft),
         compare_preempted(host, bodies),
         try_wrong_configurations(partial(host.serve, speculation(8))),
         try_another_tokenizer(host),
+        compare_speed(host, bodies, others, servers),
     ):
         print(f"FAILED: {failure}", flush=True)
         failures += 1
@@ -88,23 +88,24 @@ def main() -> None:
 
 def ways(datastore: Path | None, history: Path | None) -> dict[str, tuple[Any, Any]]:
     """Return name -> (vLLM's speculative configuration, ours in NGRAMKIT_DRAFT) of each server."""
-    sources: dict[str, dict[str, Any]] = {"own text": {}}
-    if history is not None:
-        sources["history"] = {"history": str(history.resolve()), "store": False}
-    sources["its own answers"] = {"history": True}
+    sources: dict[str, dict[str, Any]] = {}
     if datastore is not None:
         stored = {"datastores": [str(datastore.resolve())]}
         sources["datastore"] = stored
         sources["datastore and its own answers"] = {**stored, "history": True}
+    sources["own text"] = {}
+    sources["its own answers"] = {"history": True}
+    if history is not None:
+        sources["history"] = {"history": str(history.resolve()), "store": False}
     servers: dict[str, tuple[Any, Any]] = {"none": (None, None)}
-    for source, draft in sources.items():
-        for length in (4, 8):
-            servers[f"ngramkit, {source}, k = {length}"] = speculation(length), draft
     servers["vLLM's ngram, k = 8"] = (
         {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 4},
         None,
     )
     servers["vLLM's suffix, k = 8"] = {"method": "suffix", "num_speculative_tokens": 8}, None
+    for length in (8, 4):
+        for source, draft in sources.items():
+            servers[f"ngramkit, {source}, k = {length}"] = speculation(length), draft
     return servers
 
 
