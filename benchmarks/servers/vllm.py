@@ -287,7 +287,7 @@ def compare_features(
     short = [chat(f"Say the number {i} and a word.", max_tokens=12) for i in range(200)]
     folder = host.work.resolve() / f"history-{time.time_ns()}"
     learns = speculation(8), {**draft, "history": str(folder)}
-    written = []
+    written: dict[str, str] = {}
     for speculative, drafts in (None, None), learns, learns:
         with host.serve(speculative, drafts) as server:
             answers = texts([server.ask(body) for body in asked.values()])
@@ -309,13 +309,11 @@ def compare_features(
                 yield "requests are left behind by clients that left"
             found["after clients left"] = texts([server.ask(bodies[2])])[0]
             steps = server.counters()["steps"]
-        print(f"all of it in {steps:.0f} steps", flush=True)
-        written.append(found)
-    for number, found in enumerate(written[1:], 1):
-        yield from (
-            f"start {number}: {name} differs" for name in found if found[name] != written[0][name]
-        )
-    print(f"the same with and without drafts, on two starts: {', '.join(written[0])}")
+        written = written or found
+        same = [name for name in found if found[name] == written[name]]
+        drafted = "without drafts" if speculative is None else "the same with drafts"
+        print(f"{drafted}, in {steps:.0f} steps: {', '.join(same)}", flush=True)
+        yield from (f"with drafts {name} differs" for name in found if name not in same)
     remembered = len(History.open(folder).news()[0])
     print(f"remembered by two starts: {remembered} requests")
     if not remembered:
