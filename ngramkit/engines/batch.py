@@ -297,7 +297,7 @@ class BatchDrafter:
                 session.request.rewind(self._workspaces[0], session.kept)
                 session.draft = None
             if len(written) and session.draft is not None:
-                accepted = accepted_length(session.draft, written)
+                accepted = accepted_length(session.draft, written) if len(session.draft) else 0
                 session.outcome = session.draft, accepted
                 session.pause.judge(len(session.draft), accepted, self.cost)
         session.drafting = not self.pause or session.pause.opens()

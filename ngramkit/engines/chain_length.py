@@ -92,7 +92,9 @@ class ScoreThreshold:
     def learnt(self, cost: float) -> float:
         """Return the lowest score from which on tokens are accepted with probability `cost`."""
         every = (self._accepted.sum() + BELIEF) / (self._expected.sum() + BELIEF)
-        worth = ((self._accepted + BELIEF * every) / (self._expected + BELIEF)).tolist()
+        worth: list[float] = (
+            (self._accepted + BELIEF * every) / (self._expected + BELIEF)
+        ).tolist()
         for level in range(LEVELS - 1, -1, -1):
             needed = cost / max(worth[level], 1e-9)  # score, by this level's acceptance
             if needed >= (level + 1) / LEVELS:

@@ -137,9 +137,12 @@ class Sessions:
         """Return the session whose row stood there in the last step, if the row continues it."""
         if session is None or not session.keys or session.tenant != tenant:
             return None
-        if not 0 <= len(row) - session.size <= NEAR:
+        size = session.size
+        if not 0 <= len(row) - size <= NEAR or not self._begins(row, session):
             return None
-        return self._take(session, session.size) if self._begins(row, session) else None
+        session.used, session.kept = self._step, size
+        self._order.move_to_end(id(session))
+        return session
 
     def _begins(self, row: TokenArray, session: Session) -> bool:
         """Return whether the row begins with the session's tokens."""
