@@ -4,6 +4,10 @@ Each request is a recorded turn; every step appends two tokens of its answer and
 The reference is a Blend for each request, one after another; both remember samples of the datastore
 from earlier rounds, as a server does from earlier requests. Memory and start are those of a
 vocabulary of 152,000 ids; the trees are drawn from the datastore of benchmarks._data.
+
+`propose()` is vLLM's adapter: chains for rows of which each writes a recorded answer, accepts what
+is right of its draft, and is followed by the next request. The Blends draft trees of as many nodes
+after the same tokens, by turns.
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +30,7 @@ VOCABULARY, PROMPT = 152_000, 500
 REQUESTS = (1, 16, 64, 256)
 ALLOWED = {(64, 16): 6.0, (64, 64): 15.0}  # requests, nodes -> milliseconds on two cores
 STEPS, WRITTEN, ROUNDS, WARM = 12, 2, 3, 2
+ROWS, CHAIN, LENGTH, CALLS, BEGUN = 64, 8, 4096, 300, 20  # of propose()
 
 
 def rows() -> Iterator[Row]:
@@ -34,6 +41,7 @@ def rows() -> Iterator[Row]:
         for requests in REQUESTS:
             for nodes in (16, 64):
                 yield _step(store, turns, requests, nodes)
+        yield _propose(store, contexts())
 
 
 def _one_request() -> Iterator[Row]:
@@ -126,3 +134,62 @@ def _alone(alone: Any, answers: Any, step: int, nodes: int) -> float:
             drafter.accept(answer[(step - 1) * WRITTEN : step * WRITTEN])
         drafter.draft(nodes)
     return time.perf_counter() - started
+
+
+def _propose(datastore: Any, turns: Sequence[Any]) -> Row:
+    """Time CALLS of propose(), without those that begin the first requests."""
+    from ngramkit.drafters.base import common_beginning
+    from ngramkit.drafters.blend import Blend
+
+    proposer, alone = _proposer(datastore), [Blend([datastore]) for _ in range(ROWS)]
+    queue = cycle(pair for pair in turns if sum(map(len, pair)) < LENGTH - CHAIN)
+    texts, sizes = np.zeros((ROWS, LENGTH), np.int32), np.zeros(ROWS, np.int32)
+    left, chains = [np.empty(0, np.int32)] * ROWS, [[]] * ROWS  # of answers; drafted last
+    ours, spent, theirs = [], [], []
+    for _ in range(CALLS):
+        sampled = []
+        for row in range(ROWS):
+            if not len(left[row]):
+                prompt, left[row] = next(queue)
+                chains[row], sizes[row] = [], len(prompt)
+                texts[row, : len(prompt)] = prompt
+                alone[row].start(prompt)
+            right = common_beginning(np.array(chains[row], np.int32), left[row])
+            new, left[row] = left[row][: right + 1], left[row][right + 1 :]
+            texts[row, sizes[row] : sizes[row] + len(new)] = new
+            sizes[row] += len(new)
+            sampled.append(new)
+        before, started = time.process_time(), time.perf_counter()
+        chains = proposer.propose([new.tolist() for new in sampled], sizes, texts)
+        ours.append(time.perf_counter() - started)
+        spent.append(time.process_time() - before)
+        started = time.perf_counter()
+        for drafter, new in zip(alone, sampled, strict=True):
+            drafter.accept(new)
+            drafter.draft(CHAIN)
+        theirs.append(time.perf_counter() - started)
+    median, late = 1e3 * np.quantile(ours[BEGUN:], (0.5, 0.99))
+    other = 1e3 * float(np.median(theirs[BEGUN:]))
+    return Row(
+        f"propose() for {ROWS} rows, chains of {CHAIN}",
+        f"{median:.2f} ms, p99 {late:.2f}; {1e3 * np.mean(spent[BEGUN:]):.2f} of processor time",
+        f"{other:.2f} ms, a Blend each, trees of {CHAIN} nodes, one after another",
+        other / median,
+        "<= 2 ms, p99 < 5",
+    )
+
+
+def _proposer(datastore: Any) -> Any:
+    """Return vLLM's proposer over a datastore."""
+    from ngramkit.engines.vllm import Proposer
+
+    model = SimpleNamespace(
+        get_vocab_size=lambda: datastore.tokenizer.vocabulary, max_model_len=LENGTH
+    )
+    config = SimpleNamespace(
+        model_config=model,
+        scheduler_config=SimpleNamespace(max_num_seqs=ROWS),
+        speculative_config=SimpleNamespace(num_speculative_tokens=CHAIN),
+        additional_config={"ngramkit": {"datastores": [str(datastore.path)]}},
+    )
+    return Proposer(config)

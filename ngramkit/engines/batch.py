@@ -7,12 +7,12 @@ its lock as long as for their drafts. A draft does not depend on the thread.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import accumulate, product
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,7 +146,7 @@ class BatchDrafter:
         pasts = [self.source.past("")]
         if self.history is not None:
             pasts.append(self.history.dummy(prompt))
-        for workspace, past in itertools.product(self._workspaces, pasts):
+        for workspace, past in product(self._workspaces, pasts):
             requests = [workspace.request(prompt, past) for _ in range(2)]
             workspace.drafts([Job(request, prompt[:1], 2) for request in requests])
             workspace.drafts([Job(request, prompt[1:2], 2) for request in requests], 0.0)
@@ -233,9 +233,10 @@ class BatchDrafter:
             for session in self.sessions.left:
                 if session.request is not None:
                     session.request.rest()
+        written = self._written(sessions, contexts)
         jobs = [
-            self._job(session, row, sizes[i], len(wanted) // LAGGING)
-            for session, row, i in zip(sessions, contexts, wanted, strict=True)
+            self._job(session, row, new, sizes[i], len(wanted) // LAGGING)
+            for session, row, new, i in zip(sessions, contexts, written, wanted, strict=True)
         ]
         drafts = [DraftTree.empty()] * len(rows)
         for i, session, draft in zip(
@@ -267,10 +268,26 @@ class BatchDrafter:
         for session, prompt in others:
             session.begin = session.remembered = prompt
 
-    def _job(self, session: Session, row: TokenArray, size: int, lag: int) -> Job:
+    def _written(
+        self, sessions: Sequence[Session], rows: Sequence[TokenArray]
+    ) -> Sequence[TokenArray]:
+        """Return what was written of each row since its last draft; nothing of a new one's."""
+        new = [
+            NOTHING if session.request is None else row[session.kept :]
+            for session, row in zip(sessions, rows, strict=True)
+        ]
+        if not new:
+            return new
+        joined = clipped(np.concatenate(new), self.source.vocabulary)
+        ends = accumulate(map(len, new))
+        return [joined[end - len(each) : end] for each, end in zip(new, ends, strict=True)]
+
+    def _job(
+        self, session: Session, row: TokenArray, written: TokenArray, size: int, lag: int
+    ) -> Job:
         """Return what to do for one row, after learning what became of its last draft. Its past
         requests may be `lag` to 2 `lag` versions behind."""
-        written, session.outcome = NOTHING, None
+        session.outcome = None
         if session.request is None:
             prompt = clipped(row, self.source.vocabulary)
             past = self.source.past(session.tenant)
@@ -279,9 +296,8 @@ class BatchDrafter:
             if session.kept < session.request.size:
                 session.request.rewind(self._workspaces[0], session.kept)
                 session.draft = None
-            written = clipped(row[session.kept :], self.source.vocabulary)
             if len(written) and session.draft is not None:
-                accepted = accepted_length(session.draft, written)
+                accepted = accepted_length(session.draft, written) if len(session.draft) else 0
                 session.outcome = session.draft, accepted
                 session.pause.judge(len(session.draft), accepted, self.cost)
         session.drafting = not self.pause or session.pause.opens()
@@ -323,12 +339,12 @@ class BatchDrafter:
         counts = self.statistics
         outcomes = [session.outcome for session in sessions if session.outcome is not None]
         accepted = [right for _, right in outcomes]
-        for session, row in zip(sessions, rows, strict=True):
-            counts.requests += not session.keys
-            self.sessions.settle(session, row)
-            counts.paused += not session.drafting
-            counts.draft_tokens += 0 if session.draft is None else len(session.draft)
+        counts.requests += sum(not session.keys for session in sessions)
+        counts.paused += sum(not session.drafting for session in sessions)
+        counts.draft_tokens += sum(len(session.draft or ()) for session in sessions)
         counts.rows += len(rows)
+        for session, row in zip(sessions, rows, strict=True):
+            self.sessions.settle(session, len(row))
         if self.history is not None:
             counts.remembered = self.history.remembered
         counts.accepted_tokens += sum(accepted)

@@ -73,14 +73,14 @@ class ScoreThreshold:
     def observe(self, chains: Sequence[npt.NDArray[np.float32]], accepted: Sequence[int]) -> None:
         """Record a step: of the chain with the scores chains[i], float32[n], the first accepted[i]
         tokens were accepted, the others not."""
-        lengths = np.array([len(scores) for scores in chains], np.int64)
-        if not lengths.any():
+        # Most chains of a large batch are empty.
+        pairs = [pair for pair in zip(chains, accepted, strict=True) if len(pair[0])]
+        if not pairs:
             return
-        scores = np.concatenate(chains)
+        scores = np.concatenate([chain for chain, _ in pairs])
         levels = np.minimum((scores * LEVELS).astype(np.int64), LEVELS - 1)
-        ends = np.cumsum(lengths) - lengths + accepted  # of what was accepted of each chain
-        right = np.arange(len(scores)) < np.repeat(ends, lengths)
-        fade = FADE_OF_LEVELS ** np.count_nonzero(lengths)
+        right = [i < count for chain, count in pairs for i in range(len(chain))]
+        fade = FADE_OF_LEVELS ** len(pairs)
         self._expected = fade * self._expected + np.bincount(levels, scores, LEVELS)
         self._accepted = fade * self._accepted + np.bincount(levels, right, LEVELS)
 
@@ -92,9 +92,11 @@ class ScoreThreshold:
     def learnt(self, cost: float) -> float:
         """Return the lowest score from which on tokens are accepted with probability `cost`."""
         every = (self._accepted.sum() + BELIEF) / (self._expected.sum() + BELIEF)
-        worth = (self._accepted + BELIEF * every) / (self._expected + BELIEF)
+        worth: list[float] = (
+            (self._accepted + BELIEF * every) / (self._expected + BELIEF)
+        ).tolist()
         for level in range(LEVELS - 1, -1, -1):
-            needed = cost / max(float(worth[level]), 1e-9)  # score, by this level's acceptance
+            needed = cost / max(worth[level], 1e-9)  # score, by this level's acceptance
             if needed >= (level + 1) / LEVELS:
                 return max((level + 1) / LEVELS, LOWEST)
             if needed > level / LEVELS:

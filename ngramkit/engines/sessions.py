@@ -41,7 +41,7 @@ class Session:
         self.request: Any = None  # None until it is begun
         self.size = 0  # tokens that it is found by
         self.kept = 0  # of these, those that its row begins with in this step; 0: it is new
-        self.keys: list[Key] = []  # of its end first, then of marks before it
+        self.keys: list[Key] = []  # of its end first, then of marks before it; [] if forgotten
         self.marks = -1  # whole strides when those marks were taken; -1: none
         self.draft: DraftTree | None = None  # proposed last
         self.outcome: tuple[DraftTree, int] | None = None  # the draft before, its accepted tokens
@@ -61,6 +61,8 @@ class Sessions:
         self._placed: list[Session] = []  # of the last step's rows
         self._before: list[Session] = []  # of the step's before it
         self._by_key: dict[Key, list[Session]] = {}
+        # Those whose end has moved since they were filed under a key of it, the last settled last.
+        self._moved: dict[Session, None] = {}
         self._order: OrderedDict[int, Session] = OrderedDict()  # by use, the oldest first
         self._step = self._begun = 0
 
@@ -82,9 +84,12 @@ class Sessions:
         sessions = [
             self._in_place(session, *each) for session, each in zip(placed, asked, strict=False)
         ]
-        sessions = [
-            session or self._continued(*each) for session, each in zip(sessions, asked, strict=True)
-        ]
+        if None in sessions:
+            self._file()
+            sessions = [
+                session or self._continued(*each)
+                for session, each in zip(sessions, asked, strict=True)
+            ]
         self._before = self._placed
         self._placed = [
             session or self._rewound(*each) or self._new(each[1])
@@ -98,22 +103,30 @@ class Sessions:
         gone = [session for session in self._before if session.used < self._step]
         return sorted(gone, key=lambda session: session.number)
 
-    def settle(self, session: Session, row: TokenArray) -> None:
-        """Let the session be found by the tokens of `row` from now on."""
-        n, stride = len(row), self._stride
-        whole = n // stride
+    def settle(self, session: Session, size: int) -> None:
+        """Let the session be found by the first `size` of its request's tokens from now on."""
+        stride = self._stride
+        whole = size // stride
+        self._moved.pop(session, None)
         if whole == session.marks and session.kept >= whole * stride:  # its marks are unchanged
-            self._drop(session, session.keys[:1])
-            session.keys[0] = _key(row, n)
-            self._by_key.setdefault(session.keys[0], []).append(session)
+            self._moved[session] = None
         else:
             self._drop(session, session.keys)
-            marks = [m for m in (whole * stride, (whole - 1) * stride) if m > 0]
-            session.keys = [_key(row, n), *(_key(row, mark) for mark in marks)]
+            ends = [size, *(m for m in (whole * stride, (whole - 1) * stride) if m > 0)]
+            session.keys = [_key(session.request.tokens, end) for end in ends]
             for key in session.keys:
                 self._by_key.setdefault(key, []).append(session)
             session.marks = whole
-        session.size = n
+        session.size = size
+
+    def _file(self) -> None:
+        """File those whose end has moved, but for the ones whose row was found in its place: none
+        looks for these."""
+        for session in [each for each in self._moved if each.used < self._step]:
+            del self._moved[session]
+            self._drop(session, session.keys[:1])
+            session.keys[0] = _key(session.request.tokens, session.size)
+            self._by_key.setdefault(session.keys[0], []).append(session)
 
     def clear(self) -> None:
         """Forget all sessions."""
@@ -124,24 +137,27 @@ class Sessions:
         """Return the session whose row stood there in the last step, if the row continues it."""
         if session is None or not session.keys or session.tenant != tenant:
             return None
-        if not 0 <= len(row) - session.size <= NEAR:
+        size = session.size
+        if not 0 <= len(row) - size <= NEAR or not self._begins(row, session):
             return None
-        return self._take(session, session.size) if self._begins(row, session) else None
+        session.used, session.kept = self._step, size
+        self._order.move_to_end(id(session))
+        return session
 
     def _begins(self, row: TokenArray, session: Session) -> bool:
         """Return whether the row begins with the session's tokens."""
-        tokens = session.request.tokens[: session.size]
+        tokens = session.request.tokens[: session.size].tobytes()
         beginning = row[: session.size]
-        if (tokens == beginning).all():
+        if tokens == beginning.tobytes():  # half the time of comparing arrays
             return True
-        return np.array_equal(tokens, clipped(beginning, self._vocabulary))
+        return bool(tokens == clipped(beginning, self._vocabulary).tobytes())
 
     def _continued(self, row: TokenArray, tenant: str) -> Session | None:
-        n = len(row)
+        n, clear = len(row), clipped(row, self._vocabulary)
         near = range(n, max(n - NEAR, 0) - 1, -1)
         far = range((n - NEAR) // self._stride * self._stride, 0, -self._stride)
         for length in chain(near, far):
-            for session in self._by_key.get(_key(row, length), ()):
+            for session in self._by_key.get(_key(clear, length), ()):
                 usable = session.used < self._step and session.size <= n
                 usable = usable and session.tenant == tenant
                 if usable and self._begins(row, session):
@@ -154,7 +170,7 @@ class Sessions:
         clear = clipped(row, self._vocabulary)
         n, stride = len(row), self._stride
         for mark in range(n // stride * stride, max(n // stride - 2, 0) * stride, -stride):
-            for session in self._by_key.get(_key(row, mark), ()):
+            for session in self._by_key.get(_key(clear, mark), ()):
                 if session.used < self._step and session.tenant == tenant:
                     shared = common_beginning(session.request.tokens, clear)
                     if shared > most and session.size - shared < 2 * stride:
@@ -179,6 +195,7 @@ class Sessions:
     def _forget(self, session: Session) -> None:
         self._drop(session, session.keys)
         session.keys = []
+        self._moved.pop(session, None)
         self._order.pop(id(session), None)
 
     def _drop(self, session: Session, keys: list[Key]) -> None:

@@ -3,7 +3,7 @@
     NGRAMKIT_DRAFT='{"datastores": ["hf://me/chat@v1"]}' python -m sglang.launch_server \\
       --model-path MODEL --speculative-algorithm NGRAM --speculative-num-draft-tokens 16
 
-Installed beside SGLang, ngramkit is a plugin of it (`plugin`, an entry point) that replaces its
+Installed beside SGLang, ngramkit is a plugin of it (`engines.sglang_plugin`) that replaces its
 n-gram corpus, only where NGRAMKIT_DRAFT is set. SGLang hands over only the last tokens of each
 request; the others are read from the requests of its batch. With
 `--speculative-ngram-max-bfs-breadth 1` a chain is drafted. A request whose sampling parameters say
@@ -12,9 +12,7 @@ request; the others are read from the requests of its batch. With
 
 from __future__ import annotations
 
-import importlib
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -24,42 +22,14 @@ import numpy.typing as npt
 
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
-from ngramkit.engines.check import plugin as require_usable
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Departures, Finished
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
-from ngramkit.errors import ArtifactError, NgramkitError, UsageError, one_line
+from ngramkit.errors import ArtifactError, UsageError, one_line
 
 LOG = logging.getLogger("ngramkit")
-CORPUS = "sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus"
-PREPARE = "sglang.srt.speculative.ngram_worker.NGRAMWorker._prepare_draft_tokens"
 Ids = npt.NDArray[np.int64]
-
-
-def plugin() -> None:
-    """Register the hooks, in each process of SGLang; nothing where NGRAMKIT_DRAFT is not set.
-
-    Raises SystemExit where it is wrong, or names what is not there: before a model is loaded, since
-    SGLang calls this first. Any other exception of a plugin it logs, and serves without the plugin.
-    """
-    if not os.environ.get(VARIABLE, "").strip():
-        return
-    try:
-        require_usable()
-    except NgramkitError as error:
-        raise SystemExit(str(error)) from None
-    hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
-    hooks.HookRegistry.register(CORPUS, NgramCorpus, hooks.HookType.REPLACE)
-    hooks.HookRegistry.register(PREPARE, with_requests, hooks.HookType.AROUND)
-
-
-def with_requests(original: Any, worker: Any, batch: Any) -> Any:
-    """Show the batch's requests to the corpus, then prepare drafts as the worker does."""
-    corpus = worker.ngram_corpus
-    if isinstance(corpus, NgramCorpus):
-        corpus.see(batch.reqs)
-    return original(worker, batch)
 
 
 class NgramCorpus:

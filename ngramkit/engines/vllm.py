@@ -99,17 +99,19 @@ class Proposer:
         count = len(sampled_token_ids)
         if not self.enabled:
             return [[] for _ in range(count)]
-        sizes = [
-            int(num_tokens_no_spec[i]) if len(sampled_token_ids[i]) else 0 for i in range(count)
-        ]
+        written = [len(tokens) for tokens in sampled_token_ids]
+        ends = num_tokens_no_spec[:count].tolist()
+        sizes = [end if new else 0 for end, new in zip(ends, written, strict=True)]
         lengths = [
             max(min(self._length, self._longest - size - 1), 0) if size else 0 for size in sizes
         ]
-        rows = [token_ids_cpu[i, : sizes[i]] for i in range(count)]
-        asked = [Asked(sizes[i] - len(sampled_token_ids[i])) for i in range(count)]
-        if len(self._states) == count:
-            pairs = zip(asked, self._states, strict=True)
-            asked = [Asked(one.prompt, self._tenant(state)) for one, state in pairs]
+        rows = [token_ids_cpu[i, :size] for i, size in enumerate(sizes)]
+        asked = None
+        if self._batch.history is not None:  # else nobody looks at it
+            told = self._states if len(self._states) == count else [None] * count
+            tenants = ["" if state is None else self._tenant(state) for state in told]
+            prompts = [size - new for size, new in zip(sizes, written, strict=True)]
+            asked = [Asked(*each) for each in zip(prompts, tenants, strict=True)]
         chains = self._batch.chain_batch(rows, lengths, asked=asked)
         return [chain.token_ids.tolist() for chain in chains]
 

@@ -169,6 +169,11 @@ class BlendRequest:
     when `tables` was made.
     """
 
+    __slots__ = (
+        "_checkpoints", "_copied", "_first_trust", "_kept", "_learnt", "_place", "_sizes",
+        "_source", "bound", "live", "past", "place", "prompt", "size", "tables", "trust",
+    )  # fmt: skip
+
     def __init__(
         self,
         source: BlendSource,
@@ -181,12 +186,20 @@ class BlendRequest:
         self.tables: PastTables | None = None
         room = len(prompt) + max(ROOM, len(prompt) // 4)
         self.live = source.live.of_same_type(new_live(source.vocabulary, room))
-        self._place = source.place.of_same_type(new_place(len(source.sources.corpus.table)))
         self._first_trust = source.trust_in(past)
-        self.trust: Trust = self._first_trust.copy()
+        # Its trust, then the places that it copies from: what a checkpoint keeps, in one copy.
+        first = self._first_trust.view(np.int64), copying.new_copy_state().ravel()
+        self._learnt: npt.NDArray[np.int64] = np.concatenate(first)
+        trusted = len(self._first_trust)
+        self.trust: Trust = self._learnt[:trusted].view(np.float64)
+        self._copied = _places(self._learnt[trusted:])
+        place = new_place(len(source.sources.corpus.table))._replace(copied=self._copied)
+        self._place = source.place.of_same_type(place)
         self.place = self._place.address
         self.bound: dict[Workspace, Packed] = {}  # the sources that it drafts with there
-        self._checkpoints: deque[_Checkpoint] = deque(maxlen=CHECKPOINTS)
+        self._checkpoints = np.empty((CHECKPOINTS, len(self._learnt)), np.int64)  # a ring
+        self._sizes: deque[int] = deque(maxlen=CHECKPOINTS)  # tokens at each, the newest last
+        self._kept = 0  # checkpoints, with those that were overwritten
         self.prompt = self.size = 0
         self.catch_up(workspace)
         self._act(workspace, EXTEND, *self._append(prompt))
@@ -201,16 +214,15 @@ class BlendRequest:
     @property
     def bytes(self) -> int:
         """Size of the request's own arrays, in bytes."""
-        parts = [*self.live.parts, *self._place.parts, self.trust]
-        return int(
-            sum(each.nbytes for each in (*parts, *(a for c in self._checkpoints for a in c[1:])))
-        )
+        parts = *self.live.parts, *self._place.parts, self.trust, self._checkpoints
+        return int(sum(each.nbytes for each in parts))
 
     def append(self, tokens: TokenArray) -> tuple[int, int]:
         """Append what was written, int32[n], for a kernel to count; return its begin and end."""
         if len(tokens):
-            copied = self._place.parts.copied.copy()
-            self._checkpoints.append(_Checkpoint(self.size, self.trust.copy(), copied))
+            self._checkpoints[self._kept % CHECKPOINTS] = self._learnt
+            self._sizes.append(self.size)
+            self._kept += 1
         return self._append(tokens)
 
     def _append(self, tokens: TokenArray) -> tuple[int, int]:
@@ -229,14 +241,17 @@ class BlendRequest:
             return
         if self.tables is None:
             self.catch_up(workspace)
-        while self._checkpoints and self._checkpoints[-1].size > size:
-            self._checkpoints.pop()
-        begin, copied = 0, copying.new_copy_state()
-        self.trust[:] = self._first_trust
-        if self._checkpoints:
-            begin, self.trust[:], copied = self._checkpoints[-1]
+        while self._sizes and self._sizes[-1] > size:
+            self._sizes.pop()
+            self._kept -= 1
+        begin = self._sizes[-1] if self._sizes else 0
+        if begin:
+            learnt = self._checkpoints[(self._kept - 1) % CHECKPOINTS]
+        else:
+            first = self._first_trust.view(np.int64), copying.new_copy_state().ravel()
+            learnt = np.concatenate(first)
         self._take_back(workspace, begin)
-        self._place.parts.copied[:] = copied
+        self._learnt[:] = learnt
         if begin == 0:
             self.prompt = begin = min(size, self.prompt)
             self._act(workspace, EXTEND, 0, begin)
@@ -266,8 +281,8 @@ class BlendRequest:
         self.tables = tables
         self.bound.clear()
         nowhere = copying.new_copy_state()[copying.PAST]
-        for copied in (self._place.parts.copied, *(each.copied for each in self._checkpoints)):
-            copied[copying.PAST] = nowhere
+        for copied in self._copied, _places(self._checkpoints[:, len(self.trust) :]):
+            copied[..., copying.PAST, :] = nowhere
 
     def rest(self) -> None:
         """Let past requests go until `catch_up`."""
@@ -277,12 +292,9 @@ class BlendRequest:
         self._set_tables(None)
 
 
-class _Checkpoint(NamedTuple):
-    """The trust and the places of copying of a request when it had `size` tokens."""
-
-    size: int
-    trust: Trust
-    copied: npt.NDArray[np.int64]
+def _places(state: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return states of copying that are flat, int64[..., n], as kernels read them; a view."""
+    return state.reshape(*state.shape[:-1], *copying.new_copy_state().shape)
 
 
 class Workspace:
@@ -330,13 +342,13 @@ class Workspace:
             tree = self._chains = self._grown(self._chains, LOOKS, len(jobs))
             tree.parts.least[0] = cost
         what = LEARN if self._source.judged else EXTEND
-        rows = []
+        rows: list[int] = []  # flat: numpy takes a list of tuples in three times as long
         for request, written, size, lag in jobs:
             request.catch_up(self, lag)
             begin, end = request.append(written)
             nodes = size if cost is None else 0
-            rows.append((what, self.bind(request).address, request.place, begin, end, nodes, 0))
-        tree.parts.jobs[: len(jobs)] = rows
+            rows += what, self.bind(request).address, request.place, begin, end, nodes, 0
+        tree.parts.jobs[: len(jobs)] = np.array(rows, np.int64).reshape(len(jobs), -1)
         lengths = [min(job.size, LOOKS) for job in jobs]
 
         def draw() -> list[DraftTree]:
@@ -386,8 +398,11 @@ def _drafts(tree: Tree, jobs: int) -> list[DraftTree]:
     most = max(sizes)
     token_ids, parents, sources = np.ascontiguousarray(tree.found[:jobs, :most].transpose(2, 0, 1))
     scores, sources = tree.found_scores[:jobs, :most].copy(), sources.astype(np.uint8)
+    nothing = DraftTree.empty()
     return [
         DraftTree(token_ids[job, :n], parents[job, :n], scores[job, :n], sources[job, :n])
+        if n
+        else nothing
         for job, n in enumerate(sizes)
     ]
 

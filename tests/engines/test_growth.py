@@ -209,7 +209,7 @@ def test_a_session_is_never_another_tenants():
     def found(row, tenant):
         (session,) = sessions.find([row], [tenant])
         session.request = session.request or SimpleNamespace(tokens=row)
-        sessions.settle(session, row)
+        sessions.settle(session, len(row))
         sessions.find([])  # it stood nowhere in the last step
         return session
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import os
+import subprocess
 import sys
+import tomllib
 import zipfile
+from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -20,11 +24,13 @@ from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.engines import sglang
 from ngramkit.engines.config import VARIABLE
-from ngramkit.engines.sglang import NgramCorpus, pack_trees, plugin
+from ngramkit.engines.sglang import NgramCorpus, pack_trees
+from ngramkit.engines.sglang_plugin import LateCorpus, plugin
 from ngramkit.errors import UsageError
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.history import History
 
+ROOT = Path(__file__).parents[2]
 VOCABULARY, K, DEPTH = 12, 8, 6
 
 
@@ -323,6 +329,28 @@ def test_a_wrong_configuration_ends_the_server_before_it_loads_a_model(text, say
         plugin()
 
 
+def test_a_process_that_does_not_draft_imports_no_numba(folder):
+    """SGLang's tokenizer manager, detokenizer and server run the plugin too."""
+    registered = """
+import sys
+from types import SimpleNamespace
+from ngramkit.engines.sglang_plugin import plugin
+kinds, hooks = SimpleNamespace(REPLACE="replace", AROUND="around"), []
+registry = SimpleNamespace(register=lambda target, *hook: hooks.append(hook))
+sys.modules["sglang.srt.plugins.hook_registry"] = SimpleNamespace(
+    HookRegistry=registry, HookType=kinds
+)
+plugin()
+heavy = {"numba", "llvmlite", "pyarrow", "transformers", "torch"}
+print(len(hooks), sorted(heavy & sys.modules.keys()))
+corpus = hooks[0][0](draft_token_num=8)
+print(type(corpus).__name__, "numba" in sys.modules)
+"""
+    command = [sys.executable, "-c", registered]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert run.stdout.splitlines() == ["2 []", "NgramCorpus True"], run.stderr
+
+
 @pytest.fixture
 def wheel():
     name = os.environ.get("NGRAMKIT_SGLANG_WHEEL")
@@ -375,9 +403,10 @@ def test_sglangs_own_hooks_and_unpacking(folder, wheel, monkeypatch):
     )  # fmt: skip
     plugin()
     hooks.HookRegistry.apply_hooks()
-    assert theirs.NgramCorpus is running.NgramCorpus is NgramCorpus
+    assert theirs.NgramCorpus is running.NgramCorpus is LateCorpus
     made = running.NGRAMWorker()
     made.ngram_corpus = running.NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH, capacity=1)
+    assert isinstance(made.ngram_corpus, NgramCorpus)
     made.draft_token_num, made.max_trie_depth, made.enable_overlap = K, DEPTH, False
     texts = {"a": [0, 1, 2] * 5, "b": [5, 3, 1, 5, 3]}
     batch = SimpleNamespace(reqs=[request(*each, 3) for each in texts.items()])
@@ -396,4 +425,6 @@ def test_sglangs_own_hooks_and_unpacking(folder, wheel, monkeypatch):
 
 
 def test_the_entry_point_is_the_plugin():
-    assert sglang.plugin is plugin
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    points = tomllib.loads(text)["project"]["entry-points"]["sglang.srt.plugins"]
+    assert resolve_name(points["ngramkit"]) is plugin
