@@ -247,7 +247,7 @@ def draw_no_gain(line: Callable[..., Any]) -> None:
 def fold_name(name: str, width: int = 26) -> str:
     r"""Return a drafter's name in lines, broken behind a space, colon or comma.
 
-    >>> folded("rest:max_match=8,continuation=12")
+    >>> fold_name("rest:max_match=8,continuation=12")
     'rest:max_match=8,\ncontinuation=12'
     """
     parts = re.sub(r"([:,])(?=\S)", "\\1\v", name)  # textwrap breaks at white space alone

@@ -157,7 +157,7 @@ def path_label(parts: Sequence[str]) -> str:
 def url_label(url: str) -> str:
     """Return the URL for a screen: without user, password and query.
 
-    >>> shown("s3://key:secret@bucket/x?signature=1")
+    >>> url_label("s3://key:secret@bucket/x?signature=1")
     's3://bucket/x'
     """
     split = urlsplit(url)
