@@ -23,7 +23,7 @@ from ngramkit.decode.verifiers import open_verifier
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.drafters.registry import load_drafter
-from ngramkit.models import packaged
+from ngramkit.models import packaged_gguf
 
 CONTEXT = 512  # tokens
 SMALL, BEHIND = "smollm2-135m", 256  # a model, and tokens of context of its passes
@@ -53,7 +53,7 @@ def rows() -> Iterator[Row]:
             f"{what}, a decode step, cacheback",
             f"{1e3 * step:.2f} ms, {share}", "the forward", inside / step, ">= 0.92",
         )  # fmt: skip
-    if packaged(SMALL) is not None:
+    if packaged_gguf(SMALL) is not None:
         yield from beside_weights()
 
 

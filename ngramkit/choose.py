@@ -121,7 +121,7 @@ class DrafterChoice:
         return replace(self, spec=DrafterSpec(self.spec.name, options))
 
     def __repr__(self) -> str:
-        return f"<DrafterChoice {self.label} over {listed(self.names) or 'the live context'}>"
+        return f"<DrafterChoice {self.label} over {join_some(self.names) or 'the live context'}>"
 
 
 @public_with(given_sources, SourceWords)
@@ -163,7 +163,7 @@ def choose_drafter(
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
     default = "" if drafter else " (default)"
-    over = listed([_describe(artifact) for artifact in choice.opened])
+    over = join_some([_describe(artifact) for artifact in choice.opened])
     if "past" in entry.sources and (past.path or past.grows or entry.required):
         if past.history(tokenizer) is None and past.path is not None:
             reporter.note(f"there is no history at {past.path} yet: no past requests")
@@ -327,7 +327,7 @@ def select(
                 if key:
                     corpora.setdefault(key, path)
     if others:
-        left_out.append(f"{len(others)} for other tokenizers ({listed(sorted(set(others)))})")
+        left_out.append(f"{len(others)} for other tokenizers ({join_some(sorted(set(others)))})")
     more = [f"{len(left_out) - SHOWN + 1} more"] if len(left_out) > SHOWN else []
     return taken, [*left_out[: SHOWN - len(more)], *more]
 
@@ -347,7 +347,7 @@ def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
     return (not own, -manifest.counts.get("tokens", 0), -manifest.bytes, str(path))
 
 
-def listed(names: Sequence[str]) -> str:
+def join_some(names: Sequence[str]) -> str:
     """Return the first SHOWN names in a line, and the number of the others."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more

@@ -18,7 +18,7 @@ from ngramkit.formats.outputs import default_place
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
-from ngramkit.remote.publishing import require_out, written
+from ngramkit.remote.publishing import build_at, require_out
 
 if TYPE_CHECKING:
     from ngramkit.builders.model_passes import Work
@@ -125,4 +125,4 @@ def _build(
         return built.table
 
     place = out or default_place(model.name, kind)
-    return BuiltTable(written(build, place, reporter=reporter, force=force), work)
+    return BuiltTable(build_at(build, place, reporter=reporter, force=force), work)

@@ -44,7 +44,7 @@ SETTINGS = "settings.json"
 MOST_SETTINGS = 1 << 20  # bytes
 
 
-def packaged(name: str) -> Path | None:
+def packaged_gguf(name: str) -> Path | None:
     """Return the GGUF file of a short name, where the package that brings it is installed."""
     if name not in PACKAGES:
         return None
@@ -58,11 +58,11 @@ def packaged(name: str) -> Path | None:
     return None
 
 
-def described(name: str) -> str:
+def describe_model(name: str) -> str:
     """Return what a short name stands for on this machine; "" for any other name."""
     if name == DEFAULT:
         return "embedded"
-    if packaged(name) is not None:
+    if packaged_gguf(name) is not None:
         package, _, file = PACKAGES[name]
         return f"{file} of the package {package}"
     return HUB_IDS.get(name, "")
@@ -74,7 +74,7 @@ def is_gguf(name: str) -> bool:
     if name.startswith("hf:") and not name.startswith("hf://"):
         return True
     ends = name.lower().endswith(GGUF) and not Path(name).expanduser().is_dir()
-    return ends or packaged(name) is not None
+    return ends or packaged_gguf(name) is not None
 
 
 def split_revision(name: str, revision: str | None = None) -> tuple[str, str | None]:
@@ -125,7 +125,7 @@ def _resolve(name: str, *, hub: bool) -> str:
     if is_gguf(name) and not hub:
         if name.startswith("hf:"):
             return name
-        file = packaged(name) or path
+        file = packaged_gguf(name) or path
         if not file.is_file():
             raise InputError(f"there is no model file {name}", "check the path")
         return str(file)
@@ -217,7 +217,8 @@ def models() -> Rows[KnownModel]:
     names = dict.fromkeys([DEFAULT, *HUB_IDS, chosen.name])
     why = {chosen.name: chosen.why}
     return Rows(
-        KnownModel(name, described(name), HUB_IDS.get(name), why.get(name, "")) for name in names
+        KnownModel(name, describe_model(name), HUB_IDS.get(name), why.get(name, ""))
+        for name in names
     )
 
 

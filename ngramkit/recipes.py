@@ -63,7 +63,7 @@ from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import fetch, silence_client
-from ngramkit.remote.publishing import written
+from ngramkit.remote.publishing import build_at
 from ngramkit.remote.staging import fetch_texts, put_text
 from ngramkit.remote.urls import UrlFolder, as_path, as_url
 from ngramkit.results import Result
@@ -191,7 +191,7 @@ def build(
         reporter.note(f"{wanted.name}: {verdict.why}")
         with open_executor(executor, ray_address, workers, reporter) as runner:
             run = partial(build_resolved, resolved, root, workers=workers, executor=runner)
-            artifact = written(run, place, reporter=reporter, force=True)
+            artifact = build_at(run, place, reporter=reporter, force=True)
         if url is not None:  # where only the record was another, nothing was built
             text = recipe_text(artifact.manifest.build, resolved.inputs)
             put_text(UrlFolder.at(place), RECIPE, text)

@@ -80,10 +80,10 @@ Out = Annotated[
 
 def the_model(given: str | None, out: Output) -> str:
     """Return the model's name; say it, and why where nobody asked for it."""
-    from ngramkit.models import DEFAULT, chosen_model, described
+    from ngramkit.models import DEFAULT, chosen_model, describe_model
 
     chosen = chosen_model(given)
-    known = "" if chosen.name == DEFAULT else described(chosen.name)
+    known = "" if chosen.name == DEFAULT else describe_model(chosen.name)
     out.say(f"model: {chosen.name}{known and f' = {known}'}{chosen.why and f' ({chosen.why})'}")
     return chosen.name
 

@@ -38,7 +38,7 @@ from ngramkit.formats.writer import ArtifactWriter, already_built, in_progress
 from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
-from ngramkit.remote.publishing import require_out, written
+from ngramkit.remote.publishing import build_at, require_out
 
 BYTES_PER_TOKEN = 16  # what memory is planned with, pages of the written file included
 MAX_SHARD = 1 << 27  # tokens; larger shards would draft no faster to speak of
@@ -107,7 +107,7 @@ def build_datastore(
             return Datastore.open(out)
 
         place = out or default_out(store, "datastore")
-        return written(build, place, reporter=reporter, force=force)
+        return build_at(build, place, reporter=reporter, force=force)
 
 
 def default_limit(memory: int, workers: int) -> int:

@@ -39,7 +39,7 @@ from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
-from ngramkit.remote.publishing import require_out, written
+from ngramkit.remote.publishing import build_at, require_out
 
 if TYPE_CHECKING:
     from ngramkit.builders.windows import Counts, Keys, Partition, Windows
@@ -132,7 +132,7 @@ def build_frozen(
             return FrozenTable.open(out)
 
         place = out or default_out(store, "frozen")
-        return written(build, place, reporter=reporter, force=force)
+        return build_at(build, place, reporter=reporter, force=force)
 
 
 class FrozenParameters(NamedTuple):

@@ -54,7 +54,7 @@ from ngramkit.kinds import a_kind
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import open_fetched
-from ngramkit.remote.publishing import require_out, written
+from ngramkit.remote.publishing import build_at, require_out
 
 SAMPLES = 64  # rows looked at for each range
 
@@ -115,7 +115,7 @@ def merge(
                 )
             return kind.open(out)
 
-        return written(build, out, reporter=reporter, force=force)
+        return build_at(build, out, reporter=reporter, force=force)
 
 
 def _validate(parts: Sequence[Artifact], memory: int | None) -> None:

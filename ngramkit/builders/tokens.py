@@ -41,7 +41,7 @@ from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.remote.fetch import fetch
-from ngramkit.remote.publishing import require_out, written
+from ngramkit.remote.publishing import build_at, require_out
 from ngramkit.text import many
 
 SHARD_TOKENS = 1 << 24
@@ -96,7 +96,7 @@ def tokenize(
         if not isinstance(tokenizer, TextTokenizer):
             tokenizer = load_tokenizer(chosen_model(tokenizer).name)
         build = partial(_build, text, tokenizer, eos, shard_tokens, workers, runner)
-        return written(build, out, reporter=reporter, force=force)
+        return build_at(build, out, reporter=reporter, force=force)
 
 
 def token_store(

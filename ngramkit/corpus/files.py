@@ -56,7 +56,7 @@ DEFAULT_SPLIT = "train"
 def reader_suffix(path: Path) -> str:
     """Return the suffix that decides the reader, without .gz or .zst.
 
-    >>> kind_of(Path("chats.jsonl.zst"))
+    >>> reader_suffix(Path("chats.jsonl.zst"))
     '.jsonl'
     """
     suffixes = path.suffixes

@@ -125,7 +125,7 @@ class Proposer:
         prompt, sampling = state.prompt_token_ids, state.sampling_params
         if prompt is None or sampling is None or (sampling.extra_args or {}).get(REQUEST_KEY) == 0:
             return
-        output = answered(state, self._longest)
+        output = answer_ids(state, self._longest)
         if output is not None:
             tokens = np.array([*prompt, *output], np.int32)
             self._batch.finish(Finished(tokens, len(prompt), name, self._tenant(state)))
@@ -176,7 +176,7 @@ def watch(*, tenants: bool) -> None:
     setattr(runner, ENDED, ended)
 
 
-def answered(state: Any, longest: int) -> list[int] | None:
+def answer_ids(state: Any, longest: int) -> list[int] | None:
     """Return the token ids of a request's answer; None where it was aborted.
 
     The last pass may have gone on behind its end. A stop text ends a request as an abort does, so

@@ -38,7 +38,7 @@ def leaked_share(answer: TokenArray, datastores: Sequence[Datastore]) -> float:
     return held / len(begins)
 
 
-def leaked(records: Sequence[Record], datastores: Sequence[Datastore]) -> list[bool]:
+def find_leaked(records: Sequence[Record], datastores: Sequence[Datastore]) -> list[bool]:
     """Return, per record, True if more than half of an answer stands in a datastore."""
     return [
         any(leaked_share(turn.answer, datastores) > LEAKED for turn in record.turns)
@@ -60,7 +60,7 @@ def without_leaks(
 ) -> tuple[list[Record], Leakage]:
     """Return the records to replay, and note how many of them stand in a datastore."""
     datastores = {a.path: a for c in choices for a in c.artifacts.get("datastores", [])}
-    flags = leaked(records, [datastores[path] for path in sorted(datastores)])
+    flags = find_leaked(records, [datastores[path] for path in sorted(datastores)])
     count = sum(flags)
     if count:
         done = "left out" if drop else "they flatter the figures; drop_leaked=True leaves them out"

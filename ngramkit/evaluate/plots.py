@@ -144,7 +144,7 @@ def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
         if not points:  # cannot be replayed: transformers' own ways
             continue
         budgets, heights = zip(*points, strict=True)
-        label = f"{folded(name)} {heights[-1]:.2f}"
+        label = f"{fold_name(name)} {heights[-1]:.2f}"
         axes.plot(budgets, heights, f"-{mark}", color=color, label=label)
     ticks = sorted({result.budget for result in results})
     axes.set_xscale("log", base=2)
@@ -161,7 +161,7 @@ def draw_learning(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
         for again, style in ((False, "-"), (True, "--")):
             at, steps = learning_curve(result, again=again)
             if len(steps):
-                name = f"{folded(result.drafter)}{', asked before' * again} {steps[-1]:.2f}"
+                name = f"{fold_name(result.drafter)}{', asked before' * again} {steps[-1]:.2f}"
                 axes.plot(at, steps, style, color=color, label=name)
     axes.set(
         xlabel="questions answered so far",
@@ -230,7 +230,7 @@ def draw_categories(
     step = min(0.15, 0.7 / max(len(values) - 1, 1))
     for i, (name, figures) in enumerate(values.items()):
         heights = [row + (i - (len(values) - 1) / 2) * step for row in range(len(rows))]
-        axes.plot(figures, heights, "o", color=colors[name], label=folded(name))
+        axes.plot(figures, heights, "o", color=colors[name], label=fold_name(name))
     labels = [textwrap.fill(row.replace("_", " "), 14) for row in rows]
     axes.set_yticks(range(len(rows)), labels)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -247,10 +247,10 @@ def draw_no_gain(line: Callable[..., Any]) -> None:
     line(1, color=MUTED, linewidth=1.2, linestyle="--", zorder=0)
 
 
-def folded(name: str, width: int = 26) -> str:
+def fold_name(name: str, width: int = 26) -> str:
     r"""Return a drafter's name in lines, broken behind a space, colon or comma.
 
-    >>> folded("rest:max_match=8,continuation=12")
+    >>> fold_name("rest:max_match=8,continuation=12")
     'rest:max_match=8,\ncontinuation=12'
     """
     parts = re.sub(r"([:,])(?=\S)", "\\1\v", name)  # textwrap breaks at white space alone

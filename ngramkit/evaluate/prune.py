@@ -16,7 +16,7 @@ from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import default_output, open_fetched
-from ngramkit.remote.publishing import require_out, written
+from ngramkit.remote.publishing import build_at, require_out
 
 CONTEXT = 8  # tokens of a prompt that its answer's first n-grams reach back into
 
@@ -59,7 +59,7 @@ def prune(
 
         return prune_artifact(artifact, path, size, answers=texts, **how)
 
-    return written(build, place, reporter=reporter, force=force)
+    return build_at(build, place, reporter=reporter, force=force)
 
 
 def _answers(

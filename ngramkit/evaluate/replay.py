@@ -17,7 +17,7 @@ from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.errors import UsageError, require_between, require_list
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.records import Record, read_records, require_files
-from ngramkit.evaluate.simulation import Replay, replay_drafter, shuffled
+from ngramkit.evaluate.simulation import Replay, replay_drafter, shuffle
 from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.artifact import Artifact
@@ -48,7 +48,7 @@ class KeepState:
     def order(self, records: list[Record]) -> list[Record]:
         """Return the records in the order in which they are replayed."""
         records = records * self.repeat
-        return records if self.seed is None else shuffled(records, self.seed)
+        return records if self.seed is None else shuffle(records, self.seed)
 
 
 class Curve(NamedTuple):

@@ -18,7 +18,7 @@ from ngramkit.evaluate.plots import (
     draw_categories,
     draw_lines,
     draw_no_gain,
-    folded,
+    fold_name,
     legend_below,
     saved_figure,
 )
@@ -214,7 +214,7 @@ def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -
         if result.speedup_low is not None:
             ends = [result.speedup_low, result.speedup_high]
             axes.plot(ends, [i + 0.26] * 2, "|-", color=MUTED, markersize=5, linewidth=1)
-    axes.set_yticks(range(len(drafters)), [folded(result.drafter) for result in drafters])
+    axes.set_yticks(range(len(drafters)), [fold_name(result.drafter) for result in drafters])
     axes.set_ylim(len(drafters) - 0.45, -0.55)
     axes.set_xlim(0, 1.15 * max((1.0, *(r.speedup_high or r.speedup for r in drafters))))
     axes.set_xlabel("speed-up")
@@ -232,7 +232,7 @@ def _draw_lengths(axes: Any, drafters: Sequence[BenchResult], colors: Colors) ->
         places = [n + 1 + (i - (len(drafters) - 1) / 2) * width for n in range(shown)]
         shares = [count / max(result.passes, 1) for count in counts]
         name = result.drafter
-        axes.bar(places, shares, width=width, color=colors[name], label=folded(name))
+        axes.bar(places, shares, width=width, color=colors[name], label=fold_name(name))
     ticks = [str(n + 1) for n in range(shown)]
     if longest > shown:
         ticks[-1] += "+"

@@ -234,7 +234,7 @@ def _write(
     return len(tokens)
 
 
-def shuffled(records: Sequence[Record], seed: int) -> list[Record]:
+def shuffle(records: Sequence[Record], seed: int) -> list[Record]:
     """Return the records in a random order, for a drafter that learns from one to the next."""
     require_between("seed", seed, 0, (1 << 64) - 1)
     order = np.random.default_rng(seed).permutation(len(records))

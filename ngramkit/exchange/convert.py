@@ -19,7 +19,7 @@ from ngramkit.models import chosen_model, is_gguf
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import default_output
-from ngramkit.remote.publishing import require_out, written
+from ngramkit.remote.publishing import build_at, require_out
 from ngramkit.results import Result
 
 TARGETS = {
@@ -190,4 +190,4 @@ def import_(
 
         return import_rest_idx(file, tokenizer, path, reporter=reporter, force=force)
 
-    return written(build, path, reporter=reporter, force=force)
+    return build_at(build, path, reporter=reporter, force=force)

@@ -71,8 +71,8 @@ class Manifest:
 
     @property
     def corpus_key(self) -> str | None:
-        """A text that is equal for equal corpora, whatever the order of their documents; None where
-        nothing is said of the corpus, as of what was imported."""
+        """A text that is the same for corpora of the same documents, in any order; None where the
+        manifest does not describe the corpus, as after an import."""
         counts = self.counts.get("documents"), self.counts.get("tokens")
         return None if None in counts else repr((sorted(self.corpus.items()), counts))
 

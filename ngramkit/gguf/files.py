@@ -22,7 +22,7 @@ from ngramkit.cache import private_folder
 from ngramkit.errors import InputError, UsageError, hub_errors
 from ngramkit.formats.replacing import locked
 from ngramkit.gguf.header import read_header
-from ngramkit.models import is_gguf, packaged
+from ngramkit.models import is_gguf, packaged_gguf
 
 HUB = re.compile(r"hf:([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?:([^:]+\.gguf)", re.IGNORECASE)
 VERSION = 1  # of the conversion; a new one makes all folders again
@@ -36,12 +36,12 @@ def find_gguf(name: str, revision: str | None = None) -> Path | None:
     for a revision of a local file; InputError where there is no such file, NetworkError without a
     network.
     """
-    if not is_gguf(name) or (revision is not None and packaged(name) is not None):
+    if not is_gguf(name) or (revision is not None and packaged_gguf(name) is not None):
         return None
     if not name.lower().startswith("hf:"):
         if revision is not None:
             raise UsageError(f"{name} is a file: it has no revisions", option="revision")
-        path = packaged(name) or Path(name).expanduser()
+        path = packaged_gguf(name) or Path(name).expanduser()
         if not path.is_file():
             raise InputError(f"there is no file {path}", "check the path")
         return path

@@ -44,7 +44,7 @@ class FilePlace(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A name for what stands there, where it has none: its number, or the file."""
+        """The name of an object or line that has none of its own: its number, else the file."""
         return str(self.number) if self.unit else str(self.path)
 
 

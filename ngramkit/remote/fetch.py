@@ -23,7 +23,7 @@ from ngramkit.formats.history import History
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE, short_name
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.remote.urls import as_path, as_url, shown
+from ngramkit.remote.urls import as_path, as_url, url_label
 
 SCHEME = re.compile(r"hf:/{1,2}")  # a pathlib.Path drops the second slash
 
@@ -98,7 +98,7 @@ def open_fetched(source: str | Path | Artifact, *, reporter: Reporter = SILENT) 
         return source
     artifact, url = opening.open_folder(fetch(source, reporter=reporter).path), as_url(source)
     if url is not None:
-        artifact.origin = shown(url)  # without what is secret of it
+        artifact.origin = url_label(url)  # without what is secret of it
     elif is_hub_name(source):
         artifact.origin = str(source)
     return artifact

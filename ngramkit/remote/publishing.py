@@ -48,7 +48,7 @@ UPLOADS = "uploads.json"  # beside the work folder: the files that have arrived
 
 
 def require_out(out: str | Path | None, *, force: bool = False) -> None:
-    """Raise now what `written` would raise of `out` after all the work for it; None is no place
+    """Raise now what `build_at` would raise of `out` after all the work for it; None is no place
     yet."""
     url = None if out is None else as_url(out)
     if url is not None or (out is not None and re.match(r"hf:/", str(out), re.IGNORECASE)):
@@ -57,7 +57,7 @@ def require_out(out: str | Path | None, *, force: bool = False) -> None:
         require_place(as_path(out), force=force)
 
 
-def written(
+def build_at(
     build: Callable[..., Made],
     out: str | Path | None,
     *,

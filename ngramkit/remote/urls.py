@@ -154,10 +154,10 @@ def path_label(parts: Sequence[str]) -> str:
     return "/".join(parts[-1:] if wild is None else parts[max(wild - 1, 0) :])
 
 
-def shown(url: str) -> str:
+def url_label(url: str) -> str:
     """Return the URL for a screen: without user, password and query.
 
-    >>> shown("s3://key:secret@bucket/x?signature=1")
+    >>> url_label("s3://key:secret@bucket/x?signature=1")
     's3://bucket/x'
     """
     split = urlsplit(url)
@@ -176,7 +176,7 @@ def require_whole_writes(url: str) -> None:
     hint = "s3://, gs://, az:// and hf://buckets/... are written to"
     if protocol == "hf":
         hint = "write to a folder, then `ngramkit push` it; or to hf://buckets/USER/NAME/..."
-    raise UsageError(f"nothing is written to {shown(url)}", hint, option="out")
+    raise UsageError(f"nothing is written to {url_label(url)}", hint, option="out")
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class UrlFolder:
 
     def __str__(self) -> str:
         """Return the URL without what is secret of it."""
-        return shown(self.url)
+        return url_label(self.url)
 
     @property
     def uploads(self) -> int:

@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from typer.testing import CliRunner
 
 from ngramkit.formats.opening import open_folder
-from ngramkit.models import HUB_IDS, described
+from ngramkit.models import HUB_IDS, describe_model
 from ngramkit_cli.main import app
 
 KEYS = {"command", "artifact", "seconds", "vocabulary", "k", "width", "flops_per_second"}
@@ -59,7 +59,7 @@ def test_models_lists_every_short_name(ngramkit):
     assert last_line(result)["models"] == {"demo": None, **HUB_IDS}
     lines = [line.split(maxsplit=1) for line in result.stderr.splitlines()]
     for name in HUB_IDS:  # one that a package carries is named by its file
-        assert [name, described(name)] in lines
+        assert [name, describe_model(name)] in lines
 
 
 def test_bigram_json_has_exactly_the_promised_keys(ngramkit, folder):

