@@ -41,7 +41,7 @@ class Command(TyperCommand):
         with _errors_as_json(self.name, args):
             given, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for entry in order:
-                words = given.get(entry.name)
+                words = given.get(entry.name or "")
                 if "" in (words if isinstance(words, list | tuple) else [words]):
                     name = entry.opts[0] if entry.param_type_name == "option" else entry.metavar
                     ctx.fail(f"{name} is empty{'' if entry.required else ': leave it out'}")
