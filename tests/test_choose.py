@@ -185,6 +185,16 @@ def test_next_to_nothing_to_draft_from_is_said(here):
     assert "alone" not in str(named)
 
 
+def test_what_is_named_and_not_drafted_from_is_said(here, tmp_path):
+    path = here("datastore", "some", BIG)
+    named = Sources(datastores=[path], past=PastUse(tmp_path / "past"))
+    _, notes = chosen("context", artifacts=named)
+    assert "context does not draft from a datastore: what was named is left out" in notes
+    assert f"context does not learn from past requests: {tmp_path / 'past'} is left" in notes
+    assert "does not" not in str(chosen("none", artifacts=named)[1])  # others' measure
+    assert "does not" not in str(chosen("blend", artifacts=named)[1])
+
+
 def test_past_requests_are_used_where_they_are_named(here, tmp_path):
     past = Sources(past=PastUse(tmp_path / "past"))
     assert chosen("ssd")[0].learns

@@ -38,6 +38,9 @@ def test_named_then_the_environment_then_the_chosen_then_the_embedded(monkeypatc
 
 def test_a_folder_is_meant_from_everywhere(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match=r"mine holds no model: it has neither config\.json nor"):
+        use("mine")
+    (tmp_path / "mine" / "config.json").write_text("{}")
     use("mine")
     monkeypatch.chdir("/")
     assert chosen_model().name == str(tmp_path / "mine")
@@ -83,6 +86,7 @@ def test_every_command_says_which_model_and_why(tmp_path):
     (tmp_path / "a.txt").write_text("some text, " * 10)
     assert "model: demo (default)" in run("tokenize", "--corpus", "a.txt").stderr
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{}")
     run("use", "mine")
     done = run("tokenize", "--corpus", "a.txt")
     assert f"model: {tmp_path / 'mine'} (chosen with: ngramkit use)" in done.stderr

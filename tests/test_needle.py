@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.needle import docstrings, needles, read_with_each
+from benchmarks.needle import COLORS, docstrings, needles, plot, read_with_each
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.load import load_model
 from ngramkit.decode.specache.options import SpeCache
@@ -119,3 +120,18 @@ def test_the_program_compares_caches_and_draws_them(tmp_path):
     rows = [row for row in done.stdout.splitlines() if row.startswith(("full", "low", "spec"))]
     assert [row.endswith("not lossless") for row in rows] == [False, True, True]
     assert (tmp_path / "n.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_has_units_and_colours_that_everybody_tells_apart(tmp_path):
+    loss = [{"full": 0.1, "low-bit": 9.0}, {"full": 0.2, "low-bit": 0.1}]
+    exact = {"full": 1, "low-bit": 0}
+    grid = [
+        {"length": 100 * n, "depth": 0.5, "loss": of_cell, "exact": exact}
+        for n, of_cell in enumerate(loss, 1)
+    ]
+    plot(grid, tmp_path / "n.svg")
+    drawn = (tmp_path / "n.svg").read_text(encoding="utf-8")
+    for text in ("length of the text (tokens)", "loss (nats per token)", "50%", "9.0"):
+        assert f">{text}<" in drawn
+    light = [sum(matplotlib.colormaps[COLORS](share)[:3]) for share in (0.0, 0.5, 1.0)]
+    assert light == sorted(light, reverse=True)  # by lightness alone

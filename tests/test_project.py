@@ -13,6 +13,7 @@ import pytest
 from site_pages import relinked
 
 import ngramkit
+from ngramkit.kernels.jit import TESTED, is_tested
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -34,6 +35,19 @@ def test_the_version_is_written_once():
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ngramkit.__version__"}
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
     assert newest[1] == ngramkit.__version__
+
+
+def test_who_made_it_and_where_it_runs_is_told_to_the_index():
+    project = PROJECT["project"]
+    assert {"authors", "description", "license", "requires-python"} <= project.keys()
+    versions = [re.fullmatch(r".*:: (3\.\d+)", line) for line in project["classifiers"]]
+    assert [match[1] for match in versions if match] == ["3.11", "3.12", "3.13"]
+
+
+def test_a_numba_that_was_not_tested_is_not_installed():
+    (bound,) = [need for need in PROJECT["project"]["dependencies"] if need.startswith("numba")]
+    assert bound == f"numba>={'.'.join(map(str, TESTED[0]))}"
+    assert is_tested(pins(ROOT / "constraints.txt")["numba"])
 
 
 def test_every_dependency_but_torch_is_pinned_with_its_hashes():

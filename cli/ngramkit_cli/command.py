@@ -33,12 +33,18 @@ TYPED = "ngramkit.typed"  # in a context's meta: see `words_as_typed`
 
 
 class Command(TyperCommand):
-    """A command in which an option that takes one value is refused where it is given twice."""
+    """A command that refuses an empty word (of a path it would be the working folder), and an
+    option that takes one value where it is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[TYPED] = [self.name, *args]
         with _errors_as_json(self.name, args):
-            *_, order = self.make_parser(ctx).parse_args(args=list(args))
+            given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            for entry in order:
+                words = given.get(entry.name or "")
+                if "" in (words if isinstance(words, list | tuple) else [words]):
+                    name = entry.opts[0] if entry.param_type_name == "option" else entry.metavar
+                    ctx.fail(f"{name} is empty{'' if entry.required else ': leave it out'}")
             for entry, times in Counter(order).items():
                 once = not (getattr(entry, "multiple", False) or getattr(entry, "count", False))
                 if times > 1 and once and entry.param_type_name == "option":

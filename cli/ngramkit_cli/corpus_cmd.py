@@ -126,7 +126,18 @@ class CorpusOptions:
         return parts[0].corpus if is_single else [tuple(part) for part in parts]
 
     def tokenised(self, model: str | None, eos: bool, out: Output) -> dict[str, Any]:
-        """Return how the text becomes tokens, as builders take it; say whose."""
+        """Return how the text becomes tokens, as builders take it; say whose.
+
+        Raises UsageError for an artifact.
+        """
+        from ngramkit.corpus.open import is_artifact
+
+        for part in self._parts:
+            if is_artifact(str(part.corpus)):
+                raise UsageError(
+                    f"{part.corpus} is an artifact, not text",
+                    "name a text; builders take a token store as --tokens",
+                )
         name = the_model(model, out)
         if model is None:
             self._warn_of_demo(name, out)

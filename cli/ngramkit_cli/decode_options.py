@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -174,7 +174,8 @@ class CacheOptions:
     def chosen(self) -> SpeCache | None:
         """Return the cache, None for the full one.
 
-        Raises UsageError for an unknown name, and for numbers that make no sense.
+        Raises UsageError for an unknown name, for numbers that make no sense, and where they are
+        given for the full cache.
         """
         from ngramkit.decode.specache.options import SpeCache, cache_of
 
@@ -187,4 +188,12 @@ class CacheOptions:
             residual=self.kv_residual,
             speculative=self.speculative_token,
         )
-        return cache_of(self.cache, options)
+        cache = cache_of(self.cache, options)
+        for field in fields(self)[1:] if cache is None else ():
+            if getattr(self, field.name) != field.default:
+                raise UsageError(
+                    f"{field.name} means nothing with cache=full",
+                    "give cache=specache, or leave it out",
+                    option=(field.name, "cache"),
+                )
+        return cache

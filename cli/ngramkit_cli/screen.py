@@ -124,12 +124,16 @@ class LineReporter(QuietReporter):
 
     def _tick(self) -> None:
         while not self._closed.wait(EVERY):
-            self._say(self.line(time.monotonic() - self._started))
+            seconds = time.monotonic() - self._started
+            if seconds >= EVERY / 2:  # else the stage has only begun
+                self._say(self.line(seconds))
 
     def line(self, seconds: float) -> str:
         """Return the line to show after so many seconds of the stage."""
         if not self._done:
             return f"{self._name}, {seconds:.0f} s so far"
+        if self._total and self._done >= self._total:  # and the next one has not begun
+            return f"{self._name} done, what follows goes on"
         unit = "" if self._unit == self._name else f" {self._unit}"
         parts = [f"{self._name} {short(self._done)}{unit}"]
         if self._total:

@@ -227,8 +227,8 @@ def _require_text(
         )
     if counts["tokens"] == documents * (eos and tokenizer.record.eos is not None):
         raise InputError(
-            f"{corpus.id} gives no text: its {many(documents, 'document')} are empty",
-            "choose another column",
+            f"{corpus.id} gives no text: of its {many(documents, 'document')} none has any",
+            "check the path, or choose another column",
             option="column",
         )
 

@@ -229,6 +229,8 @@ def local_source(pattern: str, reading: ReaderOptions) -> LocalSource:
         matches = [path] if path.exists() else root.glob(str(path.relative_to(path.anchor)))
         paths = sorted(match for match in matches if match.is_file())
     if not paths:
+        if path.is_dir():
+            raise InputError(f"the folder {pattern} holds no file", "check the path")
         raise InputError(f"no file matches {pattern}", "check the path, and quote a glob")
     for file in paths:
         require_read(file, str(file))

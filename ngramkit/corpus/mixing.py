@@ -140,6 +140,8 @@ def parse_weighted(text: str) -> Weighted:
     name, colon, number = text.rpartition(":")
     if not colon or not name or Path(text).expanduser().exists():
         return Weighted(text)
+    if text == "hf:":
+        raise UsageError("hf: names no dataset", "write hf:ID or hf:ID:CONFIG", option="corpus")
     drive = os.name == "nt" and len(name) == 1
     if not number and not drive:
         raise UsageError(

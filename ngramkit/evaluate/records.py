@@ -325,8 +325,9 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 def text_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield (where, text) of every line that is not blank; bytes that are no UTF-8: U+FFFD."""
-    if not path.is_file():
-        raise InputError(f"there is no file {path}", "check the path")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder", "name a file")
+    require_files(path)
     suffix = ".gz" if path.suffix == ".gz" else ""
     try:
         for number, line in unpacking.open_lines(path, suffix):

@@ -58,7 +58,7 @@ def search(
 
     silence_client()
     query = {"filter": [TAG, kind] if kind else TAG, "expand": ["cardData", "downloads", "sha"]}
-    with hub_errors("the Hub's list of artifacts", "list"):
+    with hub_errors("the list of artifacts", "list"):
         # As raw JSON: huggingface_hub's own classes take a card's keys for their parameters.
         items = paginate(f"{constants.ENDPOINT}/api/datasets", query, build_hf_headers())
         entries = [entry for entry in map(_read_entry, items) if entry is not None]

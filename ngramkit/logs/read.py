@@ -71,6 +71,7 @@ FORMATS = {
         LogFormat("columns", "prompts and outputs", columns.read_columns, columns.is_columns),
     )
 }
+KNOWN = [name for name in FORMATS if name != "columns"]  # those that are chosen by name
 
 
 def read_log(
@@ -101,7 +102,7 @@ def read_log(
     if not formats:
         raise InputError(
             "no file of the folder is in a known format",
-            f"name one ({', '.join(FORMATS)})",
+            f"name one ({', '.join(KNOWN)})",
             option="format",
         )
     left_out: Counter[str] = Counter()
@@ -149,9 +150,15 @@ def _recognised(file: LogFile) -> LogFormat:
     if file.first is None and not file.beginning:
         raise InputError(f"{file.path} holds no requests", "check the path")
     where = f"{file.path}, line 1" if file.is_json else str(file.path)
+    if isinstance(file.first, dict) and "question_id" in file.first:
+        raise InputError(
+            f"{where}: an answer as FastChat writes it, without its question",
+            "replay it with questions=FILE",
+            option="questions",
+        )
     raise InputError(
         f"{where}: no requests in a known format",
-        f"name one ({', '.join(FORMATS)}), or the columns of prompt and output",
+        f"name one ({', '.join(KNOWN)}), or the columns of prompt and output",
         option=("format", "columns"),
     )
 

@@ -6,6 +6,7 @@ Those with token ids have a mask, which says what of them the model wrote.
 from __future__ import annotations
 
 import re
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -265,7 +266,8 @@ def torch_samples(path: Path) -> Iterator[Line]:
         most = min(2 * path.stat().st_size, MOST_UNPACKED)
         if sum(member.file_size for member in members) > most:
             raise InputError(f"{path} would unpack to more bytes than it has", HINT)
-        body = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # of what is no rollout anyway
+            body = torch.load(path, map_location="cpu", weights_only=True)
     except InputError:
         raise
     except Exception as error:  # pickle's and torch's own are many

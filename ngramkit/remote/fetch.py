@@ -46,8 +46,8 @@ class HubName:
     @classmethod
     def parse(cls, text: str) -> HubName:
         """Read the name, with or without hf://. Raises UsageError where it names no repository."""
-        name, _, revision = SCHEME.sub("", text, count=1).partition("@")
-        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        name, at, revision = SCHEME.sub("", text, count=1).partition("@")
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or (at and not revision):
             raise UsageError(
                 f"{text!r} names no repository of the Hub", "write USER/NAME or USER/NAME@REVISION"
             )

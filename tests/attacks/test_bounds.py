@@ -288,7 +288,7 @@ def test_a_column_of_nulls_is_no_text(folder):
     pq.write_table(pa.table({"text": pa.array([None, None], pa.string())}), "p.parquet")
     result = run_here(["tokenize", "--corpus", "p.parquet", "--out", "t", "--model", "demo"])
     assert result.code == 3
-    assert "gives no text: its 2 documents are empty" in result.err
+    assert "gives no text: of its 2 documents none has any" in result.err
     assert not Path("t").exists()
     tally("bad files", "an error, exit 3")
 

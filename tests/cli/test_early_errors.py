@@ -26,6 +26,10 @@ corpora more                                     | extra argument
 tokenize                                         | no corpus was chosen
 tokenize --corpus nope                           | no corpus is called 'nope'
 tokenize --corpus ./no.txt                       | no file matches ./no.txt
+tokenize --corpus empty                          | the folder empty holds no file
+tokenize --corpus hf:                            | hf: names no dataset
+tokenize --corpus EMPTY                          | --corpus is empty
+build-datastore --corpus ds                      | ds is an artifact, not text
 tokenize --corpus a.xyz                          | a.xyz is of no kind that can be read
 tokenize --corpus a.txt --model nope             | no model is called 'nope'
 tokenize --corpus a.txt --model ./none           | there is no model folder ./none
@@ -58,6 +62,8 @@ build-frozen --corpus a.txt --leader-len 9       | --leader-len must be 1 to 4, 
 build-frozen --corpus a.txt --out SYSTEM/x       | SYSTEM/x cannot be written
 build-frozen --tokens store --followers 0        | --followers must be 1 to
 models more                                      | extra argument
+use empty                                        | empty holds no model: it has neither
+use EMPTY                                        | MODEL is empty
 use nope                                         | no model is called 'nope'
 model-bigram nope                                | no model is called 'nope'
 model-bigram empty                               | empty holds no model
@@ -72,10 +78,15 @@ model-bigram --device nope                       | --device must be auto
 model-bigram --out SYSTEM/x                      | SYSTEM/x cannot be written
 model-unigram --rule nope                        | --rule must be distance
 model-unigram --out SYSTEM/x                     | SYSTEM/x cannot be written
+inspect EMPTY                                    | hf://USER/NAME@REV is empty
+inspect ds --query EMPTY                         | --query is empty
 inspect none                                     | there is no artifact at none
 verify none                                      | there is no artifact at none
 drafters nope                                    | no drafter is called 'nope'
 replay                                           | there is nothing to replay
+replay --answers EMPTY                           | --answers is empty
+replay --answers chat.jsonl                      | without its question
+replay --answers q.jsonl --questions empty       | empty is a folder
 replay --answers none.jsonl                      | there is no file none.jsonl
 replay --answers qa.jsonl --questions none.jsonl | there is no file none.jsonl
 replay --answers qa.jsonl --budget x             | is not a list of numbers
@@ -92,7 +103,10 @@ replay --oracle none --answers qa.jsonl          | a top-k record has its own an
 calibrate --time nan                             | --time must be 0 to 86400
 calibrate ./none                                 | there is no model folder ./none
 calibrate --dtype nope                           | --dtype must be auto
-decode --prompt EMPTY                            | the prompt is empty
+decode --prompt EMPTY                            | --prompt is empty
+decode --prompt x --history EMPTY                | --history is empty
+decode --prompt x --datastore EMPTY              | --datastore is empty
+decode --prompt x --kv-bits 1                    | --kv-bits means nothing with --cache full
 decode --prompt x --budget -3                    | --budget must be 1 to 4096, is -3
 decode --prompt x --budget x                     | is no number of nodes
 decode --prompt-file none.txt                    | none.txt cannot be read
@@ -145,6 +159,8 @@ build nope                                       | there is no recipe nope
 build bad.toml                                   | bad.toml is not TOML
 push none me/x                                   | none
 push ds nope                                     | nope
+pull me/x@                                       | me/x@
+pull EMPTY                                       | is empty
 pull nope                                        | nope
 pull me/x --out theirs                           | theirs
 search --kind nope                               | there is no --kind 'nope'
@@ -226,6 +242,7 @@ def here(tmp_path_factory):
         "qa.jsonl": '{"prompt": "def f(x):", "output": " return x"}\n',
         "bad.jsonl": '{"prompt": \n',
         "bad.toml": "nope = [\n",
+        "chat.jsonl": '{"question_id": 1, "choices": [{"turns": ["yes"]}]}\n',
         "theirs/mine.txt": "mine",
     }
     (folder / "theirs").mkdir()
@@ -307,6 +324,6 @@ run()
 
 def test_nothing_is_left_behind(here, outcomes):
     assert sorted(path.name for path in here.iterdir()) == sorted(
-        ["a.txt", "b.txt", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl", "bad.toml",
-         "theirs", "empty", "store", "store2", "ds", "ds2", "frozen"]
+        ["a.txt", "b.txt", "chat.jsonl", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl",
+         "bad.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen"]
     )  # fmt: skip

@@ -44,6 +44,8 @@ def test_a_line_of_slow_work_and_of_none_yet():
     assert reporter.line(20.0) == "answers, 20 s so far"
     reporter.advance(3)
     assert reporter.line(60.0) == "answers 3, 3 %, 3/min"
+    reporter.advance(93)
+    assert reporter.line(70.0) == "answers done, what follows goes on"
     reporter.stage("suffix arrays", None)
     reporter.advance(500)
     assert reporter.line(10.0) == "suffix arrays 500 tokens, 50/s"

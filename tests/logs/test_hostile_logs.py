@@ -7,6 +7,7 @@ import gzip
 import json
 import pickle
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,20 @@ def test_no_pickle_is_run(tmp_path):
     with pytest.raises(InputError, match="no file of slime's samples"):
         list(read_log(packed))
     assert not marker.exists()
+
+
+def test_torch_says_nothing_of_its_own(tmp_path, monkeypatch):
+    import torch
+
+    def load(*_, **__):
+        warnings.warn("a program of TorchScript", UserWarning, stacklevel=2)
+        raise RuntimeError("no")
+
+    torch.save({}, tmp_path / "a.pt")
+    monkeypatch.setattr(torch, "load", load)
+    with warnings.catch_warnings(record=True) as said, pytest.raises(InputError, match="no file"):
+        list(read_log(tmp_path / "a.pt"))
+    assert said == []
 
 
 def test_a_file_of_torch_that_holds_anything_else(tmp_path):
