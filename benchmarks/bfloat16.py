@@ -19,7 +19,7 @@ from benchmarks._decoding import Drafters, Tokens, generate, held_out, task_of
 from ngramkit.decode.load import LanguageModel, load_model
 
 PROMPTS = 30
-NAMES = ("none", "blend", "cacheback", "rest", "context")
+NAMES = ("none", "blend")
 NEAR = 2  # units in the last place
 BITS = 7  # of a bfloat16's fraction
 
