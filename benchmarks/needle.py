@@ -263,7 +263,7 @@ def plot(grid: Sequence[Mapping[str, Any]], path: Path) -> None:
                 exact = place[lengths[column], depths[row]]["exact"][name] == 1
                 axes.text(
                     column, row, "\u2713" if exact else f"{value:.1f}", ha="center", va="center",
-                    fontsize=10, color="white" if value > 0.5 * most else "black",
+                    fontsize=10, color="white" if value > 0.65 * most else "black",
                 )  # fmt: skip
             axes.set_xticks(range(len(lengths)), [f"{n:,}" for n in lengths], rotation=45)
             axes.set_yticks(range(len(depths)), [f"{d:.0%}" for d in depths])
