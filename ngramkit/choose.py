@@ -37,8 +37,8 @@ from ngramkit.drafters.sources import (
 )
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import Manifest
+from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import (
     ARTIFACTS,
     AUTOMATIC,
@@ -251,7 +251,7 @@ def _find(
     taken, left_out = select([*artifacts_in(ARTIFACTS), *automatic], roles, tokenizer)
     for line in left_out:
         reporter.note(f"left out: {line}")
-    by_role = {role: [*map(open_artifact, paths)] for role, paths in taken.items() if paths}
+    by_role = {role: [*map(open_folder, paths)] for role, paths in taken.items() if paths}
     of_corpora = [role for role in roles if role in ("datastores", "frozen_table")]
     wanted = of_corpora[:1] if len(roles) > 1 else roles
     if not wanted or any(role in by_role for role in of_corpora or roles):

@@ -12,7 +12,7 @@ import numpy as np
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError, UsageError, require_between, require_list
-from ngramkit.formats.history import History, merge
+from ngramkit.formats.history import History, merge_histories
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.read import Files, read_log
@@ -167,7 +167,7 @@ def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     require_list("paths", paths)
     if not len(paths):
         raise UsageError("there is no history to merge", "name at least one", option="paths")
-    return HistorySize.of(merge([History.open(path) for path in paths], Path(out)))
+    return HistorySize.of(merge_histories([History.open(path) for path in paths], Path(out)))
 
 
 @public

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ngramkit.errors import NgramkitError, require_between
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.kinds import verify_artifact
-from ngramkit.formats.query import Answer, ask, most_frequent
+from ngramkit.formats.opening import verify_artifact
+from ngramkit.formats.query import Occurrences, ask, most_frequent
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
@@ -128,7 +128,7 @@ class _Text:
         whole = self._tokenizer.decode([*(after or []), *tokens])
         return repr(whole[len(before) :] if whole.startswith(before) else whole)
 
-    def phrase(self, answer: Answer) -> Phrase:
+    def phrase(self, answer: Occurrences) -> Phrase:
         continuations = [
             Continuation(self.show(tokens, answer.phrase), tokens, count)
             for tokens, count in answer.continuations

@@ -77,3 +77,12 @@ KINDS = {
 # A kind's name -> the role in which it is drafted from.
 ROLES = {kind.name: kind.role for kind in KINDS.values() if kind.role is not None}
 KIND_OF_ROLE = {role: name for name, role in ROLES.items()}
+
+
+def a_kind(name: str) -> str:
+    """Return how a sentence calls an artifact of a kind.
+
+    >>> a_kind("tokens"), a_kind("datastore")
+    ('a token store', 'a datastore')
+    """
+    return "a token store" if name == "tokens" else f"a {name}"

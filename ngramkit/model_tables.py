@@ -94,7 +94,7 @@ def _load(
     if model is not None and not isinstance(model, str | Path):
         return model
     name = chosen_model(model).name
-    require_model(name, None)
+    require_model(name)
     require_placement(device, dtype, device_map)
     from ngramkit.decode.load import load_model
 

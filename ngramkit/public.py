@@ -1,14 +1,14 @@
-"""What the functions that programs call have in common: words that editors show and errors explain.
+"""Decorators of the functions that programs call: editors show their words, errors explain them.
 
 An unknown keyword is a TypeError that names the near ones, and so is a value of another type where
 a number, a text, a truth value or a path is taken. Keywords that a function hands on as
 `**words` stand in its signature one by one, with the defaults of where they go:
 
-    class Reading(TypedDict, total=False):  # for type checkers and editors
+    class ReaderWords(TypedDict, total=False):  # for type checkers and editors
         column: str | None
 
-    @public_with(open_corpus, Reading)  # for `help`
-    def tokenize(corpus, **words: Unpack[Reading]): ...
+    @public_with(open_corpus, ReaderWords)  # for `help`
+    def tokenize(corpus, **words: Unpack[ReaderWords]): ...
 
 Where a module has the name of such a function, `callable_module` lets it be called in its place.
 """

@@ -50,8 +50,8 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import ArtifactError, InputError, UsageError, hub_errors, meant
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
-from ngramkit.formats.kinds import verify_artifact
 from ngramkit.formats.manifest import VERSION, build_id, read_manifest
+from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.outputs import ARTIFACTS, RECIPE
 from ngramkit.formats.replacing import tidy
 from ngramkit.formats.writer import recipe_text, write_text
@@ -65,7 +65,7 @@ from ngramkit.public import public
 from ngramkit.remote.fetch import fetch, silence_client
 from ngramkit.remote.publishing import written
 from ngramkit.remote.staging import fetch_texts, put_text
-from ngramkit.remote.urls import Place, as_path, as_url
+from ngramkit.remote.urls import UrlFolder, as_path, as_url
 from ngramkit.results import Result
 from ngramkit.untrusted import nests_within, read_json, read_plain
 
@@ -194,7 +194,7 @@ def build(
             artifact = written(run, place, reporter=reporter, force=True)
         if url is not None:  # where only the record was another, nothing was built
             text = recipe_text(artifact.manifest.build, resolved.inputs)
-            put_text(Place.at(place), RECIPE, text)
+            put_text(UrlFolder.at(place), RECIPE, text)
         status, size = "built", artifact.manifest.bytes
     destination = revision = None
     if push and not check and wanted.destination is not None and is_artifact(place):
@@ -279,7 +279,7 @@ def _judge_place(resolved: Resolved, root: Path, url: str | None, hub: bool) -> 
         return judge(resolved, root, hub=hub)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / resolved.recipe.name
-        fetch_texts(Place.at(url, "out"), path)
+        fetch_texts(UrlFolder.at(url, "out"), path)
         verdict = judge(resolved, Path(folder), hub=hub)
         return replace(verdict, why=verdict.why.replace(str(path), url))
 
@@ -393,7 +393,7 @@ def _build_from_corpus(
 ) -> Artifact:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
-    from ngramkit.builders.prune import prune
+    from ngramkit.builders.prune import prune_artifact
     from ngramkit.builders.tokens import default_path, tokenize, tokens_plan
 
     parameters = dict(resolved.recipe.parameters)
@@ -409,7 +409,7 @@ def _build_from_corpus(
     whole_options = {**options, "recipe": None}
     whole = root / f"{path.name}-whole"
     artifact = make(store, whole, **running, **parameters, **whole_options)
-    return prune(artifact, path, resolved.recipe.prune, **options)
+    return prune_artifact(artifact, path, resolved.recipe.prune, **options)
 
 
 def _build_bigram(resolved: Resolved, path: Path, options: dict[str, Any]) -> Artifact:

@@ -29,7 +29,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ngramkit.drafters.base import Drafter, Evidence
-from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_entry, load_drafter
+from ngramkit.drafters.registry import (
+    DEFAULT_DRAFTER,
+    DRAFTERS,
+    DrafterSpec,
+    drafter_entry,
+    load_drafter,
+)
 from ngramkit.engines.check import require_engine
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import Artifact, token_dtype
@@ -154,11 +160,9 @@ def is_done(task: str) -> bool:
 
 
 def _plain_name(drafter: str) -> str:
-    """Return a drafter's name without its options, which change no kernel. Raises UsageError, with
-    the nearest name, where no drafter is called that."""
-    name = drafter.partition(":")[0]
-    drafter_entry(name)
-    return name
+    """Return a drafter's name without its options, which change no kernel. Raises UsageError as
+    `DrafterSpec.parse`."""
+    return DrafterSpec.parse(drafter).name
 
 
 def _needs_artifacts(drafter: str) -> bool:
@@ -218,14 +222,14 @@ def run_task(task: str, scratch: Path) -> None:
     for tokenizer in [TOKENIZERS[int(width)]] if width else TOKENIZERS.values():
         folder = scratch / tokenizer.id
         if name == BUILD:
-            build(folder, tokenizer)
+            warm_builders(folder, tokenizer)
         elif name.startswith(SERVE):
-            serve(name.removeprefix(SERVE), folder, tokenizer)
+            warm_engines(name.removeprefix(SERVE), folder, tokenizer)
         else:
-            draft(name, folder, tokenizer, first_alone=bool(width))
+            warm_decode(name, folder, tokenizer, first_alone=bool(width))
 
 
-def draft(name: str, folder: Path, tokenizer: TokenizerRecord, *, first_alone: bool) -> None:
+def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord, *, first_alone: bool) -> None:
     """Draft as decode does, from the artifacts that the drafter needs.
 
     Unless `first_alone`, draft then from all that it takes, past requests and references included,
@@ -266,7 +270,7 @@ def serve_request(drafter: Drafter, **options: Any) -> None:
     drafter.finish()
 
 
-def serve(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
+def warm_engines(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     """Draft as engines do, from all that the drafter takes, with a history that grows."""
     from ngramkit.budget.rule import prepare
     from ngramkit.engines.batch import BatchDrafter
@@ -285,11 +289,11 @@ def serve(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     prepare()  # what engines of one text at a time decide by
 
 
-def build(folder: Path, tokenizer: TokenizerRecord) -> None:
+def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
     """Build a datastore and a frozen table, and verify them."""
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
-    from ngramkit.formats.kinds import verify_artifact
+    from ngramkit.formats.opening import verify_artifact
 
     size = len(TOKENS)
     arrays = {

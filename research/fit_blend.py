@@ -30,7 +30,7 @@ from ngramkit.evaluate.records import Record, read_records
 from ngramkit.formats.container import write_arrays
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.kinds import open_artifact
+from ngramkit.formats.opening import open_folder
 from ngramkit.kernels.blend.counts import COLUMNS, clear
 from ngramkit.kernels.blend.mixture import (
     GATE_FEATURES,
@@ -213,7 +213,7 @@ def _places(on: Sequence[str], options: argparse.Namespace, seed: int) -> Places
     model, artifact, answers = on
     tokenizer = load_tokenizer(model)
     records, _ = read_records(Path(answers), None, tokenizer, options.template)
-    opened = None if artifact == "-" else open_artifact(artifact)
+    opened = None if artifact == "-" else open_folder(artifact)
     drafter = Blend(
         [opened] if isinstance(opened, Datastore) else [],
         opened if isinstance(opened, FrozenTable) else None,

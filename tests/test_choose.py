@@ -100,7 +100,7 @@ def test_named_artifacts_are_taken_alone_and_must_fit(here):
         chosen("rest", replace(MINE, fingerprint="g"), [tiny])
     with pytest.raises(UsageError, match="2 artifacts as frozen_table"):
         chosen(None, artifacts=[table, table])
-    with pytest.raises(UsageError, match="is a tokens, which is not drafted from"):
+    with pytest.raises(UsageError, match="is a token store, which is not drafted from"):
         chosen(None, artifacts=here("tokens", "store", SMALL))
 
 

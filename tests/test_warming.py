@@ -81,7 +81,7 @@ def test_warm_says_what_it_compiled_and_where(ngramkit_cli):
 def test_an_engine_s_process_compiles_nothing_after_its_task(tmp_path):
     """Neither when it starts nor with its first requests, whatever it is given."""
     compiled = compiled_by(started("serve-ssd@2", tmp_path))
-    assert {"ssd.draft", "ssd.learn", "ssd.merge"} <= set(compiled)
+    assert {"ssd.draft", "ssd.learn", "ssd.merge_drafts"} <= set(compiled)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     code = """
 import json

@@ -39,17 +39,12 @@ class ServerProcess:
             )
 
     def __enter__(self) -> Self:
-        until = time.monotonic() + STARTS
-        while time.monotonic() < until:
-            if self._process.poll() is not None:
-                raise RuntimeError(self.tail())
-            try:
-                self.get("health", timeout=5)
-                return self
-            except OSError:
-                time.sleep(1)
-        self.__exit__()
-        raise RuntimeError(f"not ready within {STARTS} s: {self.tail()}")
+        try:
+            self._wait_for_health()
+        except BaseException:  # an interrupt too: nothing else ends it
+            self.__exit__()
+            raise
+        return self
 
     def __exit__(self, *_: object) -> None:
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -58,6 +53,18 @@ class ServerProcess:
                 self._process.wait(30)
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 continue
+
+    def _wait_for_health(self) -> None:
+        until = time.monotonic() + STARTS
+        while time.monotonic() < until:
+            if self._process.poll() is not None:
+                raise RuntimeError(self.tail())
+            try:
+                self.get("health", timeout=5)
+                return
+            except OSError:
+                time.sleep(1)
+        raise RuntimeError(f"not ready within {STARTS} s: {self.tail()}")
 
     def tail(self) -> str:
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-30:])

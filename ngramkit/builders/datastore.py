@@ -22,12 +22,12 @@ from ngramkit.builders.tasks import (
     BASE_MEMORY,
     Executor,
     StageRunner,
-    Written,
+    WrittenFile,
     open_executor,
     require_shared,
     write_file,
 )
-from ngramkit.builders.tokens import Source, default_out, parse_memory, token_store
+from ngramkit.builders.tokens import TokenSource, default_out, parse_memory, token_store
 from ngramkit.corpus.open import CorpusWords, open_corpus
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import require, require_layout, token_dtype
@@ -48,7 +48,7 @@ MIN_SHARD = 1 << 16  # tokens, however little memory there is
 
 @public_with(open_corpus, CorpusWords)
 def build_datastore(
-    source: Source,
+    source: TokenSource,
     out: str | Path | None = None,
     *,
     model: str | Path | None = None,
@@ -92,12 +92,10 @@ def build_datastore(
             else:
                 fill = _fill(layout.size, shard_tokens)
             plan = layout.plan(fill)
-            if already_built(out, plan):
-                reporter.note(f"{out} is up to date")
+            if already_built(out, plan, reporter):
                 return Datastore.open(out)
-            inputs, kind = [store.path], Datastore.kind
             with ArtifactWriter(
-                out, kind, plan, inputs=inputs, recipe=recipe, force=force
+                out, Datastore.kind, plan, inputs=[store.path], recipe=recipe, force=force
             ) as writer:
                 _sort_all(layout, fill, StageRunner(writer, runner, reporter))
                 writer.commit(
@@ -138,7 +136,7 @@ def _fill(size: int, limit: int, least: int = 1) -> int:
     return math.ceil(size / max(math.ceil(size / limit), least))
 
 
-class Piece(NamedTuple):
+class ShardSpan(NamedTuple):
     """A part of the stream that becomes one shard; `cut` if it ends inside a document."""
 
     begin: int
@@ -180,7 +178,7 @@ class _Layout:
             "tokens": self.store.manifest.build,
         }
 
-    def cut(self, fill: int) -> Iterator[Piece]:
+    def cut(self, fill: int) -> Iterator[ShardSpan]:
         """Yield whole documents until `fill` tokens are reached, or passed by an eighth at most.
 
         A document that is too long for that is yielded in pieces of `fill`.
@@ -191,11 +189,11 @@ class _Layout:
             after = int(self.ends[min(index, len(self.ends) - 1)])
             before = int(self.ends[index - 1]) if index else 0
             if after <= begin + fill + fill // 8:
-                piece = Piece(begin, after, False)
+                piece = ShardSpan(begin, after, False)
             elif before > begin:
-                piece = Piece(begin, before, False)
+                piece = ShardSpan(begin, before, False)
             else:  # one token less, for the separator that the piece needs
-                piece = Piece(begin, begin + fill - 1, True)
+                piece = ShardSpan(begin, begin + fill - 1, True)
             yield piece
             begin = piece.end
 
@@ -205,14 +203,14 @@ class _Layout:
         bases = np.concatenate([[0], self.ends])[documents[:-1]]
         return list(map(StorePart, sorted(self.store.manifest.files), bases.tolist()))
 
-    def parts(self, piece: Piece) -> list[StorePart]:
+    def parts(self, piece: ShardSpan) -> list[StorePart]:
         """Return the files that may hold tokens of `piece`."""
         first = bisect_right(self._files, piece.begin, key=itemgetter(1)) - 1
         last = bisect_left(self._files, piece.end, key=itemgetter(1))
         return self._files[first:last]
 
 
-def read_piece(folder: Path, parts: Sequence[StorePart], piece: Piece, separator: int) -> Array:
+def read_span(folder: Path, parts: Sequence[StorePart], piece: ShardSpan, separator: int) -> Array:
     """Read the piece's tokens, separators included, from the token store in `folder`."""
     tokens = np.full(piece.end - piece.begin + piece.cut, separator, token_dtype(separator))
     for part in parts:
@@ -235,12 +233,12 @@ def read_piece(folder: Path, parts: Sequence[StorePart], piece: Piece, separator
 
 
 def sort_piece(
-    store: str, parts: Sequence[StorePart], piece: Piece, separator: int, folder: str, name: str
-) -> Written:
+    store: str, parts: Sequence[StorePart], piece: ShardSpan, separator: int, folder: str, name: str
+) -> WrittenFile:
     """Write one shard of a datastore, `name` in `folder`, from a token store: a task's work."""
     from ngramkit.kernels.suffix.sort import sort_shard
 
-    tokens = read_piece(Path(store), parts, piece, separator)
+    tokens = read_span(Path(store), parts, piece, separator)
     return write_file(folder, name, sort_shard(tokens, separator))
 
 

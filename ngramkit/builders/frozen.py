@@ -23,12 +23,12 @@ from ngramkit.builders.tasks import (
     BASE_MEMORY,
     Executor,
     StageRunner,
-    Written,
+    WrittenFile,
     open_executor,
     require_shared,
     write_file,
 )
-from ngramkit.builders.tokens import Source, default_out, parse_memory, token_store
+from ngramkit.builders.tokens import TokenSource, default_out, parse_memory, token_store
 from ngramkit.corpus.open import CorpusWords, open_corpus
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
@@ -62,7 +62,7 @@ PIECE: Layout = {
 
 @public_with(open_corpus, CorpusWords)
 def build_frozen(
-    source: Source,
+    source: TokenSource,
     out: str | Path | None = None,
     *,
     model: str | Path | None = None,
@@ -96,7 +96,10 @@ def build_frozen(
     read, and where `out` holds something else; InputError where no document has
     leader_len + follower_len tokens.
     """
-    table, memory = Table(leader_len, leaders, follower_len, followers), parse_memory(memory)
+    table, memory = (
+        FrozenParameters(leader_len, leaders, follower_len, followers),
+        parse_memory(memory),
+    )
     table.validate()
     require_out(out, force=force)
     with open_executor(executor, ray_address, workers, reporter) as runner:
@@ -109,12 +112,10 @@ def build_frozen(
         }
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> FrozenTable:
-            if already_built(out, plan):
-                reporter.note(f"{out} is up to date")
+            if already_built(out, plan, reporter):
                 return FrozenTable.open(out)
-            inputs, kind = [store.path], FrozenTable.kind
             with ArtifactWriter(
-                out, kind, plan, inputs=inputs, recipe=recipe, force=force
+                out, FrozenTable.kind, plan, inputs=[store.path], recipe=recipe, force=force
             ) as writer:
                 stages = StageRunner(writer, runner, reporter)
                 count = _pieces_of_threads if runner.local else _pieces_of_tasks
@@ -134,7 +135,7 @@ def build_frozen(
         return written(build, place, reporter=reporter, force=force)
 
 
-class Table(NamedTuple):
+class FrozenParameters(NamedTuple):
     """The parameters of a frozen table, as in `build_frozen`."""
 
     leader_len: int
@@ -156,12 +157,15 @@ class Table(NamedTuple):
 
 
 def count_pieces(
-    windows: Windows, table: Table, reporter: Reporter = SILENT, group: Sequence[Partition] = ()
-) -> Iterator[Piece]:
+    windows: Windows,
+    table: FrozenParameters,
+    reporter: Reporter = SILENT,
+    group: Sequence[Partition] = (),
+) -> Iterator[LeaderPiece]:
     """Yield pieces of the table in the order of their leaders; of one group where it is given."""
     ids = token_dtype(windows.vocabulary)
 
-    def count(partition: Partition, keys: Keys, counts: Counts | None) -> tuple[int, Piece]:
+    def count(partition: Partition, keys: Keys, counts: Counts | None) -> tuple[int, LeaderPiece]:
         if counts is None:
             return partition.windows, _count_partition(windows, partition, keys, table)
         return partition.windows, _one_leader(partition, keys, counts, table, ids)
@@ -172,8 +176,12 @@ def count_pieces(
 
 
 def _pieces_of_threads(
-    store: TokenStore, table: Table, memory: int | None, workers: int, stages: StageRunner
-) -> Iterator[Piece]:
+    store: TokenStore,
+    table: FrozenParameters,
+    memory: int | None,
+    workers: int,
+    stages: StageRunner,
+) -> Iterator[LeaderPiece]:
     """Count on threads of this process, and yield the pieces in order."""
     from ngramkit.builders.windows import Windows
 
@@ -187,7 +195,9 @@ def _pieces_of_threads(
     yield from count_pieces(windows, table, reporter)
 
 
-def _note_memory(memory: int, store: TokenStore, table: Table, reporter: Reporter) -> None:
+def _note_memory(
+    memory: int, store: TokenStore, table: FrozenParameters, reporter: Reporter
+) -> None:
     """Note what comes on top of the `memory` (bytes) that counting may take."""
     if memory < LEAST_MEMORY:
         reporter.note(f"{LEAST_MEMORY >> 20} MiB for counting, the least that works")
@@ -203,8 +213,12 @@ def _note_memory(memory: int, store: TokenStore, table: Table, reporter: Reporte
 
 
 def _pieces_of_tasks(
-    store: TokenStore, table: Table, memory: int | None, workers: int, stages: StageRunner
-) -> Iterator[Piece]:
+    store: TokenStore,
+    table: FrozenParameters,
+    memory: int | None,
+    workers: int,
+    stages: StageRunner,
+) -> Iterator[LeaderPiece]:
     """Have a task count each group, and yield their pieces in order."""
     from ngramkit.builders.windows import Windows
 
@@ -230,8 +244,13 @@ def _pieces_of_tasks(
 
 
 def count_group(
-    store: str, group: Sequence[Partition], memory: int, table: Table, folder: str, name: str
-) -> Written:
+    store: str,
+    group: Sequence[Partition],
+    memory: int,
+    table: FrozenParameters,
+    folder: str,
+    name: str,
+) -> WrittenFile:
     """Count one group of the windows of the token store `store`: a task's work."""
     from ngramkit.builders.windows import Windows
 
@@ -241,7 +260,7 @@ def count_group(
     return write_piece(folder, name, piece, table.leaders)
 
 
-def whole_table(pieces: Iterable[Piece], table: Table) -> Piece:
+def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece:
     """Join pieces in the order of their leaders and keep the most frequent leaders.
 
     Raises InputError where there are none.
@@ -252,15 +271,15 @@ def whole_table(pieces: Iterable[Piece], table: Table) -> Piece:
             f"no document has {table.length} tokens, so there is nothing to count",
             "use a larger corpus, or shorter leaders and followers",
         )
-    return piece.keep(most_frequent(piece.counts, table.leaders))
+    return piece.keep(mark_most_frequent(piece.counts, table.leaders))
 
 
-def join(parts: Iterable[Piece], table: Table) -> Piece | None:
-    """Join pieces in the order of their leaders, of which neighbours may share one.
+def join(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece | None:
+    """Join pieces in the order of their leaders; neighbours may share one. None without pieces.
 
-    Leaders that cannot be among the most frequent may be left out; None of no pieces.
+    Leaders that cannot be among the most frequent may be left out.
     """
-    pieces: list[Piece] = []
+    pieces: list[LeaderPiece] = []
     leaders = 0
     for piece in parts:
         if not len(piece.leaders):
@@ -270,47 +289,49 @@ def join(parts: Iterable[Piece], table: Table) -> Piece | None:
         pieces.append(piece)
         leaders += len(piece.leaders)
         if leaders > 2 * table.leaders + 1:
-            pieces = [prune(concatenate(pieces), table.leaders)]
+            pieces = [prune_leaders(concatenate(pieces), table.leaders)]
             leaders = len(pieces[0].leaders)
     return concatenate(pieces) if pieces else None
 
 
-def _count_partition(windows: Windows, partition: Partition, keys: Keys, table: Table) -> Piece:
+def _count_partition(
+    windows: Windows, partition: Partition, keys: Keys, table: FrozenParameters
+) -> LeaderPiece:
     """Return the leaders of one partition's sorted windows."""
-    from ngramkit.kernels.counting import best_runs, unpack
+    from ngramkit.kernels.counting import best_runs, unpack_windows
 
     leader_len = table.leader_len
     prefix = np.array(partition.prefix, np.int64)
     masks = windows.masks(len(prefix), leader_len)
     totals, chosen, rows, counts = best_runs(keys, masks, table.followers)
     base = np.uint64(partition.low)
-    ngrams = unpack(keys, rows, windows.bits, base, prefix, windows.length)
+    ngrams = unpack_windows(keys, rows, windows.bits, base, prefix, windows.length)
     first = np.cumsum(chosen) - chosen
     ngrams = ngrams.astype(token_dtype(windows.vocabulary))
     leaders = ngrams[first, :leader_len]
-    return Piece(leaders, totals, chosen, ngrams[:, leader_len:].copy(), counts)
+    return LeaderPiece(leaders, totals, chosen, ngrams[:, leader_len:].copy(), counts)
 
 
 def _one_leader(
     partition: Partition,
     last: Keys,
     counts: Counts,
-    table: Table,
+    table: FrozenParameters,
     ids: npt.DTypeLike,
-) -> Piece:
+) -> LeaderPiece:
     """Return the leader in a prefix that lacks only the last token, with these followers."""
     best = np.argsort(-counts, kind="stable")[: table.followers]
     ngrams = np.empty((len(best), len(partition.prefix) + 1), ids)
     ngrams[:, :-1] = partition.prefix
     ngrams[:, -1] = last[best, 0] + np.uint64(partition.low)
     total, size = np.array([counts.sum()]), np.array([len(best)])
-    return Piece(
+    return LeaderPiece(
         ngrams[:1, : table.leader_len], total, size, ngrams[:, table.leader_len :], counts[best]
     )
 
 
 @dataclass
-class Piece:
+class LeaderPiece:
     """Some leaders in order, each with its best followers."""
 
     leaders: Array  # uint16 | uint32[l, LL]
@@ -319,12 +340,12 @@ class Piece:
     followers: Array  # uint16 | uint32[f, FL]
     follower_counts: Array  # int64[f]
 
-    def keep(self, wanted: Array) -> Piece:
+    def keep(self, wanted: Array) -> LeaderPiece:
         """Return the piece with only the leaders where `wanted` (bool[l]) holds."""
         if wanted.all():
             return self
         rows = np.repeat(wanted, self.sizes)
-        return Piece(
+        return LeaderPiece(
             self.leaders[wanted],
             self.counts[wanted],
             self.sizes[wanted],
@@ -333,7 +354,7 @@ class Piece:
         )
 
 
-def concatenate(pieces: list[Piece]) -> Piece:
+def concatenate(pieces: list[LeaderPiece]) -> LeaderPiece:
     """Concatenate pieces, emptying them on the way, so that memory holds little twice."""
     columns = []
     for name in PIECE:
@@ -341,10 +362,10 @@ def concatenate(pieces: list[Piece]) -> Piece:
         for piece in pieces:
             delattr(piece, name)
     pieces.clear()
-    return Piece(*columns)
+    return LeaderPiece(*columns)
 
 
-def merge_ends(pieces: list[Piece], piece: Piece, followers: int) -> Piece:
+def merge_ends(pieces: list[LeaderPiece], piece: LeaderPiece, followers: int) -> LeaderPiece:
     """Merge the first leader of `piece` with the last of `pieces`, which are the same.
 
     It is taken out of `pieces`.
@@ -357,7 +378,7 @@ def merge_ends(pieces: list[Piece], piece: Piece, followers: int) -> Piece:
     size = int(both.sizes[0] + both.sizes[1])
     order = np.lexsort((*both.followers[:size].T[::-1], -both.follower_counts[:size]))[:followers]
     rows = np.concatenate([order, np.arange(size, len(both.followers))])
-    return Piece(
+    return LeaderPiece(
         both.leaders[1:],
         np.concatenate([[both.counts[0] + both.counts[1]], both.counts[2:]]),
         np.concatenate([[len(order)], both.sizes[2:]]),
@@ -366,47 +387,47 @@ def merge_ends(pieces: list[Piece], piece: Piece, followers: int) -> Piece:
     )
 
 
-def most_frequent(counts: Array, most: int) -> Array:
+def mark_most_frequent(counts: Array, most: int) -> Array:
     """Mark the `most` highest counts, ties to the lower row: bool[l]."""
     wanted = np.zeros(len(counts), bool)
     wanted[np.argsort(-counts, kind="stable")[:most]] = True
     return wanted
 
 
-def prune(piece: Piece, most: int) -> Piece:
+def prune_leaders(piece: LeaderPiece, most: int) -> LeaderPiece:
     """Keep the leaders that can be among the `most`; the first and the last one may yet grow."""
-    wanted = most_frequent(piece.counts, most)
+    wanted = mark_most_frequent(piece.counts, most)
     wanted[0] = wanted[-1] = True
     return piece.keep(wanted)
 
 
-def write_piece(folder: str, name: str, piece: Piece, most: int) -> Written:
+def write_piece(folder: str, name: str, piece: LeaderPiece, most: int) -> WrittenFile:
     """Write a piece without the leaders that cannot be among the `most` any more."""
     if len(piece.leaders) > most:
-        piece = prune(piece, most)
+        piece = prune_leaders(piece, most)
     return write_file(folder, name, vars(piece))
 
 
-def read_piece(path: Path) -> Piece:
+def read_piece(path: Path) -> LeaderPiece:
     """Open a piece's file. Raises ArtifactError where it is damaged."""
     arrays = open_arrays(path)
     require_layout(path, arrays, PIECE)
-    return Piece(**arrays)
+    return LeaderPiece(**arrays)
 
 
-def table_arrays(piece: Piece, vocabulary: int) -> dict[str, Array]:
+def table_arrays(piece: LeaderPiece, vocabulary: int) -> dict[str, Array]:
     """Return the arrays of a frozen table's file."""
     ids = token_dtype(vocabulary)
     return {
         "leaders": piece.leaders.astype(ids, copy=False),
-        "leader_counts": narrow(piece.counts),
+        "leader_counts": narrow_counts(piece.counts),
         "follower_offsets": np.concatenate([[0], np.cumsum(piece.sizes)]).astype(np.uint64),
         "followers": piece.followers.astype(ids, copy=False),
-        "follower_counts": narrow(piece.follower_counts),
+        "follower_counts": narrow_counts(piece.follower_counts),
     }
 
 
-def narrow(counts: Array) -> Array:
+def narrow_counts(counts: Array) -> Array:
     """Return counts as u32, or as u64 where one does not fit."""
     fits = int(counts.max(initial=0)) < 1 << 32
     return counts.astype(np.uint32 if fits else np.uint64)

@@ -25,8 +25,8 @@ import numpy as np
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import (
     TASK_MEMORY,
-    Piece,
-    Table,
+    FrozenParameters,
+    LeaderPiece,
     read_piece,
     table_arrays,
     whole_table,
@@ -37,7 +37,7 @@ from ngramkit.builders.tasks import (
     Executor,
     Local,
     StageRunner,
-    Written,
+    WrittenFile,
     open_executor,
     require_shared,
     write_file,
@@ -50,6 +50,7 @@ from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.kinds import a_kind
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import open_fetched
@@ -93,8 +94,7 @@ def merge(
     with open_executor(executor, ray_address, reporter=reporter) as runner:
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> Artifact:
-            if already_built(out, plan):
-                reporter.note(f"{out} is up to date")
+            if already_built(out, plan, reporter):
                 return kind.open(out)
             with ArtifactWriter(out, kind.kind, plan, inputs=inputs, force=force) as writer:
                 if kind is Datastore:
@@ -126,12 +126,14 @@ def _validate(parts: Sequence[Artifact], memory: int | None) -> None:
     for left, right in pairwise(parts):
         if left.kind != right.kind:
             raise UsageError(
-                f"{left.path} is a {left.kind} and {right.path} a {right.kind}",
+                f"{left.path} is {a_kind(left.kind)} and {right.path} {a_kind(right.kind)}",
                 "merge artifacts of one kind",
             )
         left.tokenizer.require(right.tokenizer, str(left.path))
     if parts[0].kind not in (Datastore.kind, FrozenTable.kind):
-        raise UsageError(f"a {parts[0].kind} cannot be merged", "merge datastores or frozen tables")
+        raise UsageError(
+            f"{a_kind(parts[0].kind)} cannot be merged", "merge datastores or frozen tables"
+        )
     if len({part.manifest.build for part in parts}) < len(parts):
         raise UsageError("one artifact is named twice", "its counts would be added to themselves")
     if memory is not None:
@@ -172,7 +174,7 @@ def _datastores(
     return {"shard_tokens": max(len(shard.tokens) for shard in shards)}, {}
 
 
-def copy_shard(source: str, sha256: str, folder: str, name: str) -> Written:
+def copy_shard(source: str, sha256: str, folder: str, name: str) -> WrittenFile:
     """Copy the shard `source`, which has that checksum, to `name`: a task's work."""
     path = require_shared(Path(source))
     written = write_file(folder, name, open_arrays(path))
@@ -182,7 +184,7 @@ def copy_shard(source: str, sha256: str, folder: str, name: str) -> Written:
     return written
 
 
-class Part(NamedTuple):
+class TableFile(NamedTuple):
     """A table to be added: its folder, and the checksum of its file."""
 
     folder: str
@@ -191,7 +193,7 @@ class Part(NamedTuple):
     def open(self) -> FrozenTable:
         """Open it without checks of values, which were made when the merge began.
 
-        Raises ArtifactError where it is another table by now, or on this node.
+        Raises ArtifactError where another table lies there by now, or does on this node.
         """
         manifest = read_manifest(Path(self.folder))
         table = FrozenTable.unchecked(Path(self.folder), manifest)
@@ -214,7 +216,7 @@ def _frozen_tables(
     if not any(len(table.leaders) for table in tables):
         raise InputError("none of the frozen tables has a leader", "name others")
     first = tables[0]
-    wanted = Table(
+    wanted = FrozenParameters(
         first.leader_len,
         max(table.parameter("leaders") for table in tables),
         first.follower_len,
@@ -225,7 +227,8 @@ def _frozen_tables(
     sizes = [len(table.followers) for table in tables]
     ranges = even_ranges(sizes, lambda number, rows: _leaders(tables[number], rows), most)
     files = [
-        Part(str(table.path.absolute()), table.manifest.files[TABLE].sha256) for table in tables
+        TableFile(str(table.path.absolute()), table.manifest.files[TABLE].sha256)
+        for table in tables
     ]
     tasks = [
         stages.task(
@@ -254,8 +257,8 @@ def _leaders(table: FrozenTable, rows: Array) -> Array:
 
 
 def add_leaders(
-    parts: Sequence[Part], within: Range, wanted: Table, folder: str, name: str
-) -> Written:
+    parts: Sequence[TableFile], within: Range, wanted: FrozenParameters, folder: str, name: str
+) -> WrittenFile:
     """Write the merged table's piece whose leaders are in a range: a task's work."""
     leaders, counts, rows, row_counts = [], [], [], []
     for part in parts:
@@ -344,7 +347,7 @@ def _changes(rows: Array) -> Array:
     return changes
 
 
-def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> Piece:
+def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> LeaderPiece:
     """Return a piece of distinct rows of leader and follower, in order, `followers` of each."""
     begins = _changes(rows[:, :leader_len])
     starts, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
@@ -353,6 +356,6 @@ def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) 
     place = np.arange(len(rows)) - starts[owner]
     chosen = order[place < followers]
     sizes = np.minimum(np.bincount(owner, minlength=len(starts)), followers)
-    return Piece(
+    return LeaderPiece(
         rows[starts, :leader_len], totals, sizes, rows[chosen, leader_len:], counts[chosen]
     )

@@ -72,8 +72,7 @@ def build_model_bigram(
     before = [] if tokenizer.bos is None or prefix == "none" else [tokenizer.bos]
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
     plan = table_plan(ModelBigram.kind, model, tokenizer, options)
-    if already_built(out, plan):
-        reporter.note(f"{out} is up to date")
+    if already_built(out, plan, reporter):
         return BuiltTable(ModelBigram.open(out), None)
     passes = Passes(model, tokenizer.record.vocabulary, absent, before)
     with ArtifactWriter(out, ModelBigram.kind, plan, recipe=recipe, force=force) as writer:

@@ -208,7 +208,7 @@ def absent_ids(tokenizer: TextTokenizer) -> Array:
     return np.flatnonzero(~present)
 
 
-def matmul_peak(device: torch.device, dtype: torch.dtype, rounds: int = 4) -> float:
+def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
     """Measure FLOP/s: the best of some products of large square matrices."""
     import torch
 
@@ -223,7 +223,7 @@ def matmul_peak(device: torch.device, dtype: torch.dtype, rounds: int = 4) -> fl
     left = torch.randn(side, side, device=device).to(dtype)
     right = torch.randn(side, side, device=device).to(dtype)
     best = float("inf")
-    for _ in range(rounds):
+    for _ in range(4):
         began = finished()
         torch.mm(left, right)
         best = min(best, finished() - began)

@@ -61,8 +61,7 @@ def build_model_unigram(
     absent = absent_ids(tokenizer)
     require_between("k", k, 1, tokenizer.record.vocabulary - len(absent), NO_MORE)
     plan = table_plan(ModelUnigram.kind, model, tokenizer, {"k": k, "rule": rule})
-    if already_built(out, plan):
-        reporter.note(f"{out} is up to date")
+    if already_built(out, plan, reporter):
         return BuiltTable(ModelUnigram.open(out), None)
     with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:
         present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent)

@@ -4,16 +4,16 @@ The published reference is CREST (arXiv:2408.04678), which keeps a datastore's m
 and drops where they stood. Here the result is an ordinary artifact. Same artifact, size and
 answers: same bytes.
 
-A datastore keeps passages, of many kinds rather than many of one. A passage is at most `PASSAGE`
-tokens of one document; documents are cut evenly. Those are kept that hold the most n-grams, per
-token, which text like it comes to and no other passage kept holds (kernels.worth). That text is the
-training split, some of the datastore's documents, which are kept last, and recorded answers of the
-kind that drafts are for, which weigh more. N-grams are short: longer ones are of the subjects that
-a corpus happens to have, and other text has other subjects. docs/benchmarks.md has what
-was measured.
+A datastore keeps passages: at most `PASSAGE` tokens of one document each; documents are cut evenly.
+The worth of a passage is the n-grams of wanted text that it holds and no passage kept before it
+does, per token (kernels.worth); so many kinds are kept rather than many of one. Wanted text is the
+training split, which is some of the datastore's documents, and recorded answers of the kind that
+drafts are for, which weigh more. Passages of the training split itself are kept last. N-grams are
+short, since longer ones belong to the subjects of a corpus, and other text has other subjects.
+docs/benchmarks.md has what was measured.
 
-A frozen table keeps the rows that were counted most often per byte. A follower is worth its count,
-and beside that how often `answers` have it after its leader, all of them together as much as the
+A frozen table keeps the rows of most worth per byte. A follower's worth is its count in the table
+plus its count after that leader in `answers`, which are scaled so that they weigh as much as the
 table. A leader's best follower pays for the leader's own row too. Without answers this is CREST's
 rule: the most frequent n-grams stay.
 """
@@ -34,6 +34,7 @@ from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.kinds import a_kind
 from ngramkit.progress import SILENT, Reporter
 
 SHARD_TOKENS = 1 << 25  # at most; sorting one takes 16 bytes for each
@@ -49,7 +50,7 @@ SPLIT, MOST_TRAINED = 16, 1 << 21  # one document of so many, up to so many toke
 MIXED = np.uint64(0xBF58476D1CE4E5B9)
 
 
-def prune(
+def prune_artifact(
     artifact: Artifact,
     out: str | Path,
     size: int,
@@ -61,9 +62,9 @@ def prune(
 ) -> Artifact:
     """Prune a datastore or frozen table to at most `size` bytes, at `out`.
 
-    `answers`, token ids, are text that drafts are for; without any, a split of a datastore's own
-    documents says what is wanted, and a frozen table's counts do. Where the whole artifact fits,
-    all of it is kept. Raises UsageError for other kinds, and where `size` is too small for any.
+    `answers`, token ids, are text of the kind that drafts are for. Without any, a datastore is
+    judged by a split of its own documents, a frozen table by its counts. An artifact that fits is
+    kept whole. Raises UsageError for other kinds, and where `size` is too small for any.
     """
     manifest, kind = artifact.manifest, type(artifact)
     rule = {
@@ -77,13 +78,13 @@ def prune(
         whole["pruned"] = manifest.corpus["pruned"]
     if not isinstance(artifact, Datastore | FrozenTable):
         raise UsageError(
-            f"a {artifact.kind} cannot be pruned", "prune a datastore or a frozen table"
+            f"{a_kind(artifact.kind)} cannot be pruned", "prune a datastore or a frozen table"
         )
-    if already_built(out, plan):
-        reporter.note(f"{out} is up to date")
+    if already_built(out, plan, reporter):
         return kind.open(out)
-    options: dict[str, Any] = {"inputs": [artifact.path], "recipe": recipe, "force": force}
-    with ArtifactWriter(out, artifact.kind, plan, **options) as writer:
+    with ArtifactWriter(
+        out, artifact.kind, plan, inputs=[artifact.path], recipe=recipe, force=force
+    ) as writer:
         if isinstance(artifact, Datastore):
             parameters, counts = _datastore(artifact, writer, size, answers, reporter)
         else:

@@ -309,7 +309,7 @@ def _run(version: str, work: Callable[..., Any], arguments: tuple[Any, ...]) -> 
 # Stages of a build.
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """A task's result: the record of the file that it wrote."""
 
     record: FileRecord
@@ -333,13 +333,13 @@ class StageRunner(NamedTuple):
         self,
         title: str,
         stem: str,
-        work: Callable[..., Written],
+        work: Callable[..., WrittenFile],
         arguments: tuple[Any, ...],
         *,
         memory: int = BASE_MEMORY,
         size: int = 1,
         key: tuple[Any, ...] = (),
-    ) -> Task[Written]:
+    ) -> Task[WrittenFile]:
         """Return the task `work(*arguments, FOLDER, FILE)`; `stem` is the name of its file."""
         file = f"{stem}.safetensors"
         arguments = (*arguments, self.folder, file)
@@ -348,7 +348,7 @@ class StageRunner(NamedTuple):
     def run(
         self,
         name: str,
-        tasks: Sequence[Task[Written]],
+        tasks: Sequence[Task[WrittenFile]],
         unit: str = "tokens",
         *,
         scratch: bool = False,
@@ -364,11 +364,11 @@ class StageRunner(NamedTuple):
     def in_order(
         self,
         name: str,
-        tasks: Sequence[Task[Written]],
+        tasks: Sequence[Task[WrittenFile]],
         unit: str = "tokens",
         *,
         scratch: bool = False,
-    ) -> Generator[Task[Written], None, None]:
+    ) -> Generator[Task[WrittenFile], None, None]:
         """Run as `run`, and yield the tasks in order, each once its file and all before are there.
 
         Closed early, it ends the tasks that are in flight.
@@ -376,7 +376,7 @@ class StageRunner(NamedTuple):
         self.reporter.stage(name, sum(task.size for task in tasks), unit)
         counts: Counter[str] = Counter()
 
-        def advance(task: Task[Written], facts: Mapping[str, Any]) -> None:
+        def advance(task: Task[WrittenFile], facts: Mapping[str, Any]) -> None:
             counts[unit] += task.size
             if unit == "tokens":
                 counts["tasks"] += 1
@@ -386,7 +386,7 @@ class StageRunner(NamedTuple):
                 counts["retries"] = self.executor.retries
             self.reporter.advance(task.size, **counts)
 
-        missing: dict[str, Task[Written]] = {}
+        missing: dict[str, Task[WrittenFile]] = {}
         for task in tasks:
             facts = self.writer.finished(task.file)
             if facts is None or (scratch and facts.get(SCRATCH) != _identity(task)):
@@ -415,14 +415,14 @@ class StageRunner(NamedTuple):
         return self.writer.finished(file) or {}
 
 
-def _identity(task: Task[Written]) -> str:
+def _identity(task: Task[WrittenFile]) -> str:
     """Return a digest that tells the task from others that write a file of the same name."""
     return hashlib.sha256(repr(task.key or task.arguments).encode()).hexdigest()[:16]
 
 
-def write_file(folder: str, name: str, arrays: Mapping[str, Array], **facts: Any) -> Written:
+def write_file(folder: str, name: str, arrays: Mapping[str, Array], **facts: Any) -> WrittenFile:
     """Write a task's one file, whole or not at all."""
-    return Written(write_whole(require_shared(Path(folder)) / name, arrays), facts)
+    return WrittenFile(write_whole(require_shared(Path(folder)) / name, arrays), facts)
 
 
 def require_shared(path: Path) -> Path:

@@ -28,7 +28,7 @@ import numpy as np
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
     StageRunner,
-    Written,
+    WrittenFile,
     require_shared,
     write_file,
 )
@@ -42,7 +42,13 @@ from ngramkit.corpus.deduplication import (
     sketch,
 )
 from ngramkit.corpus.document import Corpus, Document, Position
-from ngramkit.corpus.encoding import Encoder, Packed, encode_documents, open_encoder, use_cores
+from ngramkit.corpus.encoding import (
+    EncodedBatch,
+    Encoder,
+    encode_documents,
+    open_encoder,
+    use_cores,
+)
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.open import AnyCorpus
 from ngramkit.corpus.tokenizer import TextTokenizer
@@ -105,7 +111,7 @@ def encode_parts(
     ending: int | None,
     stages: StageRunner,
     skipped: int = 0,
-) -> Iterator[Packed]:
+) -> Iterator[EncodedBatch]:
     """Yield the corpus's documents encoded by tasks, in order, without the first `skipped`.
 
     The documents have their licences alone.
@@ -205,7 +211,7 @@ class EncodedPart(NamedTuple):
         require(fit, path, "its arrays do not fit each other")
         return cls(arrays, facts["licenses"])
 
-    def keep(self, deduplicator: Deduplicator, skipped: int) -> Generator[Packed, None, int]:
+    def keep(self, deduplicator: Deduplicator, skipped: int) -> Generator[EncodedBatch, None, int]:
         """Yield what the deduplicator keeps, without the first `skipped` of all that it keeps;
         return how many documents it decided about."""
         kinds = [Document("", tuple(names), "", 0, 0, 0, 0, 0) for names in self.licenses]
@@ -227,7 +233,7 @@ class EncodedPart(NamedTuple):
                     tokens = tokens[np.repeat(wanted, lengths[begin:end])]
                 numbers = self.arrays["licenses"][begin:end][wanted].tolist()
                 documents = [kinds[number] for number in numbers]
-                yield Packed(documents, tokens, lengths[begin:end][wanted])
+                yield EncodedBatch(documents, tokens, lengths[begin:end][wanted])
         return decided
 
     def _keeps(self, deduplicator: Deduplicator, row: int) -> bool:
@@ -247,7 +253,7 @@ class EncodedPart(NamedTuple):
 # Tasks, each of which writes the file `name` in `folder`.
 
 
-def count_part(part: Corpus, folder: str, name: str) -> Written:
+def count_part(part: Corpus, folder: str, name: str) -> WrittenFile:
     """Count the documents of a part, kept or not."""
     for place in part.places:
         require_shared(place)
@@ -260,7 +266,7 @@ def count_part(part: Corpus, folder: str, name: str) -> Written:
 
 def encode_part(
     part: Part, encoding: Encoding, marking: Marking | None, folder: str, name: str
-) -> Written:
+) -> WrittenFile:
     """Write the ids, lengths and licences of a part's documents, and their marks.
 
     Ids and sketches are gathered on the disk, so that the part may be of any size.

@@ -26,7 +26,7 @@ from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.builders.token_parts import encode_parts
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Document, Position
-from ngramkit.corpus.encoding import Packed, encode_documents, open_encoder, use_cores
+from ngramkit.corpus.encoding import EncodedBatch, encode_documents, open_encoder, use_cores
 from ngramkit.corpus.open import AnyCorpus, CorpusWords, Openable, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError, UsageError, require_between
@@ -50,7 +50,7 @@ KEEP_EVERY = 5.0  # seconds after which a kill costs no more
 # A corpus, opened or what `open_corpus` opens.
 Text = AnyCorpus | Openable
 # Tokens or text: a token store, its folder or URL, else text.
-Source = TokenStore | Text
+TokenSource = TokenStore | Text
 
 
 @public_with(open_corpus, CorpusWords)
@@ -100,7 +100,7 @@ def tokenize(
 
 
 def token_store(
-    source: Source,
+    source: TokenSource,
     model: str | Path | None,
     eos: bool,
     executor: Executor,
@@ -172,11 +172,9 @@ def _build(
 ) -> TokenStore:
     plan = tokens_plan(corpus, tokenizer, eos=eos, shard_tokens=shard_tokens)
     path = out or default_path(tokenizer.record.id, plan)
-    if already_built(path, plan):
-        reporter.note(f"up to date: {path}")
+    if already_built(path, plan, reporter):
         return TokenStore.open(path)
-    inputs = corpus.places
-    with ArtifactWriter(path, TokenStore.kind, plan, inputs=inputs, force=force) as writer:
+    with ArtifactWriter(path, TokenStore.kind, plan, inputs=corpus.places, force=force) as writer:
         record = tokenizer.record
         ending = record.eos if eos else None
         dtype = token_dtype(record.vocabulary)
@@ -241,7 +239,7 @@ def _encode_here(
     ending: int | None,
     cutter: ShardCutter,
     reporter: Reporter,
-) -> Iterator[Packed]:
+) -> Iterator[EncodedBatch]:
     """Yield the documents behind the cutter's last one, encoded by this process."""
     limit, size = corpus.selection.limit, corpus.size
     by_bytes = limit is None and size is not None
@@ -308,8 +306,8 @@ class ShardCutter:
         self._kept = len(self._gathered)
 
     def _go_behind(self, facts: Mapping[str, Any] | None) -> bool:
-        """Set what is counted, and the position, to those behind a file with these facts. Return
-        False where they lack a position that is needed."""
+        """Set the counts and the position to those after a file with these facts. Return False
+        where they lack a position that is needed."""
         if facts is None or (self._positions and "position" not in facts):
             return False
         if self._positions:
@@ -326,7 +324,7 @@ class ShardCutter:
     def _scratch(self) -> str:
         return f"gathered-{self._files:05d}.safetensors"
 
-    def cut(self, batches: Iterable[Packed]) -> None:
+    def cut(self, batches: Iterable[EncodedBatch]) -> None:
         """Write shards of all the batches, of which the last may be smaller.
 
         However it is left, what was gathered until then is kept for a build that goes on.
@@ -343,7 +341,7 @@ class ShardCutter:
                 self._keep()
             raise
 
-    def _add(self, packed: Packed) -> None:
+    def _add(self, packed: EncodedBatch) -> None:
         documents, tokens, lengths = packed
         while len(documents):
             if self._room <= 0:

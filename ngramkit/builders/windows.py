@@ -60,7 +60,7 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Runs:
+class SortedWindows:
     """A partition's distinct windows in order, packed as `kernels.counting.scatter` packs them."""
 
     partition: Partition
@@ -133,7 +133,7 @@ class Windows:
             lambda partition, part: use(partition, _sort_keys(part), None), group, parts
         )
 
-    def runs(self) -> Iterator[Runs]:
+    def runs(self) -> Iterator[SortedWindows]:
         """Yield every distinct window with its count, in ascending order."""
         yield from self.each(_as_runs)
 
@@ -295,9 +295,9 @@ def _sort_keys(keys: Keys) -> Keys:
     return keys
 
 
-def _as_runs(partition: Partition, keys: Keys, counts: Counts | None) -> Runs:
+def _as_runs(partition: Partition, keys: Keys, counts: Counts | None) -> SortedWindows:
     if counts is None:
         counts = np.empty(len(keys), np.int64)
         distinct = runs_of(keys, counts)
         keys, counts = keys[:distinct], counts[:distinct]
-    return Runs(partition, keys, counts)
+    return SortedWindows(partition, keys, counts)

@@ -222,7 +222,7 @@ class _Renderer:
         """Return the answer, "" where the process died of the request."""
         if self._process is None:
             self._process = start_python(
-                "from ngramkit.corpus.chat import serve; serve()",
+                "from ngramkit.corpus.chat import answer_requests; answer_requests()",
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -268,7 +268,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renderer.forget)
 
 
-def serve() -> None:
+def answer_requests() -> None:
     """Answer requests of a `_Renderer`, until its end of the pipe is closed."""
     _bound_memory()
     for line in sys.stdin:

@@ -89,7 +89,7 @@ class Deduplicated(Composed):
         for document in self.corpus.documents():
             text = document.text
             evaluated = self.evaluation is not None and self.evaluation.occur_in(text)
-            keeps = deduplicator.keeps(evaluated, partial(digest, text), partial(runs_of, text))
+            keeps = deduplicator.keeps(evaluated, partial(digest, text), partial(word_runs, text))
             if keeps and deduplicator.kept > first:
                 yield document._replace(kept=deduplicator.kept - 1)
             if deduplicator.full:
@@ -129,7 +129,7 @@ class Deduplicator:
 
     @property
     def full(self) -> bool:
-        """Whether `limit` documents are kept."""
+        """True once `limit` documents are kept."""
         return self.kept == self._limit
 
     def keeps(
@@ -138,7 +138,7 @@ class Deduplicator:
         """Return whether the next document is kept.
 
         `evaluated`: whether it holds a text of an evaluation set. `digest()`, and `likeness()`,
-        which returns its `runs_of` or a sketch of them, are called only where they decide.
+        which returns its `word_runs` or a sketch of them, are called only where they decide.
         """
         if evaluated:
             self._left_out[EVALUATION] += 1
@@ -165,7 +165,7 @@ def digest(text: str) -> bytes:
     return hashlib.blake2b(text.strip().encode("utf-8", "replace"), digest_size=DIGEST).digest()
 
 
-def runs_of(text: str) -> list[str]:
+def word_runs(text: str) -> list[str]:
     """Return the text's runs of WORDS words, by which texts are similar."""
     words = text.split()
     return [" ".join(words[i : i + WORDS]) for i in range(max(len(words) - WORDS + 1, 1))]
@@ -175,7 +175,7 @@ def sketch(text: str) -> bytes:
     """Return the MinHash of the text's runs, as bytes that `parse_sketch` reads."""
     from rensa import RMinHash
 
-    return bytes(RMinHash.from_token_sets([runs_of(text)], PERMUTATIONS, SEED)[0].__getstate__())
+    return bytes(RMinHash.from_token_sets([word_runs(text)], PERMUTATIONS, SEED)[0].__getstate__())
 
 
 def parse_sketch(state: bytes) -> Any:

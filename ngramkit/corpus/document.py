@@ -1,7 +1,7 @@
 """A corpus: documents in a fixed order, and a record of their origin.
 
-A `Source` yields rows, part by part (a file, a shard of a Hub dataset). A `Corpus` numbers the
-documents in them, keeps the selected ones, and can begin again in the middle.
+A `DocumentSource` yields rows, part by part (a file, a shard of a Hub dataset). A `Corpus` numbers
+the documents in them, keeps the selected ones, and can begin again in the middle.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Skipped:
     first: str = ""  # what was wrong with the first one of this reading
 
 
-class Source:
+class DocumentSource:
     """The base of sources: rows in parts, whose order never changes while `record` stays the same.
 
-    What it does of itself suits a source that knows no more than its rows.
+    The methods here suit a source that knows nothing but its rows.
     """
 
     id: str
@@ -69,11 +69,11 @@ class Source:
         """Yield the rows of one part, in order; nothing is opened before the first."""
         raise NotImplementedError
 
-    def only(self, part: int) -> Source:
+    def only(self, part: int) -> DocumentSource:
         """Return a source of one part."""
         return OnePart(self.id, self, part)
 
-    def pieces(self) -> Sequence[Source]:
+    def pieces(self) -> Sequence[DocumentSource]:
         """Return a source of one part as several, where processes can share its work."""
         return [self]
 
@@ -81,17 +81,17 @@ class Source:
         """Return the documents of a source of one part; None where only its rows tell."""
         return None
 
-    def bounded(self, max_document: int) -> Source:
+    def bounded(self, max_document: int) -> DocumentSource:
         """Return the source with another bound on a document's bytes, where it has one."""
         return self
 
 
 @dataclass(frozen=True)
-class OnePart(Source):
+class OnePart(DocumentSource):
     """One part of a source, as a source."""
 
     id: str
-    source: Source
+    source: DocumentSource
     part: int
     parts: int = 1
 
@@ -138,7 +138,7 @@ class Document(NamedTuple):
 class Corpus:
     """The selected documents of a source."""
 
-    source: Source
+    source: DocumentSource
     selection: Selection = field(default_factory=Selection)
     max_document: int = MAX_DOCUMENT  # characters; a longer document is an error
     skipped: Skipped = field(default_factory=Skipped, compare=False, repr=False)
@@ -153,7 +153,7 @@ class Corpus:
 
     @property
     def narrowed(self) -> bool:
-        """Whether documents are left out."""
+        """True where documents are left out."""
         return bool(self.selection.record())
 
     @property

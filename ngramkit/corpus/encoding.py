@@ -67,7 +67,7 @@ ODD = (
 )  # fmt: skip
 
 
-class Packed(NamedTuple):
+class EncodedBatch(NamedTuple):
     """A batch of documents, encoded."""
 
     documents: Sequence[Document]
@@ -99,13 +99,13 @@ if hasattr(os, "register_at_fork"):
 
 def encode_documents(
     documents: Iterator[Document], encoder: Encoder, vocabulary: int, ending: int | None
-) -> Iterator[Packed]:
+) -> Iterator[EncodedBatch]:
     """Yield the documents encoded, in batches and in order, a few batches ahead.
 
     The id `ending`, unless None, ends each document. `vocabulary` decides the ids' dtype.
     """
     dtype = token_dtype(vocabulary)
-    pending: deque[Future[Packed]] = deque()
+    pending: deque[Future[EncodedBatch]] = deque()
     with ThreadPoolExecutor(ENCODERS) as pool:
         try:
             for batch in _batches(documents):
@@ -134,7 +134,7 @@ def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
 
 def encode_batch(
     encoder: Encoder, documents: Sequence[Document], dtype: np.dtype[Any], ending: int | None
-) -> Packed:
+) -> EncodedBatch:
     """Encode the documents into one array of ids, with `ending` behind each unless it is None."""
     texts = [document.text for document in documents]
     if max(map(len, texts)) <= PIECE_CHARACTERS:
@@ -142,13 +142,13 @@ def encode_batch(
     else:
         ids = _encode_in_pieces(encoder, texts, dtype)
     if ending is None:
-        return Packed(documents, ids.tokens.astype(dtype), ids.lengths)
+        return EncodedBatch(documents, ids.tokens.astype(dtype), ids.lengths)
     tokens = np.full(len(ids.tokens) + len(texts), ending, dtype)
     endings = np.cumsum(ids.lengths + 1) - 1
     is_text = np.ones(len(tokens), bool)
     is_text[endings] = False
     tokens[is_text] = ids.tokens
-    return Packed(documents, tokens, ids.lengths + 1)
+    return EncodedBatch(documents, tokens, ids.lengths + 1)
 
 
 def _encode_in_pieces(encoder: Encoder, texts: Sequence[str], dtype: np.dtype[Any]) -> Ids:

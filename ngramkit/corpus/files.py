@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import IO, Any, Self, cast
 
 from ngramkit.corpus import readers, unpacking
-from ngramkit.corpus.document import Row, Source
-from ngramkit.corpus.readers import READERS, UNFOLDED, Reading, read_parquet, row_places
+from ngramkit.corpus.document import DocumentSource, Row
+from ngramkit.corpus.readers import READERS, UNFOLDED, ReaderOptions, read_parquet, row_places
 from ngramkit.errors import ArtifactError, InputError, UsageError, reason, storage_errors
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.manifest import NAME, read_manifest
@@ -53,7 +53,7 @@ SPLITS = ("train", "held-out", "all")
 DEFAULT_SPLIT = "train"
 
 
-def kind_of(path: Path) -> str:
+def reader_suffix(path: Path) -> str:
     """Return the suffix that decides the reader, without .gz or .zst.
 
     >>> kind_of(Path("chats.jsonl.zst"))
@@ -67,7 +67,7 @@ def kind_of(path: Path) -> str:
 
 def is_read(path: Path) -> bool:
     """Return whether a reader exists for files of this name."""
-    return kind_of(path) in SUFFIXES
+    return reader_suffix(path) in SUFFIXES
 
 
 def require_read(path: Path, name: str) -> None:
@@ -83,7 +83,7 @@ def require_read(path: Path, name: str) -> None:
 def unpack(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield the file of plain bytes; a table that cannot seek is copied to a temporary file."""
     plain = unpacking.decompress(path.suffix.lower(), raw)
-    if kind_of(path) in SEEKING and (plain is not raw or not raw.seekable()):
+    if reader_suffix(path) in SEEKING and (plain is not raw or not raw.seekable()):
         with tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(plain, copy)
             copy.seek(0)
@@ -93,11 +93,11 @@ def unpack(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
 
 
 @dataclass(frozen=True)
-class FileSource(Source):
+class FileSource(DocumentSource):
     """The base of sources whose parts are files; `reached_bytes` has one item."""
 
     id: str
-    reading: Reading = field(default=Reading(), kw_only=True)
+    reading: ReaderOptions = field(default=ReaderOptions(), kw_only=True)
     groups: tuple[int, int] | None = field(default=None, kw_only=True)  # [begin, end) of a parquet
     reached_bytes: list[int] = field(
         default_factory=lambda: [0], kw_only=True, compare=False, repr=False
@@ -125,7 +125,7 @@ class FileSource(Source):
 
     def _rows(self, part: int, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
         """Yield the rows of a file of `size` bytes that is open as `raw`; errors name `path`."""
-        kind, reading, begin = kind_of(path), self.reading, self._ends[part] - size
+        kind, reading, begin = reader_suffix(path), self.reading, self._ends[part] - size
         if kind == ".json":  # which is unpacked as a whole
             reading = replace(reading, max_document=UNFOLDED * max(size, reading.max_document))
         tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
@@ -141,9 +141,9 @@ class FileSource(Source):
         self.reached_bytes[0] = begin + size
 
 
-def require_columns(paths: Sequence[Path], reading: Reading, name: str) -> None:
+def require_columns(paths: Sequence[Path], reading: ReaderOptions, name: str) -> None:
     """Raise UsageError where a column is asked for, and none of the files has columns."""
-    if reading.column is not None and all(kind_of(path) in PLAIN for path in paths):
+    if reading.column is not None and all(reader_suffix(path) in PLAIN for path in paths):
         raise UsageError(
             f"{name} is plain text and has no columns",
             "leave out column",
@@ -214,7 +214,7 @@ class LocalSource(FileSource):
             raise InputError(f"{path} is gone", "check the path") from error
 
 
-def local_source(pattern: str, reading: Reading) -> LocalSource:
+def local_source(pattern: str, reading: ReaderOptions) -> LocalSource:
     """Return a file, a folder (all readable files below it) or a glob as a source, sorted.
 
     Raises InputError where nothing matches, or a file is of a kind that is not read; UsageError for
@@ -295,7 +295,7 @@ class RemoteSource(FileSource):
             yield from self._rows(part, path, raw, size if isinstance(size, int) else 0)
 
 
-def remote_source(url: str, reading: Reading) -> RemoteSource:
+def remote_source(url: str, reading: ReaderOptions) -> RemoteSource:
     """Return the files of a URL as a source: a file, a folder or a glob. No file is read.
 
     Raises UsageError for a storage that is unknown or needs a package, and for a column of plain

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ngramkit.corpus.document import Row, Source
-from ngramkit.corpus.readers import Reading, RowMaker, attempt, read_row
+from ngramkit.corpus.document import DocumentSource, Row
+from ngramkit.corpus.readers import ReaderOptions, RowMaker, attempt, read_row
 from ngramkit.errors import InputError, first_line, hub_errors
 from ngramkit.progress import SILENT, Reporter, show_downloads
 
@@ -19,14 +19,14 @@ SCRIPT_ERROR = "scripts are no longer supported"
 
 
 @dataclass(frozen=True)
-class HubSource(Source):
+class HubSource(DocumentSource):
     """A dataset of the Hub; `stream` is a datasets.IterableDataset, each of its shards a part."""
 
     id: str  # what the user calls it
     repository: str
     stream: Any
     maker: RowMaker
-    reading: Reading
+    reading: ReaderOptions
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -48,7 +48,7 @@ class HubSource(Source):
 
 def hub_source(
     repository: str,
-    reading: Reading,
+    reading: ReaderOptions,
     *,
     id: str,
     config: str | None = None,

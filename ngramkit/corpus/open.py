@@ -21,7 +21,7 @@ from ngramkit.corpus.decontamination import (
     read_evaluation_texts,
 )
 from ngramkit.corpus.deduplication import Deduplicated, deduplicate
-from ngramkit.corpus.document import Corpus, Source
+from ngramkit.corpus.document import Corpus, DocumentSource
 from ngramkit.corpus.files import (
     DEFAULT_SPLIT,
     LocalSource,
@@ -32,7 +32,7 @@ from ngramkit.corpus.files import (
 )
 from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.mixing import Mixture, Weighted
-from ngramkit.corpus.readers import Reading
+from ngramkit.corpus.readers import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
 from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
 from ngramkit.errors import UsageError, require_list
@@ -197,7 +197,7 @@ def open_corpus(
         licenses=frozenset(licence.strip().lower() for licence in licenses),
         excluded=frozenset().union(*exclusions),
     )
-    reading = Reading(column, join_turns, skip_bad)
+    reading = ReaderOptions(column, join_turns, skip_bad)
     origin = Origin(split, revision, language, name, reading, reporter)
     opened: AnyCorpus
     if isinstance(corpus, str | Path):
@@ -321,7 +321,7 @@ class Origin:
     revision: str | None
     language: str | None
     name: str | None
-    reading: Reading
+    reading: ReaderOptions
     reporter: Reporter
 
     def given(self, option: str) -> Any:
@@ -337,7 +337,7 @@ class Origin:
                 )
 
 
-def _source(name: str, origin: Origin) -> Source:
+def _source(name: str, origin: Origin) -> DocumentSource:
     if not name:
         raise UsageError("corpus is empty", "name one, or a file or folder", option="corpus")
     origin.refuse(name, "name")
@@ -362,7 +362,7 @@ def _source(name: str, origin: Origin) -> Source:
 
 def _hub_source(
     name: str, corpus: NamedCorpus, origin: Origin, config: str | None = None
-) -> Source:
+) -> DocumentSource:
     if corpus.languages is None:
         origin.refuse(name, "language")
     language = origin.language or corpus.language
@@ -399,6 +399,6 @@ def is_artifact(source: str | Path) -> bool:
     if has_magic(url) or is_read(plain_path(url)):
         return False
     from ngramkit.remote.staging import find_remote
-    from ngramkit.remote.urls import Place
+    from ngramkit.remote.urls import UrlFolder
 
-    return find_remote(Place.at(url)) is not None
+    return find_remote(UrlFolder.at(url)) is not None

@@ -55,7 +55,7 @@ CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReaderOptions:
     """The options of a reader; `join_turns` makes a conversation one document, `skip_bad` goes on
     behind bad records."""
 
@@ -70,7 +70,7 @@ class Reading:
         return {name: value for name, value in given.items() if value not in (None, False)}
 
 
-Reader = Callable[[Path, IO[bytes], Reading], Iterator[Row]]
+Reader = Callable[[Path, IO[bytes], ReaderOptions], Iterator[Row]]
 
 
 Made = TypeVar("Made")
@@ -130,7 +130,7 @@ class RowMaker:
     join_turns: bool = False
 
     @classmethod
-    def of(cls, columns: Mapping[str, bool], where: str, reading: Reading) -> RowMaker:
+    def of(cls, columns: Mapping[str, bool], where: str, reading: ReaderOptions) -> RowMaker:
         """Choose the text column, and find the others by their usual names; errors as those of
         `text_column`."""
         column = text_column(columns, reading.column, where)
@@ -239,10 +239,10 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
 
 
 def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
-    """Return an iterator over the rows of an open parquet file: how many bytes are read with each.
+    """Return an iterator that gives, for each row of an open parquet file, the bytes read up to it.
 
-    They are those of the row groups before it and, in even steps, of its own. Return None for files
-    of other kinds and damaged ones.
+    That is the size of the row groups before, and an even share of the row's own group. Return None
+    for files of other kinds and damaged ones.
     """
     if path.suffix.lower() != ".parquet" or not file.seekable():
         return None
@@ -264,13 +264,13 @@ def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
 # The readers.
 
 
-def read_text(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
+def read_text(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
     """Yield the whole file as one document, in UTF-8."""
     raw = whole(file, reading.max_document, str(path))
     yield attempt(lambda: Row((_decode(path, raw, "utf-8-sig"),)), reading.skip_bad)
 
 
-def read_python(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
+def read_python(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
     """Yield the whole file as one document, in the encoding that the source declares."""
     raw = whole(file, reading.max_document, str(path))
     declared = next(filter(None, map(CODING.match, raw.splitlines()[:2])), None)
@@ -297,7 +297,7 @@ def _decode(path: Path, raw: bytes, encoding: str) -> str:
     return io.IncrementalNewlineDecoder(None, translate=True).decode(text, final=True)
 
 
-def read_jsonl(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
+def read_jsonl(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
     """Yield one row per line; blank lines are skipped."""
 
     def records() -> Iterator[tuple[str, Any]]:
@@ -308,7 +308,7 @@ def read_jsonl(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     return record_rows(records(), reading)
 
 
-def read_json(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
+def json_rows(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
     """Yield the rows of a list of records, or of one record; the file is read whole."""
     body = _parse(whole(file, reading.max_document, str(path)), str(path))
     if isinstance(body, BadRecordError):
@@ -326,7 +326,7 @@ def _parse(raw: bytes, where: str) -> Any:
         return error
 
 
-def record_rows(records: Iterable[tuple[str, Any]], reading: Reading) -> Iterator[Row]:
+def record_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> Iterator[Row]:
     """Yield the rows of (place, record); the first record that is not bad decides which columns
     are read. A BadRecordError stands for a record that does not parse."""
     maker: RowMaker | None = None
@@ -342,7 +342,7 @@ def record_rows(records: Iterable[tuple[str, Any]], reading: Reading) -> Iterato
         yield attempt(partial(row, where, record), reading.skip_bad)
 
 
-def _maker(where: str, record: Any, reading: Reading) -> RowMaker:
+def _maker(where: str, record: Any, reading: ReaderOptions) -> RowMaker:
     if isinstance(record, str):
         return RowMaker("")
     if not isinstance(record, Mapping):
@@ -372,7 +372,9 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
         ) from error
 
 
-def read_csv(path: Path, file: IO[bytes], reading: Reading, separator: str = ",") -> Iterator[Row]:
+def read_csv(
+    path: Path, file: IO[bytes], reading: ReaderOptions, separator: str = ","
+) -> Iterator[Row]:
     """Yield one row per line, or per several where a quoted value goes on over them; the first one
     names the columns."""
     table = _CsvTable(file, separator, reading.max_document, str(path))
@@ -453,7 +455,7 @@ def require_text(text: str, where: str) -> None:
 
 
 def read_parquet(
-    path: Path, file: IO[bytes], reading: Reading, groups: Sequence[int] | None = None
+    path: Path, file: IO[bytes], reading: ReaderOptions, groups: Sequence[int] | None = None
 ) -> Iterator[Row]:
     """Yield the rows of the row groups `groups`, by default of all; other columns are not
     decoded."""
@@ -492,7 +494,7 @@ def _group_batches(
         yield from pq.ParquetFile(file).iter_batches(1, row_groups=[group], columns=columns)
 
 
-def read_arrow(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
+def read_arrow(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
     """Yield the rows of Arrow IPC, as a file or as a stream (which `datasets` saves)."""
     import pyarrow as pa
 
@@ -534,9 +536,11 @@ def _rows_at_once(footer: Any, most: int) -> int:
     return max(1, min(BATCH, most // max(size, 1)))
 
 
-def batch_rows(where: Path | str, maker: RowMaker, batch: Any, reading: Reading) -> Iterator[Row]:
-    """Yield the rows of an Arrow batch; only as many at a time are unfolded as have about the bytes
-    of a largest document together."""
+def batch_rows(
+    where: Path | str, maker: RowMaker, batch: Any, reading: ReaderOptions
+) -> Iterator[Row]:
+    """Yield the rows of an Arrow batch, unfolded a few at a time: together they take about as many
+    bytes as the largest document may."""
     import pyarrow as pa
 
     chosen, most = batch.select(maker.columns), reading.max_document
@@ -575,7 +579,7 @@ READERS: dict[str, Reader] = {
     ".md": read_text,
     ".py": read_python,
     ".jsonl": read_jsonl,
-    ".json": read_json,
+    ".json": json_rows,
     ".csv": read_csv,
     ".tsv": partial(read_csv, separator="\t"),
     ".parquet": read_parquet,

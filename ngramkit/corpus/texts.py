@@ -24,10 +24,10 @@ from functools import partial
 from itertools import chain, islice
 from typing import IO, Any, Protocol
 
-from ngramkit.corpus.document import Row, Source
+from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.hub import columns_of, dataset_errors
 from ngramkit.corpus.readers import (
-    Reading,
+    ReaderOptions,
     RowMaker,
     attempt,
     batch_rows,
@@ -67,11 +67,11 @@ class ArrowStream(Protocol):
 Texts = Iterable[str] | Iterable[Mapping[str, Any]] | ArrowStream
 
 
-def read_texts(texts: Any, name: str, reading: Reading) -> Iterator[Row]:
+def read_texts(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
     """Yield a row for every text or record of `texts`; errors call it `name`.
 
-    Raises UsageError for what gives none in an order that stays, InputError where there is no such
-    column.
+    Raises UsageError for a kind of object that gives none, or gives them in no fixed order,
+    InputError where there is no such column.
     """
     import pyarrow as pa
 
@@ -107,7 +107,7 @@ def _checked(row: Row, where: str) -> Row:
     return row
 
 
-def _dataset_rows(dataset: Any, name: str, reading: Reading) -> Iterator[Row]:
+def _dataset_rows(dataset: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
     with dataset_errors(name):
         maker = RowMaker.of(columns_of(dataset), name, reading)
         chosen = dataset.select_columns(maker.columns).with_format("arrow")
@@ -116,7 +116,7 @@ def _dataset_rows(dataset: Any, name: str, reading: Reading) -> Iterator[Row]:
                 yield from batch_rows(name, maker, batch, reading)
 
 
-def _arrow_rows(texts: Any, name: str, reading: Reading) -> Iterator[Row]:
+def _arrow_rows(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
     import pyarrow as pa
 
     try:
@@ -149,7 +149,7 @@ def _batches(table: Any) -> Any:
         raise
 
 
-def _item_rows(texts: Iterable[Any], name: str, reading: Reading) -> Iterator[Row]:
+def _item_rows(texts: Iterable[Any], name: str, reading: ReaderOptions) -> Iterator[Row]:
     items = iter(texts)
     first = list(islice(items, 1))
     if first and isinstance(first[0], str):
@@ -158,7 +158,7 @@ def _item_rows(texts: Iterable[Any], name: str, reading: Reading) -> Iterator[Ro
     return record_rows(((f"{name}, document {n}", item) for n, item in numbered), reading)
 
 
-def _require_no_column(reading: Reading, name: str) -> None:
+def _require_no_column(reading: ReaderOptions, name: str) -> None:
     if reading.column is not None:
         raise UsageError(f"{name} has no columns", "leave out column", option="column")
 
@@ -206,7 +206,7 @@ class Spool:
 
 
 @dataclass(frozen=True)
-class SpooledTexts(Source):
+class SpooledTexts(DocumentSource):
     """A source of rows in a temporary file, a batch a part. Pickled, it carries the rows along."""
 
     id: str
@@ -250,7 +250,7 @@ class SpooledTexts(Source):
 
 
 @dataclass(frozen=True)
-class Spooling(Source):
+class Spooling(DocumentSource):
     """A source of one part that writes every row to `spool` as it is read, once."""
 
     id: str

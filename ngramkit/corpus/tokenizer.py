@@ -116,7 +116,7 @@ class TextTokenizer:
 
     @property
     def adds_bos(self) -> bool:
-        """Whether a prompt begins with BOS."""
+        """True where a prompt begins with BOS."""
         return self.bos is not None and self.encode_prompt("a")[:1].tolist() == [self.bos]
 
 
@@ -241,7 +241,7 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loa
     A cached text is a line of JSON, then the tokenizers.Tokenizer as JSON.
     """
     contents = {name: hashlib.sha256(files.raw(name)).hexdigest() for name in sorted(files.paths)}
-    # Of some Hub ids transformers knows better than their files; a folder's name is nothing to it.
+    # transformers overrides the files of some Hub ids, so an id decides too; a folder never.
     source = None if Path(files.source).is_dir() else files.source
     versions = [version("transformers"), tokenizers.__version__]
     decisive = json.dumps([CACHE_FORM, versions, source, contents])
@@ -308,7 +308,7 @@ def _load_by_transformers(
         )
     except MemoryError:
         raise
-    except Exception as error:  # strangers' values anywhere in transformers' reading of them
+    except Exception as error:  # transformers reads a stranger's values
         what = f"the tokenizer of {model}"
         explained = from_hub(error, files.source, "model") or needs_code(error, what)
         raise explained or InputError(
@@ -391,7 +391,7 @@ def fingerprint(backend: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def agrees(backend: Any, record: TokenizerRecord) -> bool:
+def encodes_alike(backend: Any, record: TokenizerRecord) -> bool:
     """Return whether a tokenizers.Tokenizer gives the ids of the tokenizer that `record` is of."""
     own = digests(backend)
     return own.fingerprint == record.fingerprint or same_ids(own.encodes, record.encodes)

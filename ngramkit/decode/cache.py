@@ -250,8 +250,8 @@ class RecurrentCache(InPlaceCache):
         self.marked = self.length
 
     def cut(self, length: int) -> None:
-        """Hold no more than the first `length` tokens: all of them, or, where there are states,
-        those that were marked, if no more, else none."""
+        """Hold no more than the first `length` tokens. With recurrent states that is the marked
+        tokens where they are no more than `length`, else none."""
         if self.recurrent:
             back = 0 < self.marked <= length
             for layer in self.recurrent:

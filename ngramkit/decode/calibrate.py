@@ -97,7 +97,7 @@ def calibrate(
 
     calibration = Calibration(profile, profile_path(loaded))
     profile.save(calibration.path)
-    plot(profile, calibration.picture)
+    plot_costs(profile, calibration.picture)
     return calibration
 
 
@@ -208,7 +208,7 @@ def time_pass(verifier: Verifier, size: int) -> float:
     return time.perf_counter() - started
 
 
-def plot(profile: Profile, path: Path) -> None:
+def plot_costs(profile: Profile, path: Path) -> None:
     """Write a PNG, with contexts as rows and draft sizes as columns."""
     import matplotlib
 

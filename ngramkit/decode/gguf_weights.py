@@ -1,8 +1,8 @@
 """A GGUF file's weights as a plain transformers model, converted once and kept.
 
 transformers maps and dequantises them (`gguf_file`); what comes out is copied into a model made
-from the configuration alone, which says nothing of a quantisation any more. Before it reads the
-file, its header is held against itself: no size in it makes a model larger than its tensors.
+from the configuration alone, which says nothing of a quantisation any more. Before that
+the header is checked: no size in it may make a model larger than its tensors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 from ngramkit.errors import InputError, first_line
 from ngramkit.gguf.files import model_part, tokenizer_folder
-from ngramkit.gguf.header import Header, broken, read_header, require_package
+from ngramkit.gguf.header import Header, broken, read_header, require_gguf_package
 
 IN_FULL = 2_000_000_000  # parameters up to which float32 is kept, above it bfloat16
 LARGEST = 1 << 24  # of any size or count in the metadata of an architecture
@@ -39,7 +39,7 @@ def model_folder(path: Path) -> Path:
 
 def _convert(path: Path, folder: Path) -> None:
     for package in ("gguf", "accelerate"):
-        require_package(package)
+        require_gguf_package(package)
     header = read_header(path)
     _require_sane(header)
     numbers = sum(tensor.size for tensor in header.tensors.values())
@@ -62,7 +62,7 @@ def _convert(path: Path, folder: Path) -> None:
             model = _plain(header, dtype)
     except InputError:
         raise
-    except Exception as error:  # strangers' values anywhere in transformers' reading of them
+    except Exception as error:  # transformers reads a stranger's values
         raise InputError(
             f"{path} cannot be converted: {first_line(error):.200}",
             "use the model's original repository",

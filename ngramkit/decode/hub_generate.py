@@ -79,7 +79,7 @@ def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
             f"model has {vocabulary:,}"
         )
     if tokenizer is not None:
-        from ngramkit.corpus.tokenizer import agrees
+        from ngramkit.corpus.tokenizer import encodes_alike
 
-        if not agrees(tokenizer.backend_tokenizer, record):
+        if not encodes_alike(tokenizer.backend_tokenizer, record):
             raise ArtifactError(f"the artifact is for the tokenizer of {record.id}, not this one")

@@ -123,7 +123,7 @@ def load_model(
         )
     except (NgramkitError, MemoryError):
         raise
-    except Exception as error:  # strangers' values anywhere in transformers' reading of them
+    except Exception as error:  # transformers reads a stranger's values
         raise _not_loaded(name, source, method, error) from error
     if method and not hasattr(model, "is_quantized"):  # transformers only warns
         raise _not_loaded(name, source, method, ValueError("transformers does not know how"))

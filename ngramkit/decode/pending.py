@@ -88,8 +88,8 @@ def prepare(options: DecodeOptions) -> PendingModel:
     )
 
 
-def require_model(name: str, revision: str | None = None) -> None:
+def require_model(name: str) -> None:
     """Raise InputError for a folder that holds no model; the Hub is not asked."""
-    source = Path(resolve_model(name, revision))
+    source = Path(resolve_model(name))
     if source.is_dir() and not (source / "config.json").is_file():
         raise InputError(f"{source} holds no model: it has no config.json", "check the path")

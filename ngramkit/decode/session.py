@@ -21,7 +21,7 @@ from ngramkit.decode.sampling import MOST_SEED
 from ngramkit.decode.specache.cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.text import StopStrings
-from ngramkit.decode.threads import threads
+from ngramkit.decode.threads import process_threads
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.references import Given as References
@@ -162,7 +162,7 @@ class Session:
         """Add the rule that cuts `drafter`'s drafts to what pays, where that is wanted, and on a
         CPU the one that chooses threads."""
         if self.model.model.device.type == "cpu" and torch.get_num_threads() > 1:
-            request = replace(request, threads=threads())
+            request = replace(request, threads=process_threads())
         if not self.is_auto or isinstance(drafter, NoDraft):
             return request
         costs = learnt_costs(self.model.model, self.verify, self.profile)

@@ -73,8 +73,9 @@ class Threads:
 
 
 def seconds_with(threads: int, most: int, limit: float) -> float:
-    """Return the seconds of the slowest of ROUNDS rounds of products, work for `most` threads, on
-    `threads` of them; the trial ends with a round that takes longer than `limit` seconds."""
+    """Multiply matrices in ROUNDS rounds with `threads` threads; return the seconds of the slowest.
+
+    A round is work for `most` threads. One that takes longer than `limit` seconds is the last."""
     torch.set_num_threads(threads)
     rows, columns = torch.ones(ROWS * most, WIDTH), torch.ones(WIDTH, COLUMNS)
     longest = 0.0
@@ -89,6 +90,6 @@ def seconds_with(threads: int, most: int, limit: float) -> float:
 
 
 @cache
-def threads() -> Threads:
+def process_threads() -> Threads:
     """Return the threads of this process."""
     return Threads()

@@ -50,7 +50,7 @@ class BatchVerifier:
     @property
     def replayed(self) -> int | None:
         """The number of tokens that the next pass replays in front of its draft; None for models
-        of which no pass ever does."""
+        without recurrent layers, which replay none."""
         return len(self._replayed) if self._cache.recurrent else None
 
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
@@ -89,8 +89,8 @@ class BatchVerifier:
         self._replayed = []
 
     def rewind(self, length: int) -> None:
-        """Hold no more than the first `length` tokens from now on: up to the prompt's end, or none,
-        where states cannot go back to `length`."""
+        """Hold no more than the first `length` tokens from now on. States that cannot go back to
+        `length` go back to the prompt's end, or to nothing."""
         if length < self._cache.length:
             self._cache.cut(length)
             self._replayed = []

@@ -37,7 +37,7 @@ def main() -> int:
     print(line(HEAD))
     identical = True
     for where, name, result in comparisons(model, drafters):
-        print(line(cells(where, name, result)), flush=True)
+        print(line(table_cells(where, name, result)), flush=True)
         identical &= result.identical
     return 0 if identical else 1
 
@@ -70,7 +70,7 @@ def comparisons(
             yield where, name, compare(session, prompt, make_drafter)
 
 
-def cells(where: str, name: str, result: Comparison) -> tuple[str, ...]:
+def table_cells(where: str, name: str, result: Comparison) -> tuple[str, ...]:
     return (
         where,
         name,

@@ -8,7 +8,6 @@ same. A draft is one chain, what followed the match's first occurrence, or Token
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from ngramkit.drafters.base import (
     describe,
     eos_of,
 )
-from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.options import within_limits
 from ngramkit.drafters.recycling import Matrix
 from ngramkit.formats.artifact import require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
@@ -44,16 +43,16 @@ class Automaton(BaseDrafter):
 
     wants_evidence = True
 
-    @within_limits
+    @within_limits("automaton")
     def __init__(
         self,
         datastores: Sequence[Datastore] = (),
         *,
-        threshold: Annotated[int, Limits("the shortest match that is copied from", 1)] = 5,
-        bias: Annotated[int, Limits("tokens that a match in a corpus is worth less", 0)] = 5,
-        width: Annotated[int, Limits("tokens copied at most", 1, 4096)] = 40,
-        max_match: Annotated[int, Limits("the longest match in a corpus, in tokens", 1)] = 64,
-        keep: Annotated[bool, Limits("remember the matrix for the next request")] = True,
+        threshold: int = 5,
+        bias: int = 5,
+        width: int = 40,
+        max_match: int = 64,
+        keep: bool = True,
     ) -> None:
         require_one_tokenizer(datastores)
         self.over = describe(datastores)

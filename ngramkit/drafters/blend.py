@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray, describe, eos_of
-from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.options import within_limits
 from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
 from ngramkit.errors import ArtifactError, UsageError
@@ -32,8 +31,7 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels.arrays import NO_TOKEN
 from ngramkit.kernels.blend.copying import forget_trust, new_copy_state, new_copying
 from ngramkit.kernels.blend.counts import (
-    BUFFER,
-    Corpus,
+    SearchedCorpus,
     grown,
     new_candidates,
     new_corpus,
@@ -56,7 +54,7 @@ from ngramkit.kernels.blend.mixture import (
     new_history,
     new_scratch,
 )
-from ngramkit.kernels.blend.prediction import Sources, new_place
+from ngramkit.kernels.blend.prediction import BlendSources, new_place
 from ngramkit.kernels.blend.references import new_state
 from ngramkit.kernels.blend.tree import ALIGN, DRAFT, EXTEND, LEARN, act, new_tree
 from ngramkit.kernels.packed import Absent, Packed
@@ -68,7 +66,7 @@ MILLION = 1e6
 
 # What was counted in a datastore serves every drafter over it, by scan and sample. Two threads that
 # write one row at once may spoil a draft, never what the model writes.
-_CORPORA: WeakKeyDictionary[Datastore, dict[tuple[int, int], Corpus]] = WeakKeyDictionary()
+_CORPORA: WeakKeyDictionary[Datastore, dict[tuple[int, int], SearchedCorpus]] = WeakKeyDictionary()
 
 
 class Blend(BaseDrafter):
@@ -86,7 +84,7 @@ class Blend(BaseDrafter):
     wants_evidence = True
     takes_references = True
 
-    @within_limits
+    @within_limits("blend")
     def __init__(
         self,
         datastores: Sequence[Datastore] = (),
@@ -95,9 +93,9 @@ class Blend(BaseDrafter):
         past: PastRequests | None = None,
         *,
         tokenizer: TokenizerRecord | None = None,
-        scan: Annotated[int, Limits("read every occurrence of up to so many", 1, BUFFER)] = 48,
-        sample: Annotated[int, Limits("read so many of more occurrences", 8, BUFFER)] = 256,
-        hops: Annotated[int, Limits("occurrences followed in the live context", 0)] = 128,
+        scan: int = 48,
+        sample: int = 256,
+        hops: int = 128,
         weights: Weights | None = None,
     ) -> None:
         if frozen_table is not None and any(_same_corpus(frozen_table, d) for d in datastores):
@@ -203,10 +201,10 @@ class Blend(BaseDrafter):
         self._size = end
 
     @property
-    def sources(self) -> Sources:
+    def sources(self) -> BlendSources:
         """Return what its kernels read; valid while the drafter lives, until a request starts or
         accepts."""
-        sources: Sources = self._sources.parts
+        sources: BlendSources = self._sources.parts
         return sources
 
     def finish(self) -> None:
@@ -241,13 +239,13 @@ def new_sources(
     tokenizer: TokenizerRecord,
     limits: tuple[int, int, int],
     weights: Weights,
-) -> Sources:
+) -> BlendSources:
     """Return what the kernels read of a drafter's artifacts, which must outlive it. `limits`: scan,
     sample and hops."""
     scan, sample, hops = limits
     vocabulary = tokenizer.vocabulary
     nothing = new_corpus(search_table(()))
-    return Sources(
+    return BlendSources(
         corpus=_shared_corpus(datastores, (scan, sample)),
         frozen=new_frozen(None if frozen is None else frozen.table),
         live=new_live(vocabulary, LIVE),
@@ -267,10 +265,10 @@ def new_sources(
     )
 
 
-def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) -> Corpus:
+def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) -> SearchedCorpus:
     """Return the datastores' corpus; of a single datastore, one that its drafters share."""
 
-    def new() -> Corpus:
+    def new() -> SearchedCorpus:
         shards = [shard for datastore in datastores for shard in datastore.shards]
         ends = np.cumsum([len(datastore.shards) for datastore in datastores], dtype=np.int64)
         firsts = [_first_tokens(datastore)[:-1] for datastore in datastores]  # no separator
@@ -285,7 +283,7 @@ def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) ->
     return corpora[sampled]
 
 
-def _past_corpus(shards: Sequence[DatastoreShard]) -> Corpus:
+def _past_corpus(shards: Sequence[DatastoreShard]) -> SearchedCorpus:
     return new_corpus(search_table(shards), PAST_ROWS)
 
 

@@ -11,15 +11,22 @@ the last accepted token, which no pass has put into the KV cache yet. TDL 96 is 
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 
 from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, TokenArray, describe
-from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.options import within_limits
 from ngramkit.errors import UsageError
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.kernels.cacheback import NONE, SIZE, USED, Frozen, Pool, grow_tree, learn, replace_all
+from ngramkit.kernels.cacheback import (
+    NONE,
+    SIZE,
+    USED,
+    FrozenArrays,
+    Pool,
+    grow_tree,
+    learn,
+    replace_all,
+)
 
 LEADER_LEN, FOLLOWER_LEN = 1, 3
 MOST_ENTRIES = (1 << 31) - 1  # entries are numbered in 32 bits
@@ -47,17 +54,17 @@ class Cacheback(BaseDrafter):
     Raises UsageError where the lengths are not the frozen table's, or a capacity makes no sense.
     """
 
-    @within_limits
+    @within_limits("cacheback")
     def __init__(
         self,
         frozen_table: FrozenTable | None = None,
         *,
-        leader_len: Annotated[int | None, Limits("tokens of a leader", 1, 64)] = None,
-        follower_len: Annotated[int | None, Limits("tokens of a follower", 1, 64)] = None,
-        leaders: Annotated[int, Limits("leaders remembered", 1, 1 << 30)] = 1 << 20,
-        followers: Annotated[int, Limits("followers remembered of each", 1, 1 << 16)] = 128,
-        deeper: Annotated[int, Limits("nodes kept for deeper levels", 0)] = 16,
-        keep: Annotated[bool, Limits("remember what was learnt for the next request")] = False,
+        leader_len: int | None = None,
+        follower_len: int | None = None,
+        leaders: int = 1 << 20,
+        followers: int = 128,
+        deeper: int = 16,
+        keep: bool = False,
     ) -> None:
         self._frozen, lengths = _frozen_arrays(frozen_table, leader_len, follower_len)
         self.over = describe([frozen_table] if frozen_table else [])
@@ -71,12 +78,14 @@ class Cacheback(BaseDrafter):
         self.leaders, self.followers, self.deeper, self.keep = leaders, followers, deeper, keep
         falling = np.arange(1, followers + 1) ** -FALL
         self._shares = RECENT * falling / falling.sum()  # float64[FC], by rank
-        self._table = Table(self.leader_len, self.follower_len, leaders, followers)
+        self._table = DynamicTable(self.leader_len, self.follower_len, leaders, followers)
         self._tail = NOTHING  # int32[up to LL + FL - 1], no whole window yet
 
     def start(self, prompt: TokenArray) -> None:
         if not self.keep:
-            self._table = Table(self.leader_len, self.follower_len, self.leaders, self.followers)
+            self._table = DynamicTable(
+                self.leader_len, self.follower_len, self.leaders, self.followers
+            )
         self._tail = NOTHING
         self._learn(np.asarray(prompt, np.int32))
 
@@ -111,13 +120,13 @@ class Cacheback(BaseDrafter):
 
 def _frozen_arrays(
     frozen: FrozenTable | None, leader_len: int | None, follower_len: int | None
-) -> tuple[Frozen, tuple[int, int]]:
+) -> tuple[FrozenArrays, tuple[int, int]]:
     """Return the arrays that the kernel reads (empty without a table), and LL and FL."""
     if frozen is None:
         lengths = (leader_len or LEADER_LEN, follower_len or FOLLOWER_LEN)
         counts = np.empty(0, np.uint32)
         empty = [np.empty((0, length), np.uint16) for length in lengths]
-        return Frozen(empty[0], counts, np.zeros(1, np.uint64), empty[1], counts), lengths
+        return FrozenArrays(empty[0], counts, np.zeros(1, np.uint64), empty[1], counts), lengths
     lengths = (frozen.leader_len, frozen.follower_len)
     named = (leader_len or lengths[0], follower_len or lengths[1])
     if named != lengths:
@@ -127,10 +136,10 @@ def _frozen_arrays(
             "leave leader_len and follower_len out, or build another table",
             option=("leader_len", "follower_len"),
         )
-    return Frozen(**frozen.table), lengths
+    return FrozenArrays(**frozen.table), lengths
 
 
-class Table:
+class DynamicTable:
     """The dynamic table: `leader_pool` has one list of leaders, `follower_pool` a list per leader.
 
     Both pools double as they fill, up to their capacity.

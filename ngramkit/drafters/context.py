@@ -7,7 +7,6 @@ decoding as transformers' `prompt_lookup_num_tokens` does it.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
 
 from ngramkit.drafters.base import (
     BaseDrafter,
@@ -18,7 +17,7 @@ from ngramkit.drafters.base import (
     TokenArray,
     tree_of_chains,
 )
-from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.options import within_limits
 from ngramkit.drafters.references import Cursor, Given
 
 
@@ -50,12 +49,12 @@ class Context(_ContextDrafter):
     Ties go to the later occurrence. A query without an occurrence is shortened, down to one token.
     """
 
-    @within_limits
+    @within_limits("context")
     def __init__(
         self,
         *,
-        query: Annotated[int, Limits("how many of the last tokens are looked for", 1)] = 2,
-        width: Annotated[int, Limits("how deep a draft goes", 1, 1024)] = 10,
+        query: int = 2,
+        width: int = 10,
     ) -> None:
         self.query, self.width = query, width
         self.over = f"query={query}, width={width}"
@@ -76,12 +75,12 @@ class Context(_ContextDrafter):
 class PromptLookup(_ContextDrafter):
     """The earliest occurrence of the longest n-gram, n from `max_ngram` down to 1: one chain."""
 
-    @within_limits
+    @within_limits("prompt-lookup")
     def __init__(
         self,
         *,
-        max_ngram: Annotated[int, Limits("the longest n-gram looked for", 1)] = 2,
-        width: Annotated[int, Limits("how deep a draft goes", 1, 1024)] = 10,
+        max_ngram: int = 2,
+        width: int = 10,
     ) -> None:
         self.max_ngram, self.width = max_ngram, width
         self.over = f"max_ngram={max_ngram}, width={width}"

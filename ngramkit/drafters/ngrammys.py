@@ -7,7 +7,7 @@ of the last token alone, `Unigram` the same tokens every time.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ngramkit.drafters.base import (
     describe,
     eos_of,
 )
-from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.options import within_limits
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
@@ -39,14 +39,14 @@ class Ngrammys(BaseDrafter):
     are kept; a score is an estimate of the probability, from counts and table.
     """
 
-    @within_limits
+    @within_limits("ngrammys")
     def __init__(
         self,
         bigram: ModelBigram,
         *,
-        rows: Annotated[int, Limits("drafts side by side", 1, 4096)] = 10,
-        width: Annotated[int, Limits("tokens of each", 1, 1024)] = 10,
-        query: Annotated[int, Limits("how many of the last tokens are looked for", 1)] = 1,
+        rows: int = 10,
+        width: int = 10,
+        query: int = 1,
     ) -> None:
         self.rows, self.width, self.query = rows, width, query
         self._table = arrays_of(bigram)
@@ -95,13 +95,13 @@ class Bigram(BaseDrafter):
     product of the table's along its draft.
     """
 
-    @within_limits
+    @within_limits("bigram")
     def __init__(
         self,
         bigram: ModelBigram,
         *,
-        rows: Annotated[int | None, Limits("drafts side by side", 1)] = None,
-        width: Annotated[int | None, Limits("tokens of each", 1)] = None,
+        rows: int | None = None,
+        width: int | None = None,
     ) -> None:
         self.rows, self.width = rows or bigram.k, width or bigram.width
         self._table = arrays_of(bigram)

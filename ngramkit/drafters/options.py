@@ -1,20 +1,18 @@
-"""The options of a drafter: its constructor's annotated parameters, and their bounds.
+"""The options of the drafters: names, types, defaults, bounds, a line of help.
 
-A constructor declares `scan: Annotated[int, Limits("read whole up to so many", 1, 1024)] = 48` and
-is decorated with `within_limits`; then every call is checked, and `options_of` lists the options.
-Parameters without Limits are sources or internals, not options.
+They stand here and not beside the constructors, so that a wrong one is refused before kernels are
+imported. A constructor takes them as keywords, with the same defaults, and is decorated with
+`within_limits`, which checks every call.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import numbers
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Union, get_args, get_origin, get_type_hints
+from typing import Any, ParamSpec
 
 from ngramkit.errors import UsageError, require_between
 
@@ -31,24 +29,19 @@ TYPES: dict[type, tuple[Any, str]] = {
 
 
 @dataclass(frozen=True)
-class Limits:
-    """One line of help, and the values allowed, both ends included."""
-
-    help: str
-    least: float | None = None
-    most: float | None = None
-
-
-@dataclass(frozen=True)
 class DrafterOption:
-    """One option of a drafter, as its constructor declares it."""
+    """One option of a drafter. The type is that of its default; where that is None, and the drafter
+    or its artifact decides, a whole number."""
 
     name: str
-    type: type[int] | type[float] | type[bool]
-    default: Any  # None: the drafter, or its artifact, decides
-    least: float | None  # None: no bound
-    most: float | None
     help: str
+    default: Any
+    least: float | None = None  # None: no bound
+    most: float | None = None
+
+    @property
+    def type(self) -> type[int] | type[float] | type[bool]:
+        return int if self.default is None else type(self.default)
 
     def check(self, value: Any) -> None:
         """Raise UsageError where `value` is of another type or out of bounds; None is allowed where
@@ -80,41 +73,72 @@ class DrafterOption:
         return value
 
 
-def options_of(drafter: type) -> list[DrafterOption]:
-    """Return a drafter class's options, in the order of its constructor."""
-    return list(_declared(drafter.__init__))  # type: ignore[misc]
+DEEPEST = 31  # of the nodes that kernels.suffix.continuations counts
+OCCURRENCES = 1024  # which kernels.blend.counts reads at a time
+
+OPTIONS: dict[str, tuple[DrafterOption, ...]] = {
+    "blend": (
+        DrafterOption("scan", "read every occurrence of up to so many", 48, 1, OCCURRENCES),
+        DrafterOption("sample", "read so many of more occurrences", 256, 8, OCCURRENCES),
+        DrafterOption("hops", "occurrences followed in the live context", 128, 0),
+    ),
+    "rest": (
+        DrafterOption("max_match", "the longest match, in tokens", 16, 1),
+        DrafterOption("min_match", "the shortest match, in tokens", 1, 1),
+        DrafterOption("continuation", "how deep a draft goes", 10, 1, DEEPEST),
+    ),
+    "cacheback": (
+        DrafterOption("leader_len", "tokens of a leader", None, 1, 64),
+        DrafterOption("follower_len", "tokens of a follower", None, 1, 64),
+        DrafterOption("leaders", "leaders remembered", 1 << 20, 1, 1 << 30),
+        DrafterOption("followers", "followers remembered of each", 128, 1, 1 << 16),
+        DrafterOption("deeper", "nodes kept for deeper levels", 16, 0),
+        DrafterOption("keep", "remember what was learnt for the next request", False),
+    ),
+    "ngrammys": (
+        DrafterOption("rows", "drafts side by side", 10, 1, 4096),
+        DrafterOption("width", "tokens of each", 10, 1, 1024),
+        DrafterOption("query", "how many of the last tokens are looked for", 1, 1),
+    ),
+    "bigram": (
+        DrafterOption("rows", "drafts side by side", None, 1),
+        DrafterOption("width", "tokens of each", None, 1),
+    ),
+    "context": (
+        DrafterOption("query", "how many of the last tokens are looked for", 2, 1),
+        DrafterOption("width", "how deep a draft goes", 10, 1, 1024),
+    ),
+    "prompt-lookup": (
+        DrafterOption("max_ngram", "the longest n-gram looked for", 2, 1),
+        DrafterOption("width", "how deep a draft goes", 10, 1, 1024),
+    ),
+    "recycling": (DrafterOption("keep", "remember what was learnt for the next request", True),),
+    "automaton": (
+        DrafterOption("threshold", "the shortest match that is copied from", 5, 1),
+        DrafterOption("bias", "tokens that a match in a corpus is worth less", 5, 0),
+        DrafterOption("width", "tokens copied at most", 40, 1, 4096),
+        DrafterOption("max_match", "the longest match in a corpus, in tokens", 64, 1),
+        DrafterOption("keep", "remember the matrix for the next request", True),
+    ),
+    "ssd": (
+        DrafterOption("query", "the longest match, in tokens", 10, 1),
+        DrafterOption("continuation", "how deep a draft goes", 24, 1, DEEPEST),
+        DrafterOption("least_score", "no node less probable is drafted", 0.01, 0, 1),
+    ),
+}
 
 
-def within_limits(init: Callable[P, None]) -> Callable[P, None]:
-    """Decorate a constructor so that it checks its options first."""
+def within_limits(drafter: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Decorate the constructor of `drafter` so that it checks its options first."""
 
-    @functools.wraps(init)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
-        given = inspect.signature(init).bind(*args, **kwargs).arguments
-        for option in _declared(init):
-            if option.name in given:
-                option.check(given[option.name])
-        init(*args, **kwargs)
+    def decorated(init: Callable[P, None]) -> Callable[P, None]:
+        @functools.wraps(init)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+            for option in OPTIONS[drafter]:
+                if option.name in kwargs:
+                    option.check(kwargs[option.name])
+            init(*args, **kwargs)
 
-    return checked
+        return checked
 
-
-@functools.cache
-def _declared(init: Callable[..., None]) -> tuple[DrafterOption, ...]:
-    init = inspect.unwrap(init)
-    hints = get_type_hints(init, include_extras=True)
-    options = []
-    for name, parameter in inspect.signature(init).parameters.items():
-        kind, *extras = get_args(hints.get(name, Any)) or (Any,)
-        for limits in (extra for extra in extras if isinstance(extra, Limits)):
-            bounds = (limits.least, limits.most)
-            default = parameter.default
-            options.append(DrafterOption(name, _plain(kind), default, *bounds, limits.help))
-    return tuple(options)
-
-
-def _plain(kind: Any) -> Any:
-    """Return int for `int | None`."""
-    if get_origin(kind) in (Union, types.UnionType):
-        (kind,) = (each for each in get_args(kind) if each is not type(None))
-    return kind
+    return decorated

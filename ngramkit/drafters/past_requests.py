@@ -35,7 +35,7 @@ from ngramkit.formats.datastore import (
     DatastoreShard,
     cut_shard,
     merge_shards,
-    sort_requests,
+    requests_shard,
 )
 from ngramkit.formats.history import History, join_requests
 from ngramkit.formats.request_log import Mark
@@ -148,7 +148,7 @@ class PastRequests:
             tokens = [request.tokens for request in requests]
             if restarted:
                 newest = join_requests(tokens, self.separator)[-self._capacity :]
-                at_start = (sort_requests(newest, self.separator),) if requests else ()
+                at_start = (requests_shard(newest, self.separator),) if requests else ()
                 self._begin(at_start, self._history.mark)
             elif requests:
                 self._add(tokens, self._history.mark)
@@ -173,7 +173,7 @@ class PastRequests:
         """Merge requests into the tail, a full tail into the newest, their older half into those
         that came since."""
         state = self._state
-        tail = sort_requests(join_requests(requests, self.separator), self.separator)
+        tail = requests_shard(join_requests(requests, self.separator), self.separator)
         since, newest = state.shards.since, state.shards.newest
         if state.has_tail:
             newest, tail = newest[:-1], merge_shards(newest[-1], tail)
@@ -227,8 +227,8 @@ class PastRequests:
     def _with_job(
         self, state: _State, work: Callable[[], tuple[DatastoreShard, ...]], *where: int
     ) -> _State:
-        """Return the state with a job whose result is put in place after as many more tokens as
-        leave it the time; the number does not depend on how much it takes."""
+        """Return the state with a job whose result is put in place after so many more tokens that
+        it has the time; that number does not depend on how long it takes."""
         until = state.sorted_end + max(self._rebuild_tokens, state.tokens // LAG)
         return state._replace(job=_Job(work, until if self._background else 0, *where))
 
@@ -256,8 +256,8 @@ class PastRequests:
 
 
 class _Job(threading.Thread):
-    """Work on past requests: `count` shards of an origin, from the one numbered `first` on, become
-    what it returns, when `until` tokens were added."""
+    """Work on past requests: what it returns replaces `count` shards of an origin, from the one
+    numbered `first` on, once `until` tokens were added."""
 
     def __init__(
         self, work: Callable[[], tuple[DatastoreShard, ...]], until: int = 0, origin: int = 0,

@@ -10,12 +10,10 @@ a candidate's probability falls with its rank.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 
 from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, Source, TokenArray
-from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.options import within_limits
 from ngramkit.kernels.recycling import K, fill_tree, fixed_tree, recycle
 
 # The probability of a candidate by rank. Not measured: chosen so that 80 nodes lie much as in the
@@ -57,11 +55,11 @@ class Recycling(BaseDrafter):
     wants_evidence = True
     over = "the model's top-k"
 
-    @within_limits
+    @within_limits("recycling")
     def __init__(
         self,
         *,
-        keep: Annotated[bool, Limits("remember what was learnt for the next request")] = True,
+        keep: bool = True,
     ) -> None:
         self.keep = keep
         self._matrix = Matrix()

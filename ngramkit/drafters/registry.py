@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.options import OPTIONS, DrafterOption
 from ngramkit.drafters.sources import Given, Sources, given_sources
 from ngramkit.errors import ArtifactError, UsageError, meant
-from ngramkit.kinds import KIND_OF_ROLE
+from ngramkit.kinds import KIND_OF_ROLE, a_kind
 from ngramkit.public import public, unknown_keyword
 from ngramkit.results import Result, Rows
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
-    from ngramkit.drafters.options import DrafterOption
     from ngramkit.drafters.past_requests import PastRequests
     from ngramkit.formats.artifact import Artifact
     from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -185,9 +185,8 @@ def drafters(name: str | None = None) -> Rows[AboutDrafter]:
 
 def drafter_options(name: str) -> list[DrafterOption]:
     """Return the options of the drafter called `name`. Raises UsageError for an unknown name."""
-    from ngramkit.drafters.options import options_of
-
-    return options_of(_class_of(drafter_entry(name)))
+    drafter_entry(name)
+    return list(OPTIONS.get(name, ()))
 
 
 def load_drafter(
@@ -256,13 +255,13 @@ def _class_of(entry: Entry) -> Any:
 
 def _open(artifact: Artifact | str | Path | None) -> Any:
     from ngramkit.formats.artifact import Artifact
-    from ngramkit.formats.kinds import open_artifact
+    from ngramkit.formats.opening import open_folder
 
     if artifact is None or isinstance(artifact, Artifact):
         return artifact
     if not isinstance(artifact, str | Path):
         raise UsageError(f"{artifact!r:.60} is no artifact", "give its path, or open it first")
-    return open_artifact(artifact)
+    return open_folder(artifact)
 
 
 def _check_artifacts(by_role: Mapping[str, Any]) -> None:
@@ -281,7 +280,9 @@ def _check_artifacts(by_role: Mapping[str, Any]) -> None:
 def require_kind(where: object, kind: str, role: str) -> None:
     """Raise ArtifactError where the artifact at `where` is of another kind than the role takes."""
     if kind != KIND_OF_ROLE[role]:
-        raise ArtifactError(f"{where} is a {kind}, not a {KIND_OF_ROLE[role]}", "check the path")
+        raise ArtifactError(
+            f"{where} is {a_kind(kind)}, not a {KIND_OF_ROLE[role]}", "check the path"
+        )
 
 
 @dataclass(frozen=True)
@@ -303,7 +304,7 @@ class DrafterSpec:
         """
         name, colon, rest = text.partition(":")
         drafter_entry(name)
-        if not colon:  # its options need its class, and that numba
+        if not colon:
             return cls(name)
         takes = {option.name: option for option in drafter_options(name)}
         options: dict[str, Any] = {}

@@ -8,7 +8,6 @@ Nothing is learnt from the model or from what is accepted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,13 +22,12 @@ from ngramkit.drafters.base import (
     describe,
     eos_of,
 )
-from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.options import within_limits
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.rest import draft, new_draft_memo
-from ngramkit.kernels.suffix.continuations import DEPTHS
 
 # The drafts of frequent contexts in a datastore, by the rules that decide them.
 MEMOS: WeakKeyDictionary[Datastore, dict[bytes, Array]] = WeakKeyDictionary()
@@ -44,14 +42,14 @@ class Rest(BaseDrafter):
 
     scores_are_shares = True
 
-    @within_limits
+    @within_limits("rest")
     def __init__(
         self,
         datastores: Sequence[Datastore],
         *,
-        max_match: Annotated[int, Limits("the longest match, in tokens", 1)] = 16,
-        min_match: Annotated[int, Limits("the shortest match, in tokens", 1)] = 1,
-        continuation: Annotated[int, Limits("how deep a draft goes", 1, DEPTHS - 1)] = 10,
+        max_match: int = 16,
+        min_match: int = 1,
+        continuation: int = 10,
     ) -> None:
         if not datastores:
             raise UsageError(

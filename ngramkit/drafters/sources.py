@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ngramkit.errors import UsageError, require_list
 from ngramkit.formats.artifact import Artifact
-from ngramkit.kinds import ROLES
+from ngramkit.kinds import ROLES, a_kind
 
 if TYPE_CHECKING:
     from ngramkit.drafters.past_requests import PastRequests
@@ -104,7 +104,7 @@ class Sources:
             artifact = open_fetched(source)
             if artifact.kind not in ROLES:
                 raise UsageError(
-                    f"{artifact.path} is a {artifact.kind}, which is not drafted from",
+                    f"{artifact.path} is {a_kind(artifact.kind)}, which is not drafted from",
                     f"give a {', '.join(ROLES)}",
                 )
             by_role.setdefault(ROLES[artifact.kind], []).append(artifact)

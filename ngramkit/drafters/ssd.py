@@ -14,8 +14,6 @@ before all of it, and never join the past requests.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 
 from ngramkit.drafters.base import (
@@ -29,13 +27,12 @@ from ngramkit.drafters.base import (
     describe,
     eos_of,
 )
-from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.options import within_limits
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import NONE, Cursor, Given
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard, search_table
-from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge
-from ngramkit.kernels.suffix.continuations import DEPTHS
+from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge_drafts
 
 
 class _Origin:
@@ -76,14 +73,14 @@ class Ssd(BaseDrafter):
 
     takes_references = True
 
-    @within_limits
+    @within_limits("ssd")
     def __init__(
         self,
         past: PastRequests,
         *,
-        query: Annotated[int, Limits("the longest match, in tokens", 1)] = 10,
-        continuation: Annotated[int, Limits("how deep a draft goes", 1, DEPTHS - 1)] = 24,
-        least_score: Annotated[float, Limits("no node less probable is drafted", 0, 1)] = 0.01,
+        query: int = 10,
+        continuation: int = 24,
+        least_score: float = 0.01,
     ) -> None:
         self._past = past
         self.over = f"{past.tokens:,} tokens of past requests, {describe((), past.tokenizer)}"
@@ -113,7 +110,7 @@ class Ssd(BaseDrafter):
             return DraftTree.empty()
         best = drafts[0]
         for other in drafts[1:]:
-            best = merge(best, other, budget)
+            best = merge_drafts(best, other, budget)
         token_ids, parents, scores = best
         source = np.full(len(token_ids), Source.HISTORY, np.uint8)
         return DraftTree(token_ids, parents, scores, source)

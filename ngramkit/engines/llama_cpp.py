@@ -32,9 +32,8 @@ from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.engines.batch import FIRST, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
-from ngramkit.engines.growth import Finished, GrowingHistory
+from ngramkit.engines.growth import Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
-from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.timed import Clock, TimedDrafter
 from ngramkit.errors import UsageError
 
@@ -77,6 +76,7 @@ class Drafter:
         self._batch = BatchDrafter.open(
             config, vocabulary=vocabulary, cost=MIN_PROBABILITY, timed=self.timed
         )
+        self.history, self.statistics = self._batch.history, self._batch.statistics
         self._clock, self._pause = clock, config.pause
         self._length = config.tokens or TOKENS
         self.enabled = True
@@ -173,16 +173,6 @@ class Drafter:
         self._checked = True
         if hasattr(llama, "_sampler") and llama not in self._grammars:
             self._grammars[llama] = LlamaGrammar(llama, importlib.import_module("llama_cpp"))
-
-    @property
-    def history(self) -> GrowingHistory | None:
-        """The past requests that are drafted from, if there are any."""
-        return self._batch.history
-
-    @property
-    def statistics(self) -> Statistics:
-        """The counters of drafted and accepted tokens."""
-        return self._batch.statistics
 
 
 class OwnClock:

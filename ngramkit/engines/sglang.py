@@ -26,8 +26,8 @@ from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.check import plugin as require_usable
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.growth import REQUEST_KEY, Departures, Finished, GrowingHistory
-from ngramkit.engines.metrics import EngineCounters, Statistics
+from ngramkit.engines.growth import REQUEST_KEY, Departures, Finished
+from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.errors import ArtifactError, NgramkitError, UsageError, one_line
 
@@ -50,19 +50,19 @@ def plugin() -> None:
     except NgramkitError as error:
         raise SystemExit(str(error)) from None
     hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
-    hooks.HookRegistry.register(CORPUS, Corpus, hooks.HookType.REPLACE)
+    hooks.HookRegistry.register(CORPUS, NgramCorpus, hooks.HookType.REPLACE)
     hooks.HookRegistry.register(PREPARE, with_requests, hooks.HookType.AROUND)
 
 
 def with_requests(original: Any, worker: Any, batch: Any) -> Any:
     """Show the batch's requests to the corpus, then prepare drafts as the worker does."""
     corpus = worker.ngram_corpus
-    if isinstance(corpus, Corpus):
+    if isinstance(corpus, NgramCorpus):
         corpus.see(batch.reqs)
     return original(worker, batch)
 
 
-class Corpus:
+class NgramCorpus:
     """Stand-in for SGLang's NgramCorpus. Of its options only the draft's size and a breadth of 1
     change anything.
 
@@ -80,6 +80,7 @@ class Corpus:
             tokenizer=engine_record(tokenizer, config.vocabulary),
             writes=rank == 0,
         )
+        self.history, self.statistics = self._batch.history, self._batch.statistics
         self._departures, self._tenants = Departures(), config.history_by
         self.draft_token_num = draft_token_num
         nodes = draft_token_num - 1  # the first is the last token of the context
@@ -142,7 +143,7 @@ class Corpus:
             rows, nodes, asked=[self._asked(*each) for each in zip(req_ids, rows, strict=True)]
         )
         last = np.array([tokens[-1] if len(tokens) else 0 for tokens in batch_tokens], np.int64)
-        return pack(trees, last, self.draft_token_num)
+        return pack_trees(trees, last, self.draft_token_num)
 
     def erase_match_state(self, req_ids: Sequence[str]) -> None:
         """Forget requests that left the batch; should they come back, they are found by their
@@ -177,16 +178,6 @@ class Corpus:
 
     def list_external_corpora(self) -> dict[str, int]:
         return {}
-
-    @property
-    def history(self) -> GrowingHistory | None:
-        """The past requests that are drafted from, if there are any."""
-        return self._batch.history
-
-    @property
-    def statistics(self) -> Statistics:
-        """The counters of drafted and accepted tokens."""
-        return self._batch.statistics
 
     def _wanted(self, name: str) -> bool:
         """Return whether the request, as far as it is known, did not switch drafting off."""
@@ -269,8 +260,8 @@ def _continued(text: LiveContext, tail: TokenArray, total: int) -> bool:
     return True
 
 
-def pack(trees: Sequence[DraftTree], last: Ids, size: int) -> tuple[Ids, Ids]:
-    """Return trees as `Corpus.batch_get` does; `last` int64[rows], the contexts' last tokens.
+def pack_trees(trees: Sequence[DraftTree], last: Ids, size: int) -> tuple[Ids, Ids]:
+    """Return trees as `NgramCorpus.batch_get` does; `last` int64[rows], the contexts' last tokens.
 
     Last 5, tokens [7, 8] with parents [-1, 0], size 4: tokens [5, 7, 8, 0], mask rows 1000, 1100,
     1110, 1001.

@@ -24,8 +24,7 @@ import numpy as np
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.chain_length import TokenCost
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growth import Departures, Finished, GrowingHistory
-from ngramkit.engines.metrics import Statistics
+from ngramkit.engines.growth import Departures, Finished
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.errors import UsageError, require_between
 
@@ -103,6 +102,7 @@ def _class_over(base: type[Any]) -> type[Any]:
                 writes=_rank() == 0,
             )
             self._batch.require_same(own)
+            self.history, self.statistics = self._batch.history, self._batch.statistics
             self._departures, self._tenants = Departures(), config.history_by
             if self._tenants == "key":
                 raise UsageError(
@@ -161,16 +161,6 @@ def _class_over(base: type[Any]) -> type[Any]:
             """Return the longest chain that TensorRT-LLM's schedule allows now."""
             now = getattr(self, "max_total_draft_tokens", None)
             return self._length if now is None else min(self._length, int(now))
-
-        @property
-        def history(self) -> GrowingHistory | None:
-            """The past requests that are drafted from, if there are any."""
-            return self._batch.history
-
-        @property
-        def statistics(self) -> Statistics:
-            """The counters of drafted and accepted tokens."""
-            return self._batch.statistics
 
     return Drafter
 

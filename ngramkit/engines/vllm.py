@@ -24,8 +24,8 @@ import numpy.typing as npt
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.chain_length import FREE, FREE_ON_CPU, TokenCost
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growth import REQUEST_KEY, Finished, GrowingHistory
-from ngramkit.engines.metrics import EngineCounters, Statistics
+from ngramkit.engines.growth import REQUEST_KEY, Finished
+from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.errors import NgramkitError, UsageError, one_line
 
@@ -70,6 +70,7 @@ class Proposer:
                 watch(tenants=config.history_by is not None)
         except NgramkitError as error:
             raise type(error)(one_line(error), option=error.option) from error
+        self.history, self.statistics = self._batch.history, self._batch.statistics
         running = int(vllm_config.scheduler_config.max_num_seqs)
         self._batch.sessions.most = max(config.sessions, 2 * running)  # with preempted ones
         asked = int(vllm_config.speculative_config.num_speculative_tokens)
@@ -134,16 +135,6 @@ class Proposer:
             said = getattr(state.sampling_params, "extra_args", None) or {}
             return str(said.get(REQUEST_KEY) or "")
         return ""
-
-    @property
-    def history(self) -> GrowingHistory | None:
-        """The past requests that are drafted from, if there are any."""
-        return self._batch.history
-
-    @property
-    def statistics(self) -> Statistics:
-        """The counters of drafted and accepted tokens."""
-        return self._batch.statistics
 
 
 def watch(*, tenants: bool) -> None:

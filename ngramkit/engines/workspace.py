@@ -32,8 +32,8 @@ from ngramkit.kernels.blend import copying
 from ngramkit.kernels.blend.counts import (
     MEMO_ROWS,
     SIZE,
-    Corpus,
     Frozen,
+    SearchedCorpus,
     grown,
     new_candidates,
     new_corpus,
@@ -41,7 +41,7 @@ from ngramkit.kernels.blend.counts import (
     new_memo,
 )
 from ngramkit.kernels.blend.evidence import new_evidence
-from ngramkit.kernels.blend.mixture import History, new_experts, new_history, new_scratch
+from ngramkit.kernels.blend.mixture import HistoryCorpus, new_experts, new_history, new_scratch
 from ngramkit.kernels.blend.prediction import new_place
 from ngramkit.kernels.blend.tree import (
     BUDGET,
@@ -79,8 +79,8 @@ class Job(NamedTuple):
 
 
 class RequestSource:
-    """The artifacts and the history that all requests share. `compared`: what else is of a
-    tokenizer that must be the engine's."""
+    """The artifacts and the history that all requests share. `compared` are those whose tokenizer
+    must be the engine's."""
 
     def __init__(self) -> None:
         self.artifacts: Sequence[Artifact] = ()
@@ -134,8 +134,8 @@ class BlendSource(RequestSource):
         self.place = Packed(new_place(len(self.sources.corpus.table)))
 
     def trust_in(self, past: PastRequests | None) -> Trust:
-        """Return the first trust of a request that drafts from `past`, not to be written to: in the
-        past requests half as far as the last request that ended had learnt."""
+        """Return the trust that a request over `past` begins with; do not write to it. The past
+        requests are trusted half as far as the last request that ended had learnt."""
         return self.first_trust if past is None else self._trusts.get(past, self.first_trust)
 
     def keep_trust(self, past: PastRequests, trust: Trust) -> None:
@@ -392,11 +392,11 @@ def _drafts(tree: Tree, jobs: int) -> list[DraftTree]:
     ]
 
 
-def _own(corpus: Corpus, rows: int) -> Corpus:
+def _own(corpus: SearchedCorpus, rows: int) -> SearchedCorpus:
     return new_corpus(corpus.table, rows, corpus.ends, corpus.firsts)
 
 
-def _own_history(history: History) -> History:
+def _own_history(history: HistoryCorpus) -> HistoryCorpus:
     return new_history(_own(history.corpus, PAST_ROWS))
 
 

@@ -36,7 +36,7 @@ from ngramkit.evaluate.records import (
 )
 from ngramkit.evaluate.report import write_report
 from ngramkit.evaluate.results import BenchResult, machine, summarize, write_answers, write_results
-from ngramkit.evaluate.runs import BASELINE, Run, Runs, TurnRun, alone_in, require_room
+from ngramkit.evaluate.runs import BASELINE, QuestionRun, Runs, TurnRun, alone_in, require_room
 from ngramkit.evaluate.simulation import Replay, replay_drafter
 from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.machine import require_package
@@ -62,7 +62,9 @@ class BenchResults(Tabular):
     """The results, the baseline first, and the folder that holds everything."""
 
     results: list[BenchResult]
-    runs: list[Run]  # one per question that all have answered and drafter, the baseline's too
+    runs: list[
+        QuestionRun
+    ]  # one per question that all have answered and drafter, the baseline's too
     plan: dict[str, Any]
     folder: Path
 
@@ -219,9 +221,9 @@ def _choices(
 class Contestant:
     """One of a benchmark. `make(remember)` gives a new drafter; with False it forgets its requests.
 
-    `learns`: from finished requests, so that its answers depend on their order. `session`: its own,
-    for another budget than the task's. `answer` writes in another way than ours. `wants_evidence`:
-    little is left of it without.
+    With `learns` it learns from finished requests, so its answers depend on their order. `session`
+    is its own where its budget is not the task's. `answer` writes in another way than ours. With
+    `wants_evidence` it drafts little or nothing without evidence.
     """
 
     name: str
@@ -377,7 +379,7 @@ class Bench:
 
     def _answer(
         self, contestant: Contestant, drafter: Drafter, index: int, question: Question
-    ) -> Run:
+    ) -> QuestionRun:
         turns: list[TurnRun] = []
         load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
         task = contestant.task(self.task.numbered(index))
@@ -389,7 +391,7 @@ class Bench:
             if decoded.ended_by == "interrupt":
                 raise KeyboardInterrupt
             turns.append(self.turn_run(decoded))
-        return Run(contestant.name, question.id, question.category, turns, load)
+        return QuestionRun(contestant.name, question.id, question.category, turns, load)
 
     def conversation(self, question: Question, turns: list[TurnRun]) -> Iterator[TokenArray]:
         """Yield the prompts of the turns, see `records.conversation`."""
@@ -412,7 +414,7 @@ class Bench:
             drafted=sum(decoded.nodes_per_pass),
         )
 
-    def _relearn(self, drafter: Drafter, question: Question, run: Run) -> None:
+    def _relearn(self, drafter: Drafter, question: Question, run: QuestionRun) -> None:
         """Have a drafter that learns from finished requests learn from this one."""
         prompts = self.conversation(question, run.turns)
         for prompt, turn in zip(prompts, run.turns, strict=False):

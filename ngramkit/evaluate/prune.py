@@ -55,7 +55,7 @@ def prune(
     require_out(place, force=force)
 
     def build(path: Path, **how: Any) -> Artifact:
-        from ngramkit.builders.prune import prune as prune_artifact
+        from ngramkit.builders.prune import prune_artifact
 
         return prune_artifact(artifact, path, size, answers=texts, **how)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.decode.options import TRANSFORMERS_WAYS
-from ngramkit.evaluate.runs import BASELINE, Run, Runs
+from ngramkit.evaluate.runs import BASELINE, QuestionRun, Runs
 from ngramkit.evaluate.statistics import ratio
 from ngramkit.formats.writer import write_text
 from ngramkit.machine import cores, processor
@@ -75,7 +75,7 @@ def summarize(
     return results
 
 
-def _result(name: str, runs: list[Run], base: list[Run]) -> BenchResult:
+def _result(name: str, runs: list[QuestionRun], base: list[QuestionRun]) -> BenchResult:
     low, high = spread(runs, base)
     turns = [turn for run in runs for turn in run.turns]
     lengths = Counter(length for run in runs for length in run.tokens_per_pass)
@@ -96,7 +96,7 @@ def _result(name: str, runs: list[Run], base: list[Run]) -> BenchResult:
     )
 
 
-def _figures(runs: Sequence[Run], base: Sequence[Run]) -> dict[str, Any]:
+def _figures(runs: Sequence[QuestionRun], base: Sequence[QuestionRun]) -> dict[str, Any]:
     tokens, passes = sum(run.tokens for run in runs), sum(run.passes for run in runs)
     return {
         "tokens": tokens,
@@ -107,18 +107,18 @@ def _figures(runs: Sequence[Run], base: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _rate(runs: Sequence[Run]) -> float:
+def _rate(runs: Sequence[QuestionRun]) -> float:
     return sum(run.new_tokens for run in runs) / sum(run.seconds for run in runs)
 
 
 def spec_bench(
-    runs: Sequence[Run], base: Sequence[Run], count: Callable[[str], int]
+    runs: Sequence[QuestionRun], base: Sequence[QuestionRun], count: Callable[[str], int]
 ) -> dict[str, float]:
     """Compute what Spec-Bench's evaluation/speed.py makes of the same answers ("overall").
 
-    It averages rates over questions, where we divide all tokens by all seconds, so short answers
-    weigh as much as long ones; and it counts the baseline's tokens anew from its text, less one for
-    BOS, whether or not the tokenizer has one, and without the EOS that ended it.
+    It averages rates over questions, so short answers weigh as much as long ones; we divide all
+    tokens by all seconds. It counts the baseline's tokens anew from its text: less one for BOS,
+    whether or not the tokenizer has one, and without the EOS that ended it.
     """
     rates = [run.new_tokens / run.seconds for run in runs]
     baseline = [sum(count(turn.text) - 1 for turn in run.turns) / run.seconds for run in base]
@@ -132,7 +132,7 @@ def spec_bench(
     }
 
 
-def _by_category(runs: list[Run], base: list[Run]) -> dict[str, dict[str, float]]:
+def _by_category(runs: list[QuestionRun], base: list[QuestionRun]) -> dict[str, dict[str, float]]:
     pairs = list(zip(runs, base, strict=True))
     figures = {}
     for category in dict.fromkeys(run.category for run in runs):
@@ -141,7 +141,9 @@ def _by_category(runs: list[Run], base: list[Run]) -> dict[str, dict[str, float]
     return figures
 
 
-def spread(runs: Sequence[Run], base: Sequence[Run]) -> tuple[float | None, float | None]:
+def spread(
+    runs: Sequence[QuestionRun], base: Sequence[QuestionRun]
+) -> tuple[float | None, float | None]:
     """Return the speed-up's interval, see ngramkit.evaluate.statistics."""
     columns = [
         ("", [run.new_tokens for run in each], [run.seconds for run in each])

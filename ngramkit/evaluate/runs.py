@@ -1,7 +1,7 @@
 """The runs of a benchmark so far: one line per answered question and drafter.
 
 The first line of runs.jsonl is the plan, everything that decides what is measured; a file with
-another plan is not continued. Each further line is a Run. A line that a killed process left
+another plan is not continued. Each further line is a QuestionRun. A line that a killed process left
 unfinished is dropped, so an interrupted benchmark goes on where it was.
 """
 
@@ -47,7 +47,7 @@ class TurnRun:
 
 
 @dataclass(frozen=True)
-class Run:
+class QuestionRun:
     """One question, answered with one drafter."""
 
     drafter: str
@@ -87,7 +87,7 @@ class Run:
     def seconds(self) -> float:
         return sum(turn.seconds for turn in self.turns)
 
-    def same_text(self, other: Run) -> bool:
+    def same_text(self, other: QuestionRun) -> bool:
         return [t.token_ids for t in self.turns] == [t.token_ids for t in other.turns]
 
 
@@ -119,7 +119,7 @@ class Runs:
 
     def __init__(self, folder: Path, plan: Mapping[str, Any], *, force: bool = False) -> None:
         self.path = folder / NAME
-        self.found: dict[Key, Run] = {}
+        self.found: dict[Key, QuestionRun] = {}
         # As it reads back: tuples and the like are lists in the file.
         self._plan = json.loads(json.dumps({"plan": plan}))
         require_fit_for_output(folder)
@@ -130,17 +130,17 @@ class Runs:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(self.path, json.dumps(self._plan) + "\n")
 
-    def add(self, run: Run) -> None:
+    def add(self, run: QuestionRun) -> None:
         with open(self.path, "a", encoding="utf-8", opener=not_linked) as file:
             file.write(json.dumps(asdict(run)) + "\n")
         self.found[run.key] = run
 
-    def answered(self, drafter: str, question: int | str) -> Run | None:
+    def answered(self, drafter: str, question: int | str) -> QuestionRun | None:
         """Return the run that is there, which a benchmark that goes on does not repeat; else
         None."""
         return self.found.get((drafter, str(question)))
 
-    def shared_by(self, drafters: Sequence[str]) -> dict[str, list[Run]]:
+    def shared_by(self, drafters: Sequence[str]) -> dict[str, list[QuestionRun]]:
         """Return each drafter's runs of the questions that all `drafters` have answered."""
         questions = dict.fromkeys(question for _, question in self.found)
         shared = [q for q in questions if all((name, q) in self.found for name in drafters)]
@@ -171,7 +171,7 @@ class Runs:
         there = _parse(self.path, 1, lines[0], dict).get("plan") if lines else None
         if there != self._plan["plan"]:
             raise UsageError(
-                f"{folder} holds another benchmark: {difference(there, self._plan['plan'])}",
+                f"{folder} holds another benchmark: {plan_difference(there, self._plan['plan'])}",
                 "choose another out, or replace it with force=True",
                 option=("out", "force"),
             )
@@ -191,10 +191,10 @@ SETTINGS = {
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def difference(there: Any, here: Mapping[str, Any]) -> str:
+def plan_difference(there: Any, here: Mapping[str, Any]) -> str:
     """Return the first setting in which two plans differ, with its values, and how many more do.
 
-    >>> difference({"budget": 8, "count": 1}, {"budget": 8, "count": 2})
+    >>> plan_difference({"budget": 8, "count": 1}, {"budget": 8, "count": 2})
     'the number of questions was 1, is 2'
     """
     there = there if isinstance(there, dict) else {}
@@ -208,8 +208,8 @@ def difference(there: Any, here: Mapping[str, Any]) -> str:
     return f"{name}{values or ' differs'}" + (f", and {more} more" if more else "")
 
 
-def _run(body: dict[str, Any]) -> Run:
-    return Run(**{**body, "turns": [TurnRun(**turn) for turn in body["turns"]]})
+def _run(body: dict[str, Any]) -> QuestionRun:
+    return QuestionRun(**{**body, "turns": [TurnRun(**turn) for turn in body["turns"]]})
 
 
 def _parse(path: Path, number: int, line: str, make: Callable[[Any], T]) -> T:

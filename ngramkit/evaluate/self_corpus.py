@@ -37,7 +37,7 @@ from ngramkit.evaluate.records import (
     read_lines,
     require_files,
 )
-from ngramkit.evaluate.runs import difference
+from ngramkit.evaluate.runs import plan_difference
 from ngramkit.formats.replacing import locked, require_writable
 from ngramkit.formats.writer import write_text
 from ngramkit.progress import SILENT, Reporter
@@ -162,7 +162,7 @@ def self_corpus(
 
 
 @dataclass(frozen=True)
-class Answer:
+class WrittenAnswer:
     """A line of the file."""
 
     text: str
@@ -181,14 +181,14 @@ def answer_batch(
     *,
     max_new_tokens: int,
     sampling: Sampling,
-) -> list[list[Answer]]:
+) -> list[list[WrittenAnswer]]:
     """Ask every turn of the `index`-th batch side by side; return each question's answers.
 
     A question has fewer answers than turns where its conversation outgrows the model's context.
     """
     from ngramkit.decode.batch import seeded, write_batch
 
-    answers: list[list[Answer]] = [[] for _ in questions]
+    answers: list[list[WrittenAnswer]] = [[] for _ in questions]
     talks = [
         (question, own, conversation(model, template, question, own, room=max_new_tokens))
         for question, own in zip(questions, answers, strict=True)
@@ -206,18 +206,20 @@ def answer_batch(
         for (question, own, _), ids in zip(asked, written, strict=True):
             text = answer_text(model.tokenizer, template, ids.tolist())
             ended_by = "eos" if int(ids[-1]) in model.eos else "length"
-            own.append(Answer(text, question.turns[turn], question.id, turn, len(ids), ended_by))
+            own.append(
+                WrittenAnswer(text, question.turns[turn], question.id, turn, len(ids), ended_by)
+            )
     return answers
 
 
-def plan_of(path: Path) -> Path:
+def plan_path(path: Path) -> Path:
     """Return the file beside a self-corpus that says how it was written."""
     return path.with_name(f"{path.name}.plan")
 
 
 def require_own(path: Path) -> None:
     """Raise UsageError where something is at `path` that no self-corpus wrote."""
-    if path.exists() and not plan_of(path).exists():
+    if path.exists() and not plan_path(path).exists():
         raise UsageError(
             f"{path} is there, and no self-corpus wrote it", "choose another out", option="out"
         )
@@ -233,7 +235,7 @@ class AnswerFile:
     def __init__(self, path: Path, plan: dict[str, Any], *, force: bool) -> None:
         self.result = SelfCorpus(path)
         self.done = 0  # questions
-        self._path, self._plan_path = path, plan_of(path)
+        self._path, self._plan_path = path, plan_path(path)
         self._plan: dict[str, Any] = json.loads(json.dumps(plan))  # as it reads back
         self._digests: set[str] = set()
         state = self._read_plan()
@@ -244,7 +246,7 @@ class AnswerFile:
         with open(path, "wb", opener=not_linked):
             pass
 
-    def add(self, answers: Iterable[Answer], *, questions: int, left_out: int) -> None:
+    def add(self, answers: Iterable[WrittenAnswer], *, questions: int, left_out: int) -> None:
         """Append the answers to so many questions; they are on disk when this returns."""
         lines = []
         for answer in answers:
@@ -277,8 +279,9 @@ class AnswerFile:
     def _read(self, state: Any) -> None:
         state = state if isinstance(state, dict) else {}
         if state.get("plan") != self._plan:
+            other = plan_difference(state.get("plan"), self._plan)
             raise UsageError(
-                f"{self._path} holds other answers: {difference(state.get('plan'), self._plan)}",
+                f"{self._path} holds other answers: {other}",
                 "choose another out, or replace it with force=True",
                 option=("out", "force"),
             )

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Passes:
-    """The passes of a server: of each, its requests, the tokens that it read for them, and the mean
-    length of their contexts."""
+class ServedPasses:
+    """The passes of a server: for each the number of requests, of tokens read, and the mean length
+    of the contexts."""
 
     requests: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
@@ -53,8 +53,8 @@ class Served:
     in the order in which they ended."""
 
     replay: Replay
-    passes: Passes
-    plain: Passes
+    passes: ServedPasses
+    plain: ServedPasses
     drafted: int = 0  # tokens
     draft_seconds: float = 0.0  # of drafting, on this machine
 
@@ -96,7 +96,7 @@ def serve(
     from ngramkit.engines.batch import Asked, accepted_length
 
     requests = _chain(records)
-    result = Served(Replay(label, tokens), Passes(), without_drafts(records, concurrency))
+    result = Served(Replay(label, tokens), ServedPasses(), without_drafts(records, concurrency))
     queue = _Queue(requests, concurrency)
     while running := queue.running():
         rows = [each.request.text[: each.size] for each in running]
@@ -125,9 +125,9 @@ def serve(
     return result
 
 
-def without_drafts(records: Sequence[Record], concurrency: int) -> Passes:
+def without_drafts(records: Sequence[Record], concurrency: int) -> ServedPasses:
     """Return the passes that the same server takes without drafts."""
-    passes, queue = Passes(), _Queue(_chain(records), concurrency)
+    passes, queue = ServedPasses(), _Queue(_chain(records), concurrency)
     while running := queue.running():
         passes.add(running, 0)
         for each in running:
@@ -169,8 +169,8 @@ class _Queue:
 
 
 def _chain(records: Sequence[Record]) -> list[_Request]:
-    """Return all requests in order; turns of a record go on with each other, and so does a record
-    with the one before, where its turn is the next of the same run."""
+    """Return all requests in order. A turn of a record waits for the turn before it, and a record's
+    first turn for the record before, where that ends with the turn before of the same run."""
     requests: list[_Request] = []
     last: Record | None = None
     for record in records:
@@ -222,7 +222,7 @@ class PassTimes:
             self.free = min((SHOWN - shown) / max(shown - 1, 1e-12), UNBOUNDED)
         self.cost = (1 + SHOWN / self.free) / (1 + 1 / self.free)
 
-    def of(self, passes: Passes) -> Floats:
+    def of(self, passes: ServedPasses) -> Floats:
         """Return each pass's time, float64[passes]."""
         tokens = np.array(passes.tokens, np.float64)
         if self._seconds is not None:

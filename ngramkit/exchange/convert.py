@@ -14,6 +14,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.outputs import ARTIFACTS, require_fit_for_output
 from ngramkit.formats.replacing import exists, require_writable
 from ngramkit.inspection import open_artifact
+from ngramkit.kinds import a_kind
 from ngramkit.models import chosen_model, is_gguf
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
@@ -134,7 +135,8 @@ def _datastore(artifact: Artifact) -> Any:
 
     if not isinstance(artifact, Datastore):
         raise UsageError(
-            f"{artifact.path} is a {artifact.kind}, which holds no documents", "export a datastore"
+            f"{artifact.path} is {a_kind(artifact.kind)}, which holds no documents",
+            "export a datastore",
         )
     return artifact
 

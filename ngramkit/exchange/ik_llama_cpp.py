@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.errors import UsageError
-from ngramkit.exchange.files import whole_file
 from ngramkit.exchange.text import documents
 from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.replacing import whole_file
 from ngramkit.progress import SILENT, Reporter
 
 DEPTH = 64  # suffix_max_depth, where nobody says
@@ -26,7 +26,7 @@ ID_BYTES = 4
 LARGEST = 1 << 24  # no id is as high, but four bytes of text are
 
 
-class Written(NamedTuple):
+class WrittenCorpus(NamedTuple):
     """The contents of a written corpus."""
 
     documents: int
@@ -42,7 +42,7 @@ def export_corpus(
     most: int = MOST,
     reporter: Reporter = SILENT,
     force: bool = False,
-) -> Written:
+) -> WrittenCorpus:
     """Write the first documents that hold `most` tokens together.
 
     Raises UsageError where the first is longer, or `path` exists; see `whole_file`.
@@ -70,7 +70,7 @@ def export_corpus(
             f"{left_out:,} documents are left out: ik_llama.cpp reads at most {most:,} tokens at "
             f"its suffix_max_depth of {DEPTH}"
         )
-    return Written(written, tokens, ID_BYTES * tokens, left_out)
+    return WrittenCorpus(written, tokens, ID_BYTES * tokens, left_out)
 
 
 def is_corpus(path: Path) -> bool:

@@ -34,21 +34,21 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.frozen import narrow
+from ngramkit.builders.frozen import narrow_counts
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import InputError, UsageError
-from ngramkit.exchange.files import whole_file
 from ngramkit.exchange.ngrams import Ngrams, longest_order, ngrams_of
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.writer import ArtifactWriter, already_built
-from ngramkit.kernels.ngram_cache import KEY, measure, split
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.untrusted import open_plain
 
+KEY = 4  # ids of an ngram
 RECORD, PAIR = 4 * (KEY + 1), 8  # bytes
 STATIC_ORDERS = (2,)  # tokens of an ngram
 DYNAMIC_ORDERS = (1, 2, 3, 4)
@@ -62,7 +62,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenCache:
     """The contents of a written cache."""
 
     ngrams: int
@@ -81,12 +81,12 @@ def export_cache(
     memory: int | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
-) -> Written:
+) -> WrittenCache:
     """Write the static cache of a datastore or frozen table, or the dynamic one, also of a model
     bigram.
 
     A dynamic cache holds the orders that the artifact has, up to 4. `min_count`, `max_ngrams`: see
-    `Selection`; with the latter ngrams are counted twice. `memory`: bytes for counting. Raises
+    `NgramSelection`; with the latter ngrams are counted twice. `memory`: bytes for counting. Raises
     UsageError where the artifact holds nothing that llama.cpp would draft from, or `path` exists.
     """
     if isinstance(artifact, ModelBigram) and not dynamic:
@@ -98,7 +98,7 @@ def export_cache(
         )
     dynamic_orders = [n for n in DYNAMIC_ORDERS if n <= longest_order(artifact)]
     orders = dynamic_orders if dynamic else STATIC_ORDERS
-    selection = Selection(dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams)
+    selection = NgramSelection(dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams)
 
     def pieces() -> Iterable[Ngrams]:
         return chain(*(ngrams_of(artifact, n, memory) for n in orders))
@@ -190,7 +190,7 @@ def _require_some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> I
         )
 
 
-def _one_order(path: Path, cache: Cache, order: int | None) -> int:
+def _one_order(path: Path, cache: NgramCache, order: int | None) -> int:
     orders = np.unique(cache.orders).tolist()
     listed = ", ".join(map(str, orders))
     if order is None and len(orders) > 1:
@@ -204,7 +204,9 @@ def _one_order(path: Path, cache: Cache, order: int | None) -> int:
     return int(order or orders[0])
 
 
-def _table(cache: Cache, order: int, dtype: np.dtype[np.uint16 | np.uint32]) -> dict[str, Array]:
+def _table(
+    cache: NgramCache, order: int, dtype: np.dtype[np.uint16 | np.uint32]
+) -> dict[str, Array]:
     """Return the arrays of a frozen table, from records in any order."""
     wanted = cache.orders == order
     owner = np.repeat(np.arange(len(cache.keys)), np.diff(cache.offsets))
@@ -220,17 +222,17 @@ def _table(cache: Cache, order: int, dtype: np.dtype[np.uint16 | np.uint32]) -> 
     totals = np.bincount(leader, counts, len(rows)).astype(np.int64)  # exact up to 2**53
     return {
         "leaders": cache.keys[rows, :order].astype(dtype),
-        "leader_counts": narrow(totals),
+        "leader_counts": narrow_counts(totals),
         "follower_offsets": np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64),
         "followers": tokens[best][:, None].astype(dtype),
-        "follower_counts": narrow(counts[best]),
+        "follower_counts": narrow_counts(counts[best]),
     }
 
 
 # What llama.cpp would draft from.
 
 
-class Selection:
+class NgramSelection:
     """The ngrams that are exported; for a `dynamic` cache only those that can draft.
 
     min_count: how often an ngram was seen, at least. max_ngrams: so many of the most frequent, of
@@ -332,7 +334,7 @@ def can_draft(piece: Ngrams) -> Mask:
 
 
 @dataclass(frozen=True)
-class Cache:
+class NgramCache:
     """The records of a file. Pairs of record i are pairs[offsets[i] : offsets[i + 1]]."""
 
     keys: npt.NDArray[np.int32]  # int32[n, 4], unused places -1
@@ -347,7 +349,7 @@ class Cache:
 
 def write_cache(
     path: Path, pieces: Iterable[Ngrams], *, force: bool = False, inputs: Iterable[Path] = ()
-) -> Written:
+) -> WrittenCache:
     """Write every piece, which holds all continuations of its ngrams. Raises as `whole_file`."""
     ngrams = pairs = 0
     with whole_file(path, is_cache, force=force, inputs=inputs) as file:
@@ -357,23 +359,27 @@ def write_cache(
             ngrams += records
             pairs += len(piece.counts)
         size = file.tell()
-    return Written(ngrams, pairs, size)
+    return WrittenCache(ngrams, pairs, size)
 
 
-def read_cache(path: Path) -> Cache:
+def read_cache(path: Path) -> NgramCache:
     """Read a file. Raises InputError where it is missing, cut short or of another format."""
     try:
         with open_plain(path, error=InputError) as file:
             raw = np.fromfile(file, np.uint8)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", "check the path") from error
-    if not len(raw) or len(raw) % 4:
+    if len(raw) % 4:
         raise _foreign(path, f"its {len(raw):,} bytes are not whole 32-bit words")
     words = raw.view(np.int32)
-    records, pairs, bad = measure(words)
+    if not _begins_with_record(words):
+        raise _foreign(path, "it is empty" if not len(raw) else "its first record makes no sense")
+    from ngramkit.kernels.ngram_cache import measure_records, split
+
+    records, pairs, bad = measure_records(words)
     if bad >= 0:
         raise _foreign(path, f"the record at byte {4 * bad:,} makes no sense")
-    cache = Cache(
+    cache = NgramCache(
         np.empty((records, KEY), np.int32), np.zeros(records + 1, np.int64),
         np.empty((pairs, 2), np.int32),
     )  # fmt: skip
@@ -381,10 +387,22 @@ def read_cache(path: Path) -> Cache:
     return cache
 
 
+def _begins_with_record(words: npt.NDArray[np.int32]) -> bool:
+    """Return whether the first record can be one, without what numba's import costs."""
+    if len(words) <= KEY:
+        return False
+    key, size = words[:KEY], int(words[KEY])
+    held = int((key >= 0).sum())
+    whole = KEY + 1 + 2 * size <= len(words)
+    return held > 0 and bool((key[:held] >= 0).all()) and size > 0 and whole
+
+
 def is_cache(path: Path) -> bool:
     """Return whether the file is one record after another."""
+    from ngramkit.kernels.ngram_cache import measure_records
+
     words = np.asarray(np.memmap(path, np.int32, "r"))
-    return int(measure(words)[2]) < 0
+    return int(measure_records(words)[2]) < 0
 
 
 def _encode(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:

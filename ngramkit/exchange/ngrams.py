@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.windows import Windows
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import Array
@@ -20,8 +20,11 @@ from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.tokens import TokenShard, TokenStore
-from ngramkit.kernels.counting import unpack
+from ngramkit.kinds import a_kind
 from ngramkit.machine import cores, free_memory
+
+if TYPE_CHECKING:
+    from ngramkit.builders.windows import Windows
 
 ROWS = 1 << 20  # rows of a frozen table taken at a time
 SCALE = 1000  # the count that a probability of 1 becomes
@@ -58,7 +61,7 @@ def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iter
     if isinstance(artifact, ModelBigram):
         return bigram_ngrams(artifact, order)
     raise UsageError(
-        f"{artifact.path} is a {artifact.kind}, which has no n-grams",
+        f"{artifact.path} is {a_kind(artifact.kind)}, which has no n-grams",
         "export a datastore, a frozen-table or a model-bigram",
     )
 
@@ -75,16 +78,20 @@ def datastore_ngrams(store: Datastore, order: int, memory: int | None = None) ->
 
     N-grams never cross documents. `memory`: bytes for counting, by default half of what is free.
     """
+    from ngramkit.builders.windows import Windows
+
     windows = Windows(_Documents(store), order + 1, memory or free_memory() // 2, cores())
     yield from _whole_groups(_window_rows(windows))
 
 
 def _window_rows(windows: Windows) -> Iterator[Ngrams]:
+    from ngramkit.kernels.counting import unpack_windows
+
     for runs in windows.runs():
         prefix = np.array(runs.partition.prefix, np.int64)
         base = np.uint64(runs.partition.low)
         every = np.arange(len(runs.keys))
-        rows = unpack(runs.keys, every, windows.bits, base, prefix, windows.length)
+        rows = unpack_windows(runs.keys, every, windows.bits, base, prefix, windows.length)
         yield Ngrams(rows.astype(np.int32), runs.counts)
 
 

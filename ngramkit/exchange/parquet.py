@@ -29,11 +29,12 @@ import pyarrow.parquet as pq
 
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import UsageError
-from ngramkit.exchange.files import whole_file
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import Array
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.formats.replacing import whole_file
+from ngramkit.kinds import a_kind
 from ngramkit.progress import SILENT, Reporter
 
 ROWS = 1 << 17
@@ -58,7 +59,7 @@ def export_parquet(
         groups = _bigram_groups(artifact, tokenizer)
     else:
         raise UsageError(
-            f"{artifact.path} is a {artifact.kind}, which has no rows",
+            f"{artifact.path} is {a_kind(artifact.kind)}, which has no rows",
             "export a frozen-table or a model-bigram",
         )
     reporter.stage("rows", None, "rows")

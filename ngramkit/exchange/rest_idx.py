@@ -18,7 +18,8 @@ them. REST's own builders put a BOS before every document, which no draft can us
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,13 @@ import numpy as np
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import InputError, UsageError, reason
-from ngramkit.exchange.files import whole_file
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import discard
+from ngramkit.formats.replacing import discard, whole_file
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
-from ngramkit.kernels.suffix.sort import sort_shard
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.untrusted import open_plain
 
@@ -73,6 +72,8 @@ def export_rest_idx(
             "give u32=True for a REST that was patched to read 32-bit ids",
             option="u32",
         )
+    from ngramkit.kernels.suffix.sort import sort_shard
+
     dtype = "<u4" if u32 else "<u2"
     reporter.stage("suffix arrays", store.manifest.counts.get("tokens"))
     with whole_file(path, is_rest_idx, force=force, inputs=[store.path]) as file:
@@ -100,17 +101,17 @@ def import_rest_idx(
 
     Raises InputError where the file is cut short, its ids wrapped, or they are another tokenizer's.
     """
-    digest = sha256_of(path) if path.is_file() else ""
+    chunks = list(read_chunks(path))
     plan = {
         "kind": TokenStore.kind,
-        "corpus": {"id": path.name, "format": "rest-idx", "sha256": digest},
+        "corpus": {"id": path.name, "format": "rest-idx", "sha256": sha256_of(path)},
         "tokenizer": tokenizer.record.fingerprint,
     }
     require_fit_for_output(out, [path])
     documents = out.with_name(out.name + ".documents.partial")
     if not already_built(documents, plan):
         with ArtifactWriter(documents, TokenStore.kind, plan, force=True) as writer:
-            _write_documents(path, tokenizer, writer, plan, reporter)
+            _write_documents(path, chunks, tokenizer, writer, plan, reporter)
     store = TokenStore.open(documents)
     datastore = build_datastore(store, out, reporter=reporter, force=force)
     discard(documents)
@@ -119,13 +120,14 @@ def import_rest_idx(
 
 def _write_documents(
     path: Path,
+    chunks: Sequence[Chunk],
     tokenizer: TextTokenizer,
     writer: ArtifactWriter,
     plan: dict[str, Any],
     reporter: Reporter,
 ) -> None:
     counts = {"documents": 0, "tokens": 0}
-    for number, chunk in enumerate(read_chunks(path)):
+    for number, chunk in enumerate(chunks):
         name = f"shard-{number:05d}.safetensors"
         check_chunk(path, chunk, tokenizer)
         arrays = _documents(chunk.tokens, tokenizer)
@@ -145,6 +147,8 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
     """
     try:
         with open_plain(path, error=InputError) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise _foreign(path, "it is empty")
             raw = np.memmap(file, np.uint8, "r")
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {reason(error)}", "check the path") from error

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.exchange.files import whole_file
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.replacing import whole_file
 from ngramkit.progress import SILENT, Reporter
 
 BATCH = 1024  # documents decoded at a time

@@ -23,6 +23,7 @@ from ngramkit.formats.container import copy_listed
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD
 from ngramkit.formats.replacing import Replacement
+from ngramkit.kinds import a_kind
 from ngramkit.models import HUB_IDS, is_gguf
 
 KINDS = ("datastore", "frozen-table", "model-bigram")
@@ -35,7 +36,7 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> int:
     """
     if artifact.kind not in KINDS:
         raise UsageError(
-            f"{artifact.path} is a {artifact.kind}, which no drafter uses alone",
+            f"{artifact.path} is {a_kind(artifact.kind)}, which no drafter uses alone",
             f"export a {' or a '.join(KINDS)}",
         )
     with Replacement(out, force=force, inputs=[artifact.path]) as new:

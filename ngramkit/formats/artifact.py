@@ -38,6 +38,7 @@ from ngramkit.formats.container import (
 )
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.kinds import a_kind
 from ngramkit.machine import cores
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.untrusted import AGAIN, Identity, identity, parse_json, whole_number
@@ -108,7 +109,9 @@ class Artifact(ABC):
     def unchecked(cls, path: Path, manifest: Manifest) -> Self:
         """Open without checking values: for what checks them."""
         if manifest.kind != cls.kind:
-            raise ArtifactError(f"{path} is a {manifest.kind}, not a {cls.kind}", "check the path")
+            raise ArtifactError(
+                f"{path} is {a_kind(manifest.kind)}, not {a_kind(cls.kind)}", "check the path"
+            )
         artifact = cls(path, manifest)
         artifact.require_files()
         return artifact
@@ -216,7 +219,7 @@ def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity
     checksum, identities = artifact.manifest.checksum, artifact.identities()
     if not identities:  # a history: it grows, and is checked as it is read
         return identities
-    copies = recall(checksum)
+    copies = recall_proof(checksum)
     if copies is not None and _copy(identities) in copies:
         return identities
     started = time.perf_counter()
@@ -225,7 +228,7 @@ def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity
         pass
     if artifact.identities() != identities:
         raise ArtifactError(f"{artifact.path} was replaced while it was checked", "open it again")
-    remember(checksum, identities)
+    write_proof(checksum, identities)
     seconds = time.perf_counter() - started
     if seconds > SLOW:
         LOG.info("checked %s once, byte by byte: %.1f s", artifact.path, seconds)
@@ -270,7 +273,7 @@ def check_whole(
         pool.shutdown(cancel_futures=True)
 
 
-def recall(checksum: str) -> list[Any] | None:
+def recall_proof(checksum: str) -> list[Any] | None:
     """Return the copies of the manifest with this checksum that are known to be whole, as JSON.
 
     None where its values were never checked by these checks.
@@ -286,9 +289,9 @@ def recall(checksum: str) -> list[Any] | None:
     return copies if isinstance(copies, list) else None
 
 
-def remember(checksum: str, files: Mapping[str, Identity]) -> None:
+def write_proof(checksum: str, files: Mapping[str, Identity]) -> None:
     """Write a proof that a copy of these `files` was found whole, bytes and values."""
-    copies, copy = recall(checksum) or [], _copy(files)
+    copies, copy = recall_proof(checksum) or [], _copy(files)
     if all(time.time_ns() - file[-1] >= TICK_NS for file in files.values()):
         copies = [*[other for other in copies if other != copy][-COPIES + 1 :], copy]
     if not PROOFS.put(_name(checksum), json.dumps({"copies": copies})):
@@ -298,7 +301,7 @@ def remember(checksum: str, files: Mapping[str, Identity]) -> None:
 def vouch(folder: Path, manifest: Manifest) -> None:
     """Write a proof of files that this process has written from arrays that it made."""
     with suppress(OSError):
-        remember(
+        write_proof(
             manifest.checksum,
             {name: identity((folder / name).stat()) for name in manifest.files},
         )

@@ -154,7 +154,7 @@ def first_token_of(tokens: Array, separator: int) -> Array:
 # its vocabulary has no `first_token` (its array is empty): a search finds it in the suffix array.
 
 
-def sort_requests(tokens: Array, separator: int) -> DatastoreShard:
+def requests_shard(tokens: Array, separator: int) -> DatastoreShard:
     """Return a shard over requests, u16 | u32 [n], that each end with `separator`."""
     from ngramkit.kernels.suffix import sort
 

@@ -65,7 +65,7 @@ from ngramkit.formats.datastore import (
     DatastoreShard,
     check_shard,
     merge_shards,
-    sort_requests,
+    requests_shard,
     with_first_token,
 )
 from ngramkit.formats.manifest import NAME, Manifest, build_id
@@ -241,7 +241,7 @@ class History(Artifact):
             return Newest(index, None, complete or index is None)
         added = join_requests([request.tokens for request in requests], self.separator)
         complete = (complete or index is None) and len(added) <= tokens
-        return Newest(index, sort_requests(added[-tokens:], self.separator), complete)
+        return Newest(index, requests_shard(added[-tokens:], self.separator), complete)
 
     def extend_index(self, tokens: int) -> None:
         """Bring the index to the log's end: over the newest `tokens`, or as many as it had, if they
@@ -427,7 +427,7 @@ def _checksum(arrays: dict[str, Array]) -> int:
     return total
 
 
-def merge(sources: Sequence[History], out: Path) -> History:
+def merge_histories(sources: Sequence[History], out: Path) -> History:
     """Merge histories into a new one, with the newest requests of each at its end.
 
     Raises UsageError where `out` exists, ArtifactError where the tokenizers differ.

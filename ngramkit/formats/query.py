@@ -27,7 +27,7 @@ Span = tuple[int, int]  # in a suffix array, the second excluded
 
 
 @dataclass(frozen=True)
-class Answer:
+class Occurrences:
     """The number of occurrences of `phrase`, and its most frequent continuations with counts."""
 
     phrase: list[int]
@@ -35,7 +35,7 @@ class Answer:
     continuations: list[tuple[list[int], int]]
 
 
-def ask(artifact: Artifact, phrase: Sequence[int], top: int) -> Answer | None:
+def ask(artifact: Artifact, phrase: Sequence[int], top: int) -> Occurrences | None:
     """Return the `top` most frequent continuations of `phrase`; None without n-grams.
 
     A datastore answers for the whole phrase with its most frequent continuations of any length up
@@ -49,7 +49,7 @@ def ask(artifact: Artifact, phrase: Sequence[int], top: int) -> Answer | None:
     return None
 
 
-def most_frequent(artifact: Artifact, top: int, followers: int) -> Iterator[Answer]:
+def most_frequent(artifact: Artifact, top: int, followers: int) -> Iterator[Occurrences]:
     """Yield the `top` most frequent leaders (of a datastore, tokens), ties to the lower ids."""
     if isinstance(artifact, Datastore):
         buckets = sum(shard.first_token.astype(np.int64) for shard in artifact.shards)
@@ -63,24 +63,24 @@ def most_frequent(artifact: Artifact, top: int, followers: int) -> Iterator[Answ
             yield _ask_table(artifact, artifact.leaders[row].tolist(), followers)
 
 
-def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Answer:
+def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Occurrences:
     row = table.find(leader)
     if row < 0:
-        return Answer(leader, 0, [])
+        return Occurrences(leader, 0, [])
     begin, end = (int(offset) for offset in table.follower_offsets[row : row + 2])
     rows = slice(begin, min(end, begin + top))
     followers = zip(table.followers[rows], table.follower_counts[rows], strict=True)
     best = [(follower.tolist(), int(count)) for follower, count in followers]
-    return Answer(leader, int(table.leader_counts[row]), best)
+    return Occurrences(leader, int(table.leader_counts[row]), best)
 
 
-def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Answer:
+def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Occurrences:
     spans = spans_of(datastore.shards, phrase)
     matches = sum(high - low for low, high in spans)
     eos = datastore.tokenizer.eos
     ends = frozenset(() if eos is None else [eos])
-    best = top_continuations(datastore.shards, spans, len(phrase), top, DEEPEST, ends)
-    return Answer(list(phrase), matches, best)
+    best = top_continuations(datastore.shards, spans, len(phrase), top, ends)
+    return Occurrences(list(phrase), matches, best)
 
 
 # Continuations in suffix arrays, most frequent first.
@@ -106,24 +106,23 @@ def top_continuations(
     spans: Sequence[Span],
     depth: int,
     top: int,
-    deepest: int,
     ends: frozenset[int],
 ) -> list[tuple[list[int], int]]:
     """Return the `top` most frequent continuations of the `depth` tokens with suffixes at `spans`.
 
-    They have any length up to `deepest` and are counted over all shards; ties go to the shorter,
+    They have any length up to DEEPEST and are counted over all shards; ties go to the shorter,
     then to the continuation of the more frequent one, then to the lower id. None goes on behind an
     id of `ends`, and none holds a separator.
     """
     best: list[tuple[list[int], int]] = []
     total = sum(high - low for low, high in spans)
-    waiting = [_Waiting(-total, 1, False, 0, 0, [], spans)] if total and deepest else []
+    waiting = [_Waiting(-total, 1, False, 0, 0, [], spans)] if total else []
     while waiting and len(best) < top:
         first = heapq.heappop(waiting)
         most, length, path = -first.minus, first.length, first.path
         if first.known:
             best.append((path, most))
-            if length < deepest and path[-1] not in ends:
+            if length < DEEPEST and path[-1] not in ends:
                 rank = len(best)
                 more = _Waiting(-most, length + 1, False, rank, 0, path, first.spans)
                 heapq.heappush(waiting, more)

@@ -1,9 +1,9 @@
-"""A folder that is replaced as a whole: at its name stands the old one, or the new.
+"""A folder or file that is replaced as a whole: at its name stands the old one, or the new.
 
 What is written goes to NAME.partial/ first, synced to the disk, while NAME.partial.lock is held.
-Then the two change places in one step, and the old one is deleted. A kill or a power cut at any
-moment leaves one of them, whole, at the name; what else it leaves, the next run of the same command
-uses or clears away.
+A file is then renamed; two folders change places in one step, and the old one is deleted. A kill or
+a power cut at any moment leaves one of them, whole, at the name; what else it leaves, the next run
+of the same command uses or clears away.
 
 Linux has renameat2(RENAME_EXCHANGE) for that step, macOS renamex_np(RENAME_SWAP); some file systems
 refuse both. There the old one steps aside as NAME.replaced.partial for the moment between two
@@ -15,17 +15,18 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import (
     PROGRESS,
     ours_in,
+    refusal,
     remove,
     require_fit_for_output,
     require_replaceable,
@@ -205,6 +206,77 @@ def _lock(path: Path) -> Path:
 def _clear(folder: Path) -> None:
     if os.path.lexists(folder):
         remove(ours_in(folder))
+
+
+# Files that replace only an export of their own format.
+
+
+@contextmanager
+def whole_file(
+    path: Path,
+    is_export: Callable[[Path], bool],
+    *,
+    force: bool = False,
+    inputs: Iterable[Path] = (),
+) -> Iterator[BinaryIO]:
+    """Open PATH.partial/NAME for writing; it replaces `path` at the end.
+
+    `is_export` tells a file of the same format from others. `inputs` are what the export is made
+    of. Raises UsageError where `path` exists and `force` is off or it is no such file, or where it
+    is unfit for an output; InputError where another process writes there.
+    """
+    with claimed(path, inputs, sure=force):
+        folder = partial_of(path)
+        partial = folder / path.name
+        _require_own_partial(folder, path.name)
+        _remove_file(partial)  # left by a run that was killed
+        _require_free(path, is_export, force=force)
+        folder.mkdir()
+        try:
+            with partial.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _require_free(path, is_export, force=force)
+            partial.replace(path)
+            sync_folder(path.parent)
+        finally:
+            _remove_file(partial)
+
+
+def _require_free(path: Path, is_export: Callable[[Path], bool], *, force: bool) -> None:
+    """Raise UsageError where `path` exists and may not be replaced."""
+    if not os.path.lexists(path):
+        return
+    if not force:
+        raise exists(path)
+    if path.is_symlink() or not path.is_file():
+        raise refusal(f"{path} is not a file, so it is not replaced")
+    try:
+        replaceable = path.stat().st_size == 0 or is_export(path)
+    except (InputError, ValueError):
+        replaceable = False
+    if not replaceable:
+        raise refusal(f"{path} is not replaced: it is no such export, so something else made it")
+
+
+def _remove_file(partial: Path) -> None:
+    with suppress(OSError):
+        partial.unlink(missing_ok=True)
+        partial.parent.rmdir()
+
+
+def _require_own_partial(folder: Path, name: str) -> None:
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise refusal(f"{folder} is in the way", "move it away, or choose another out")
+    for entry in folder.iterdir():
+        if entry.name != name:
+            raise refusal(
+                f"{folder} holds {entry.name}, which ngramkit did not write",
+                "move that away, or choose another out",
+            )
 
 
 # The exchange of two names, in one step where the system can.

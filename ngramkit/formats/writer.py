@@ -28,19 +28,24 @@ from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.machine import Lock
+from ngramkit.progress import SILENT, Reporter
 from ngramkit.text import many
 from ngramkit.untrusted import MOST, not_linked, parse_json, read_plain
 
 SCRATCH = "scratch"  # a fact of files that are for the build alone
 
 
-def already_built(path: str | Path, plan: Mapping[str, Any]) -> bool:
-    """Return whether `path` is a finished artifact of exactly this plan; tidy up beside it."""
+def already_built(path: str | Path, plan: Mapping[str, Any], reporter: Reporter = SILENT) -> bool:
+    """Return whether `path` is a finished artifact of exactly this plan, and note it if so; tidy up
+    beside it."""
     tidy(Path(path))
     try:
-        return read_manifest(Path(path)).build == build_id(plan)
+        built = read_manifest(Path(path)).build == build_id(plan)
     except ArtifactError:
-        return False
+        built = False
+    if built:
+        reporter.note(f"{path} is up to date")
+    return built
 
 
 def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:

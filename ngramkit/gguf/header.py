@@ -92,7 +92,7 @@ def broken(path: Path, why: str) -> InputError:
     return InputError(f"{path} is damaged: {why}", "download the model again")
 
 
-def require_package(what: str) -> None:
+def require_gguf_package(what: str) -> None:
     """Raise InputError where the package `what`, which reads GGUF's weights, is not installed."""
     if importlib.util.find_spec(what) is None:
         raise InputError(

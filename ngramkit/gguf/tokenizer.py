@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence, Split
 
 from ngramkit.errors import InputError, first_line
-from ngramkit.gguf.header import Header, broken, require_package
+from ngramkit.gguf.header import Header, broken, require_gguf_package
 
 LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -122,7 +122,7 @@ def _special(header: Header) -> dict[str, str]:
 
 def _write_converted(header: Header, folder: Path) -> None:
     """Write tokenizer.json as transformers converts it."""
-    require_package("gguf")
+    require_gguf_package("gguf")
     try:
         from transformers import AutoTokenizer
 
@@ -130,7 +130,7 @@ def _write_converted(header: Header, folder: Path) -> None:
             header.path.parent, gguf_file=header.path.name, trust_remote_code=False
         )
         tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
-    except Exception as error:  # strangers' values anywhere in its conversion
+    except Exception as error:  # it converts a stranger's values
         raise InputError(
             f"the tokenizer of {header.path} cannot be converted: {first_line(error):.200}",
             "use the model's original repository",

@@ -12,8 +12,8 @@ from ngramkit.errors import ArtifactError, UsageError, hub_errors
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.history import LOG, PRIVATE, History, copied_log, copy_of, restore
-from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
 from ngramkit.formats.replacing import Replacement, exists, tidy
 from ngramkit.progress import SILENT, Reporter
@@ -36,7 +36,7 @@ class Pulled(Result):
 
     def open(self) -> Artifact:
         """Open the copy."""
-        return open_artifact(self.path)
+        return open_folder(self.path)
 
 
 @public

@@ -28,8 +28,8 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.history import LOG, History, copy_of
-from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME
+from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
 from ngramkit.formats.query import most_frequent
 from ngramkit.formats.writer import recipe_text
@@ -200,7 +200,7 @@ def push(
     if fetched.commit is None:
         require_no_links(path)
     kind = "model" if (path / GENERATE).is_file() else "dataset"
-    artifact = open_artifact(path / ARTIFACT if kind == "model" else path)
+    artifact = open_folder(path / ARTIFACT if kind == "model" else path)
     counts: Mapping[str, int] = artifact.manifest.counts
     if isinstance(artifact, History):
         counts, uploads = _history(artifact)

@@ -11,8 +11,8 @@ from typing import Any
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import NgramkitError, UsageError, hub_errors, meant
-from ngramkit.formats.kinds import CLASSES
 from ngramkit.formats.manifest import SHA256
+from ngramkit.formats.opening import CLASSES
 from ngramkit.models import HUB_IDS, resolve_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public

@@ -20,7 +20,7 @@ SIZE, LAST, STATES, EDGES, AT, MATCHED = range(6)
 SCANNED = 1 << 12  # occurrences of a match in a corpus that the first is looked for among, at most
 
 
-class Automaton(NamedTuple):
+class SuffixAutomaton(NamedTuple):
     """The automaton of a text of up to n tokens: at most 2 n states and 3 n + 1 edges; slots are a
     power of two, at least twice the edges."""
 
@@ -37,11 +37,11 @@ class Automaton(NamedTuple):
     state: Array  # int64[6], see above
 
 
-def new_automaton(room: int) -> Automaton:
+def new_automaton(room: int) -> SuffixAutomaton:
     """Return the automaton of no text, with room for so many tokens."""
     states, edges = 2 * room + 1, 3 * room + 2
     slots = 1 << int(2 * edges - 1).bit_length()
-    return Automaton(
+    return SuffixAutomaton(
         tokens=np.empty(room, np.int32),
         length=np.zeros(states, np.int32),
         link=np.full(states, -1, np.int32),
@@ -161,7 +161,7 @@ def _split(automaton, at, token, target):
 
 
 @allocating_entry
-def longest_repeat(automaton: Automaton, width: int) -> tuple[int, Array]:
+def longest_repeat(automaton: SuffixAutomaton, width: int) -> tuple[int, Array]:
     """Return the length of the longest suffix of the text that occurred before, and up to `width`
     tokens int32[w] that followed its first occurrence."""
     state = automaton.state

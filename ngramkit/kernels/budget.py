@@ -126,8 +126,8 @@ def cut(
     Chances fall along paths, so a kept node's parent is kept.
 
     The k likeliest nodes earn the sum of their chances (tokens) and cost seconds[k] (float64, of a
-    pass with k nodes, at least n + 1 of them), each worth `rate` tokens: the number is chosen that
-    earns the most above what its time is worth.
+    pass with k nodes, at least n + 1 of them), each worth `rate` tokens. The k is chosen at which
+    earnings exceed the worth of the time the most.
 
     chances [0.5, 0.4], seconds [1, 1.2, 2] at rate 1: one node (0.5 - 0.2), not two (0.9 - 1).
     """

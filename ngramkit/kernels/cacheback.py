@@ -38,7 +38,7 @@ class Pool(NamedTuple):
 
 
 @part
-def find(pool, owner, row):
+def find_row(pool, owner, row):
     """Return the owner's entry that holds `row` (i32[k]), else -1."""
     return pool.table[_slot(pool, owner, row)]
 
@@ -83,7 +83,7 @@ def refresh(pool, entry):
 
 
 @part
-def remove(pool, entry):
+def remove_row(pool, entry):
     """Take an entry out; its place is free for the next insertion."""
     _unlink(pool, entry)
     _displace(pool, entry)
@@ -176,7 +176,7 @@ def _same(rows, entry, row):
 # The two tables, learning n-grams, and the draft tree.
 
 
-class Frozen(NamedTuple):
+class FrozenArrays(NamedTuple):
     """A frozen table's arrays, as its format has them; see ngramkit.formats.frozen_table."""
 
     leaders: Array  # u16|u32[L, LL], sorted
@@ -195,7 +195,7 @@ def learn(leaders, followers, most_leaders, most_followers, tokens):
     leader_len, follower_len = leaders.rows.shape[1], followers.rows.shape[1]
     for i in range(len(tokens) - leader_len - follower_len + 1):
         row = tokens[i : i + leader_len]
-        leader = find(leaders, 0, row)
+        leader = find_row(leaders, 0, row)
         if leader == NONE:
             if leaders.state[SIZE] == most_leaders:
                 _evict(leaders, followers)
@@ -203,12 +203,12 @@ def learn(leaders, followers, most_leaders, most_followers, tokens):
         else:
             refresh(leaders, leader)
         row = tokens[i + leader_len : i + leader_len + follower_len]
-        follower = find(followers, leader, row)
+        follower = find_row(followers, leader, row)
         if follower != NONE:
             refresh(followers, follower)
             continue
         if followers.lengths[leader] == most_followers:
-            remove(followers, followers.oldest[leader])
+            remove_row(followers, followers.oldest[leader])
         insert(followers, leader, row)
 
 
@@ -218,8 +218,8 @@ def _evict(leaders, followers):
     O(1) per insertion."""
     leader = leaders.oldest[0]
     while followers.oldest[leader] != NONE:
-        remove(followers, followers.oldest[leader])
-    remove(leaders, leader)
+        remove_row(followers, followers.oldest[leader])
+    remove_row(leaders, leader)
 
 
 @allocating_entry
@@ -230,9 +230,9 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
     Every queried leader gives its dynamic followers, most recent first, then its frozen ones, most
     frequent first; a follower's end is queried in the next level. The first level stops at
     `first_level` nodes, the tree at `budget`; the follower that meets the limit is cut there.
-    `frozen` is a Frozen. `shares` (f64[FC]) is the probability of the first token of a dynamic
-    follower by its rank of recency; each further token of it is right with the probability
-    `agreement`. A leader in the dynamic table leaves the frozen one the rest of the shares.
+    `shares` (f64[FC]) is the probability of the first token of a dynamic follower by its rank of
+    recency; each further token of it is right with the probability `agreement`. Where the leader
+    is in the dynamic table, its frozen followers get the rest of the shares.
 
     Returns token_ids i32[n], parents i32[n], scores f32[n], source u8[n].
     """
@@ -254,7 +254,7 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
         limit = budget if head else first_level
         head += 1
         _last_tokens(tree, tail, node, row)
-        leader = find(leaders, 0, row)
+        leader = find_row(leaders, 0, row)
         at = _find_row(frozen.leaders, row)  # in the frozen table
         chance = np.float64(tree[2][node]) if node >= 0 else 1.0
         if leader != NONE:

@@ -228,7 +228,7 @@ def _drain(heap, size, leader, rows, counts):
 
 
 @allocating_entry
-def unpack(keys, rows, bits, base, prefix, length):
+def unpack_windows(keys, rows, bits, base, prefix, length):
     """Return the windows of chosen rows: u32[len(rows), length], the prefix first."""
     depth, words = len(prefix), keys.shape[1]
     per_word = 64 // bits

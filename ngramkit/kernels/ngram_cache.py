@@ -13,7 +13,7 @@ KEY = 4  # ids
 
 
 @allocating_entry
-def measure(words: Array) -> tuple[int, int, int]:
+def measure_records(words: Array) -> tuple[int, int, int]:
     """Return the number of records, the number of pairs and the begin of the first invalid record,
     -1 if there is none, of words int32[n]."""
     records = pairs = at = 0

@@ -114,7 +114,7 @@ class Packed:
         self._numba_type_ = _type_of(type(parts).__name__, tuple(fields))
 
     def of_same_type(self, parts: Any) -> Packed:
-        """Pack `parts`, a NamedTuple of arrays alone, as this one is: types are not made anew.
+        """Pack `parts`, a NamedTuple of arrays alone, with the type of this one, not a new one.
 
         Raises ValueError where they are of other types.
         """

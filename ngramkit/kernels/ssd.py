@@ -5,8 +5,8 @@ continuation is right for one token more where the last l tokens agreed, beside 
 matches. An accepted draft token makes the match one longer, so a node at depth d below a match of m
 tokens has the score share * trust[m] * trust[m + 1] * ... * trust[m + d - 1].
 
-Requests of different origins are drafted from separately, each with its own record; `merge` then
-keeps the nodes of highest score.
+Requests of different origins are drafted from separately, each with its own record; `merge_drafts`
+then keeps the nodes of highest score.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def learn(
 
 
 @allocating_entry
-def merge(
+def merge_drafts(
     first: tuple[Array, Array, Array], second: tuple[Array, Array, Array], budget: int
 ) -> tuple[Array, Array, Array]:
     """Return the `budget` best nodes of two drafts (token_ids, parents, scores), best first. A node

@@ -14,10 +14,10 @@ from typing import Any
 from ngramkit.errors import InputError, UsageError, meant
 from ngramkit.logs.request import (
     ASSISTANT,
+    FilePlace,
     Found,
     Line,
     LoggedRequest,
-    Place,
     is_ids,
     messages_of,
     requests_of,
@@ -89,7 +89,7 @@ def reader_of(columns: Mapping[str, str]) -> Callable[[Iterator[Line]], Iterator
 
 
 def _request(
-    where: Place, body: Any, get: Callable[[str], Any], name: str, kind: str
+    where: FilePlace, body: Any, get: Callable[[str], Any], name: str, kind: str
 ) -> LoggedRequest:
     prompt, output, run, turn = get("prompt"), get("output"), get("run"), get("turn")
     if isinstance(prompt, list) and not is_ids(prompt):

@@ -18,7 +18,7 @@ from typing import Any
 
 from ngramkit.corpus import unpacking
 from ngramkit.errors import InputError, UsageError
-from ngramkit.logs.request import Line, Place
+from ngramkit.logs.request import FilePlace, Line
 from ngramkit.untrusted import open_stream, parse_json
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj", ".log", ".txt", ".pt")
@@ -49,7 +49,7 @@ class LogFile:
 
     @cached_property
     def is_json(self) -> bool:
-        """Whether it begins as JSON does."""
+        """True where it begins as JSON does."""
         if self.is_torch:
             return False
         first = next(self._raw(), (0, b""))[1].lstrip()
@@ -76,7 +76,7 @@ class LogFile:
             yield from self._document()
             return
         for number, line in chain([first], lines):
-            where = Place(self.path, "line", number)
+            where = FilePlace(self.path, "line", number)
             body = parse_json(line, str(where), most_values=MOST_VALUES, hint=HINT)
             if not isinstance(body, dict):
                 raise InputError(f"{where}: not a JSON object", HINT)
@@ -85,7 +85,7 @@ class LogFile:
     def lines(self) -> Iterator[Line]:
         """Yield every line of text with where it stands; bytes that are no UTF-8: U+FFFD."""
         for number, line in self._raw():
-            yield Place(self.path, "line", number), line.decode("utf-8", "replace").rstrip("\r")
+            yield FilePlace(self.path, "line", number), line.decode("utf-8", "replace").rstrip("\r")
 
     def _document(self) -> Iterator[Line]:
         with (
@@ -96,7 +96,7 @@ class LogFile:
             text = unpacking.whole(file, MOST_DOCUMENT, str(self.path))
         body = parse_json(text, str(self.path), most_values=MOST_VALUES, hint=HINT)
         for number, item in enumerate(body if isinstance(body, list) else [body], 1):
-            where = Place(self.path, "item" * isinstance(body, list), number)
+            where = FilePlace(self.path, "item" * isinstance(body, list), number)
             if not isinstance(item, dict):
                 raise InputError(f"{where}: not a JSON object", HINT)
             yield where, item
@@ -106,7 +106,7 @@ class LogFile:
         if line.lstrip().startswith(b"["):
             return True
         try:
-            where = str(Place(self.path, "line", number))
+            where = str(FilePlace(self.path, "line", number))
             parse_json(line, where, most_values=MOST_VALUES, hint=HINT)
         except InputError:
             if next(others, None) is None:

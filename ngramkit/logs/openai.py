@@ -21,10 +21,10 @@ from typing import Any
 
 from ngramkit.corpus.chat import Message
 from ngramkit.logs.request import (
+    FilePlace,
     Found,
     Line,
     LoggedRequest,
-    Place,
     Prompt,
     is_ids,
     messages_of,
@@ -57,7 +57,7 @@ def _has_both(body: Mapping[str, Any]) -> bool:
 def read_openai(lines: Iterator[Line]) -> Iterator[Found]:
     """Yield each answer with its request; of a batch, answers without one last."""
     asked: dict[str, Mapping[str, Any]] = {}
-    waiting: list[tuple[Place, str, Mapping[str, Any]]] = []
+    waiting: list[tuple[FilePlace, str, Mapping[str, Any]]] = []
     for where, body in lines:
         if not _is_batch(body):
             yield from _pair(where, body) if _has_both(body) else ["neither request nor response"]
@@ -80,7 +80,7 @@ def read_openai(lines: Iterator[Line]) -> Iterator[Found]:
         yield from _pair(where, {"id": name, "request": request, "response": answer})
 
 
-def _pair(where: Place, body: Mapping[str, Any]) -> Iterator[Found]:
+def _pair(where: FilePlace, body: Mapping[str, Any]) -> Iterator[Found]:
     """Yield a request for each choice of an answer."""
     response, request, options = (
         value if isinstance(value, dict) else other
@@ -108,7 +108,7 @@ def _pair(where: Place, body: Mapping[str, Any]) -> Iterator[Found]:
 
 
 def _answers(
-    where: Place, request: Mapping[str, Any], response: Mapping[str, Any], key: str, tools: Any
+    where: FilePlace, request: Mapping[str, Any], response: Mapping[str, Any], key: str, tools: Any
 ) -> Iterator[tuple[Prompt, str]]:
     """Yield the prompt and the text of each choice."""
     if isinstance(response.get("output"), list):
@@ -131,7 +131,7 @@ def _answers(
         yield _prompt(where, one, key, tools), text or ""
 
 
-def _prompt(where: Place, request: Mapping[str, Any], key: str, tools: Any) -> Prompt:
+def _prompt(where: FilePlace, request: Mapping[str, Any], key: str, tools: Any) -> Prompt:
     asked: Any = request.get(key, "")
     if isinstance(asked, str):
         if key != "input":

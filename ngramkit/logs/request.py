@@ -32,7 +32,7 @@ RESULTS = ("tool", "function")  # roles of what a tool returned
 MILLISECONDS = 1e11  # from here on a time since 1970 is in milliseconds
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """The place of an object or a line in a file: "FILE, line 3", or the whole file."""
 
     path: Path
@@ -48,12 +48,12 @@ class Place(NamedTuple):
         return str(self.number) if self.unit else str(self.path)
 
 
-Line = tuple[Place, Any]  # an object of JSON, or a line's text
+Line = tuple[FilePlace, Any]  # an object of JSON, or a line's text
 
 
 @dataclass(frozen=True)
 class LoggedRequest:
-    """What a model read and what it wrote. Ids are those of the model that was served."""
+    """A prompt and what a model wrote after it; ids are those of the model that was served."""
 
     prompt: Prompt
     output: str | TokenIds
@@ -72,7 +72,7 @@ Found = LoggedRequest | str  # a request, or in a few words why there is none
 KINDS: dict[type, str] = {list: "a list", str: "a text", dict: "an object"}  # of JSON
 
 
-def take(where: Place, body: Any, key: str, kind: type) -> Any:
+def take(where: FilePlace, body: Any, key: str, kind: type) -> Any:
     """Return body[key]. Raises InputError where it is missing or not of the `kind`, of KINDS."""
     if not isinstance(body, dict) or key not in body:
         raise InputError(f"{where}: no `{key}`", f"it should be {KINDS[kind]}")
@@ -109,14 +109,13 @@ def seconds(value: Any) -> float | None:
 
 
 def requests_of(
-    where: Place,
+    where: FilePlace,
     messages: Any,
     *,
     tools: Any = None,
     name: str = "",
     kind: str = "all",
     run: str = "",
-    time: float | None = None,
 ) -> Iterator[LoggedRequest]:
     """Yield a request for each message that the assistant wrote, after all messages before it."""
     before: list[Message] = []
@@ -125,16 +124,16 @@ def requests_of(
         written = written_by_model(where, item)
         if written:
             extra = item.get("extra")
-            own = seconds(extra.get("timestamp")) if isinstance(extra, dict) else None
+            time = seconds(extra.get("timestamp")) if isinstance(extra, dict) else None
             yield LoggedRequest(
                 with_tools(before, tools), written, name, kind,
-                time=time if own is None else own, run=run, turn=turn,
+                time=time, run=run, turn=turn,
             )  # fmt: skip
             turn += 1
         _append(before, where, item)
 
 
-def messages_of(where: Place, messages: Any, tools: Any = None) -> list[Message]:
+def messages_of(where: FilePlace, messages: Any, tools: Any = None) -> list[Message]:
     """Return a conversation's messages, with the tools behind the system's message."""
     parsed: list[Message] = []
     for item in _listed(where, messages):
@@ -152,7 +151,7 @@ def with_tools(messages: Sequence[Message], tools: Any) -> list[Message]:
     return [Message(SYSTEM, text), *messages]
 
 
-def written_by_model(where: Place, message: Any) -> str | None:
+def written_by_model(where: FilePlace, message: Any) -> str | None:
     """Return what the model wrote for an assistant's message, its reasoning first; None of another
     role's."""
     if _is_response(message):
@@ -164,7 +163,7 @@ def written_by_model(where: Place, message: Any) -> str | None:
     return thinking + _content(where, message)
 
 
-def response_text(where: Place, items: Any) -> str:
+def response_text(where: FilePlace, items: Any) -> str:
     """Return what the model wrote, of the `output` of OpenAI's Responses API."""
     parts = []
     for item in _listed(where, items):
@@ -179,7 +178,7 @@ def response_text(where: Place, items: Any) -> str:
     return "\n".join(filter(None, parts))
 
 
-def role_of(where: Place, message: Any) -> str:
+def role_of(where: FilePlace, message: Any) -> str:
     """Return a message's role, one of ROLES. Raises InputError for another."""
     if isinstance(message, dict):
         if message.get("type") == "function_call_output":
@@ -194,7 +193,7 @@ def role_of(where: Place, message: Any) -> str:
     )
 
 
-def text_of(where: Place, content: Any) -> str:
+def text_of(where: FilePlace, content: Any) -> str:
     """Return the text of a message's content: a text, a list of parts, or none."""
     if content is None:
         return ""
@@ -213,7 +212,7 @@ def _part(part: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _append(messages: list[Message], where: Place, item: Any) -> None:
+def _append(messages: list[Message], where: FilePlace, item: Any) -> None:
     """Append a message; what tools returned to one turn is one message, as templates want it."""
     if _is_response(item):
         messages.append(Message(ASSISTANT, response_text(where, item["output"])))
@@ -229,7 +228,7 @@ def _append(messages: list[Message], where: Place, item: Any) -> None:
     messages.append(Message(ROLES[role], text))
 
 
-def _content(where: Place, message: Mapping[str, Any]) -> str:
+def _content(where: FilePlace, message: Mapping[str, Any]) -> str:
     """Return a message's text, and the tools that it calls behind it."""
     kind = message.get("type")
     if kind in ("function_call", "custom_tool_call"):
@@ -269,7 +268,7 @@ def _is_response(message: Any) -> bool:
     return isinstance(message, dict) and message.get("object") == "response" and "output" in message
 
 
-def _listed(where: Place, value: Any) -> list[Any]:
+def _listed(where: FilePlace, value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise InputError(f"{where}: messages are not a list", "objects with role and content")
     return value

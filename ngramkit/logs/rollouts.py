@@ -14,10 +14,10 @@ from typing import Any
 
 from ngramkit.errors import InputError, first_line
 from ngramkit.logs.request import (
+    FilePlace,
     Found,
     Line,
     LoggedRequest,
-    Place,
     Prompt,
     is_ids,
     messages_of,
@@ -42,7 +42,7 @@ def step_of(path: Path) -> str:
 
 
 def masked_requests(
-    where: Place, ids: list[int], mask: list[int], name: str, kind: str, run: str, text: str
+    where: FilePlace, ids: list[int], mask: list[int], name: str, kind: str, run: str, text: str
 ) -> Iterator[LoggedRequest]:
     """Yield a request for each stretch of ids whose mask is not 0, after all ids before it.
 
@@ -181,7 +181,7 @@ def read_prime_rl(lines: Iterator[Line]) -> Iterator[Found]:
             yield from _requests_of_trace(where, trace, name)
 
 
-def _requests_of_trace(where: Place, trace: Mapping[str, Any], name: str) -> Iterator[Found]:
+def _requests_of_trace(where: FilePlace, trace: Mapping[str, Any], name: str) -> Iterator[Found]:
     task, timing, nodes = trace["task"], trace.get("timing"), trace["nodes"]
     kind = str(task.get("type", "prime-rl")) if isinstance(task, dict) else "prime-rl"
     start = timing.get("start") if isinstance(timing, dict) else None
@@ -209,7 +209,7 @@ def _requests_of_trace(where: Place, trace: Mapping[str, Any], name: str) -> Ite
         turn += 1
 
 
-def _node_texts(where: Place, path: list[Any], tools: Any) -> tuple[Prompt, Any]:
+def _node_texts(where: FilePlace, path: list[Any], tools: Any) -> tuple[Prompt, Any]:
     """Return what the model read and wrote at the last node of a path, as ids if all nodes have
     them."""
     ids: list[Any] = [node.get("token_ids") for node in path]
@@ -227,7 +227,7 @@ def _node_texts(where: Place, path: list[Any], tools: Any) -> tuple[Prompt, Any]
 
 
 def _requests_of_call(
-    where: Place, body: Mapping[str, Any], call: Mapping[str, Any], turn: int
+    where: FilePlace, body: Mapping[str, Any], call: Mapping[str, Any], turn: int
 ) -> Iterator[Found]:
     name, run = str(body.get("example_id", "")), step_of(where.path)
     kind = str(body.get("task") or body.get("env_id") or "prime-rl")
@@ -275,7 +275,7 @@ def torch_samples(path: Path) -> Iterator[Line]:
     if not isinstance(samples, list):
         raise InputError(f"{path} holds no samples of slime", HINT)
     for number, sample in enumerate(samples, 1):
-        yield Place(path, "item", number), sample
+        yield FilePlace(path, "item", number), sample
 
 
 def read_slime(lines: Iterator[Line]) -> Iterator[Found]:

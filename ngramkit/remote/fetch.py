@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ngramkit.errors import ArtifactError, UsageError, hub_errors
-from ngramkit.formats import kinds
+from ngramkit.formats import opening
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import WrongFileError
 from ngramkit.formats.history import History
@@ -30,11 +30,10 @@ SCHEME = re.compile(r"hf:/{1,2}")  # a pathlib.Path drops the second slash
 
 @dataclass(frozen=True)
 class Fetched:
-    """An artifact's folder on this machine, and the commit of the Hub that it is; of another URL,
-    its manifest's checksum."""
+    """An artifact's folder on this machine, and its version where it was fetched."""
 
     path: Path
-    commit: str | None = None  # None for a folder that was here all the time
+    commit: str | None = None  # of the Hub; for another URL the manifest's checksum
 
 
 @dataclass(frozen=True)
@@ -93,11 +92,11 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
 def open_fetched(source: str | Path | Artifact, *, reporter: Reporter = SILENT) -> Artifact:
     """Open an artifact, fetched first where it is remote; return one that is open as it is.
 
-    Raises as `fetch` and `kinds.open_artifact`.
+    Raises as `fetch` and `opening.open_folder`.
     """
     if isinstance(source, Artifact):
         return source
-    artifact, url = kinds.open_artifact(fetch(source, reporter=reporter).path), as_url(source)
+    artifact, url = opening.open_folder(fetch(source, reporter=reporter).path), as_url(source)
     if url is not None:
         artifact.origin = shown(url)  # without what is secret of it
     elif is_hub_name(source):
@@ -195,7 +194,7 @@ def _prove(repository: str, folder: Path, reporter: Reporter) -> None:
     A file that is not the listed one is deleted from the cache. Raises ArtifactError.
     """
     try:
-        kinds.open_artifact(folder, reporter=reporter)
+        opening.open_folder(folder, reporter=reporter)
     except WrongFileError as error:
         error.file.resolve().unlink(missing_ok=True)
         error.file.unlink(missing_ok=True)

@@ -20,8 +20,8 @@ from typing import TypeVar, cast
 
 from ngramkit.errors import ArtifactError, InputError, NgramkitError, UsageError
 from ngramkit.formats.artifact import Artifact, vouch
-from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME, Manifest
+from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
 from ngramkit.formats.replacing import locked, require_place
 from ngramkit.formats.writer import write_text
@@ -35,11 +35,11 @@ from ngramkit.remote.staging import (  # fmt: skip
     link_blobs,
     local_name,
     put_texts,
+    put_whole,
     stage,
     staged_folder,
-    write_whole,
 )
-from ngramkit.remote.urls import Place, as_path, as_url, require_writable
+from ngramkit.remote.urls import UrlFolder, as_path, as_url, require_whole_writes
 from ngramkit.text import visible
 from ngramkit.untrusted import read_json
 
@@ -52,7 +52,7 @@ def require_out(out: str | Path | None, *, force: bool = False) -> None:
     yet."""
     url = None if out is None else as_url(out)
     if url is not None or (out is not None and re.match(r"hf:/", str(out), re.IGNORECASE)):
-        require_writable(url or str(out))
+        require_whole_writes(url or str(out))
     elif out is not None:
         require_place(as_path(out), force=force)
 
@@ -74,10 +74,10 @@ def written(
     url = None if out is None else as_url(out)
     if url is None:
         if re.match(r"hf:/", str(out), re.IGNORECASE):
-            require_writable(str(out))
+            require_whole_writes(str(out))
         return build(None if out is None else as_path(out), reporter=reporter, force=force)
-    require_writable(url)
-    place, cache = Place.at(url, "out"), Cache.chosen()
+    require_whole_writes(url)
+    place, cache = UrlFolder.at(url, "out"), Cache.chosen()
     key = hashlib.sha256(place.url.encode()).hexdigest()[:16]
     work = cache.folder / "work" / key / local_name(place)
     work.parent.mkdir(exist_ok=True)
@@ -96,16 +96,17 @@ def written(
             else:
                 _publish(place, made, force, relabelled)
                 folder = _move_to_cache(place, cache, made, done, reporter)
-        opened = open_artifact(folder)
+        opened = open_folder(folder)
     opened.origin = str(place)
     return cast("Made", opened)
 
 
 @contextmanager
-def _stand_in(place: Place, work: Path) -> Iterator[bool]:
+def _stand_in(place: UrlFolder, work: Path) -> Iterator[bool]:
     """Put the manifest at the URL into the work folder, so that a builder sees what is there.
 
-    Yields whether that was done: not where a build was begun here that was not uploaded yet.
+    Yields True where that was done; False where a build of this machine waits to be uploaded, or
+    nothing is at the URL.
     """
     _clear_stand_in(work)  # of a process that was killed
     stands_in = not work.exists() and fetch_texts(place, work)
@@ -122,7 +123,7 @@ def _clear_stand_in(work: Path) -> None:
             remove(ours_in(work))
 
 
-def _publish(place: Place, made: Artifact, force: bool, reporter: Reporter) -> None:
+def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) -> None:
     """Upload the files that are missing; another artifact's manifest is deleted first, and the new
     one comes last."""
     manifest, work = made.manifest, made.path
@@ -156,7 +157,7 @@ def _publish(place: Place, made: Artifact, force: bool, reporter: Reporter) -> N
             place.remove(name)
 
 
-def _require_ours(place: Place, manifest: Manifest, uploads: _Uploads) -> None:
+def _require_ours(place: UrlFolder, manifest: Manifest, uploads: _Uploads) -> None:
     """Raise InputError where another writer has replaced a file that was uploaded."""
     contents, remote = place.contents(), find_remote(place)
     whole = all(uploads.arrived(name, contents) for name in manifest.files)
@@ -167,7 +168,7 @@ def _require_ours(place: Place, manifest: Manifest, uploads: _Uploads) -> None:
         )
 
 
-def _require_ours_only(place: Place, contents: Mapping[str, str]) -> None:
+def _require_ours_only(place: UrlFolder, contents: Mapping[str, str]) -> None:
     """Raise UsageError where a folder without a manifest holds files that no killed upload of an
     artifact leaves."""
     begun = any(name.endswith(".safetensors") for name in contents)
@@ -216,7 +217,7 @@ class _Uploads:
 
 
 def _move_to_cache(
-    place: Place, cache: Cache, made: Artifact, done: Path, reporter: Reporter
+    place: UrlFolder, cache: Cache, made: Artifact, done: Path, reporter: Reporter
 ) -> Path:
     """Make the files blobs of the cache; return the folder that `stage` would return.
 
@@ -240,7 +241,7 @@ def _move_to_cache(
     link_blobs(cache, folder, manifest)
     for name in (CARD, RECIPE, NAME):
         if (done / name).is_file():
-            write_whole(folder / name, (done / name).read_bytes())
+            put_whole(folder / name, (done / name).read_bytes())
     vouch(folder, manifest)  # `made` was opened, so all of it has been checked
     remove(ours_in(done))
     (work.with_name(UPLOADS)).unlink(missing_ok=True)

@@ -33,14 +33,14 @@ from ngramkit.cache import private_folder
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.container import FileRecord, WrongFileError
 from ngramkit.formats.history import History
-from ngramkit.formats.kinds import kind_of, open_artifact
 from ngramkit.formats.manifest import NAME, SHA256, Manifest, parse_manifest
+from ngramkit.formats.opening import kind_of, open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, short_name
 from ngramkit.formats.replacing import locked
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
-from ngramkit.remote.urls import AT_A_TIME, NotAsListedError, Place
+from ngramkit.remote.urls import AT_A_TIME, NotAsListedError, UrlFolder
 from ngramkit.untrusted import AGAIN, MOST, parse_json
 
 DIR, SIZE = "NGRAMKIT_CACHE_DIR", "NGRAMKIT_CACHE_SIZE"
@@ -204,14 +204,14 @@ def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
     refuses or is out of reach, ArtifactError where there is no artifact or a damaged one,
     InputError where the cache has no room for it.
     """
-    place, cache = Place.at(url), Cache.chosen()
+    place, cache = UrlFolder.at(url), Cache.chosen()
     for left in reversed(range(TRIES)):
         raw, manifest = read_remote(place)
         folder = staged_folder(cache, place, manifest)
         try:
             _fetch(place, cache, manifest, reporter)
             _lay_out(place, cache, folder, raw, manifest)
-            open_artifact(folder, reporter=reporter)
+            open_folder(folder, reporter=reporter)
         except ArtifactError as error:
             if not left or not _is_worth_a_retry(error, cache, manifest):
                 raise
@@ -230,7 +230,7 @@ def _is_worth_a_retry(error: ArtifactError, cache: Cache, manifest: Manifest) ->
     return missing or isinstance(error, NotAsListedError)
 
 
-def read_remote(place: Place) -> tuple[bytes, Manifest]:
+def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
     """Return the manifest at a URL, as bytes and parsed. Raises ArtifactError where there is
     none."""
     remote = find_remote(place)
@@ -244,7 +244,7 @@ def read_remote(place: Place) -> tuple[bytes, Manifest]:
     return remote
 
 
-def find_remote(place: Place) -> tuple[bytes, Manifest] | None:
+def find_remote(place: UrlFolder) -> tuple[bytes, Manifest] | None:
     """Return the same as `read_remote`; None where there is no manifest."""
     raw = place.read(NAME, MOST)
     if raw is None:
@@ -254,17 +254,17 @@ def find_remote(place: Place) -> tuple[bytes, Manifest] | None:
     return raw, parse_manifest(where, body)
 
 
-def staged_folder(cache: Cache, place: Place, manifest: Manifest) -> Path:
+def staged_folder(cache: Cache, place: UrlFolder, manifest: Manifest) -> Path:
     """Return the folder for one URL and one manifest, named by the URL's last part."""
     key = hashlib.sha256(f"{place.url}\0{manifest.checksum}".encode()).hexdigest()[:16]
     return cache.folder / "artifacts" / key / local_name(place)
 
 
-def local_name(place: Place) -> str:
+def local_name(place: UrlFolder) -> str:
     return short_name(PurePosixPath(place.path).name) or "artifact"
 
 
-def _fetch(place: Place, cache: Cache, manifest: Manifest, reporter: Reporter) -> None:
+def _fetch(place: UrlFolder, cache: Cache, manifest: Manifest, reporter: Reporter) -> None:
     missing = {
         record.sha256: (name, record)
         for name, record in manifest.files.items()
@@ -284,7 +284,7 @@ def _fetch(place: Place, cache: Cache, manifest: Manifest, reporter: Reporter) -
         list(pool.map(fetch, missing.values()))  # after the first error no more are begun
 
 
-def _lay_out(place: Place, cache: Cache, folder: Path, raw: bytes, manifest: Manifest) -> None:
+def _lay_out(place: UrlFolder, cache: Cache, folder: Path, raw: bytes, manifest: Manifest) -> None:
     """Fill the artifact's folder: links to blobs, card and recipe where the URL has them, and the
     manifest last."""
     link_blobs(cache, folder, manifest)
@@ -293,8 +293,8 @@ def _lay_out(place: Place, cache: Cache, folder: Path, raw: bytes, manifest: Man
     for name in (CARD, RECIPE):
         text = place.read(name, MOST_TEXT)
         if text is not None:
-            write_whole(folder / name, text)
-    write_whole(folder / NAME, raw)
+            put_whole(folder / name, text)
+    put_whole(folder / NAME, raw)
 
 
 def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
@@ -309,7 +309,7 @@ def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
             temporary.replace(folder / name)
 
 
-def write_whole(path: Path, raw: bytes) -> None:
+def put_whole(path: Path, raw: bytes) -> None:
     """Write a file that is there whole or not at all."""
     temporary = _temporary(path)
     temporary.write_bytes(raw)
@@ -324,7 +324,7 @@ def _temporary(path: Path) -> Path:
 # The texts beside an artifact's arrays, at a URL: its manifest, its card, its recipe's record.
 
 
-def fetch_texts(place: Place, folder: Path) -> bool:
+def fetch_texts(place: UrlFolder, folder: Path) -> bool:
     """Fetch an artifact's manifest and its recipe's record into a new `folder`.
 
     Return False, and make no folder, where there is no artifact.
@@ -335,12 +335,12 @@ def fetch_texts(place: Place, folder: Path) -> bool:
     folder.mkdir()
     recipe = place.read(RECIPE, MOST_TEXT)
     if recipe is not None:
-        write_whole(folder / RECIPE, recipe)
-    write_whole(folder / NAME, remote[0])
+        put_whole(folder / RECIPE, recipe)
+    put_whole(folder / NAME, remote[0])
     return True
 
 
-def put_texts(place: Place, folder: Path, *names: str) -> None:
+def put_texts(place: UrlFolder, folder: Path, *names: str) -> None:
     """Upload those of the named texts that `folder` has and the storage has not."""
     for name in names:
         if (folder / name).is_file():
@@ -349,7 +349,7 @@ def put_texts(place: Place, folder: Path, *names: str) -> None:
                 place.put(folder / name, name)
 
 
-def put_text(place: Place, name: str, text: str) -> None:
+def put_text(place: UrlFolder, name: str, text: str) -> None:
     """Upload `text` as the file `name`, unless it is there."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(text, encoding="utf-8")

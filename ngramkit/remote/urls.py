@@ -2,7 +2,7 @@
 
 `hf://USER/NAME` is an artifact of the Hub (ngramkit.remote.fetch) and no URL of a storage; `file://`
 is the path itself. Nothing of a URL but its path is shown or written anywhere: user names,
-passwords and signatures stay out. A `Place` is a folder behind a URL, whose files are read in part,
+passwords and signatures stay out. A `UrlFolder` is a folder there, whose files are read in part,
 fetched and proven, or written whole.
 """
 
@@ -168,7 +168,7 @@ class NotAsListedError(ArtifactError):
     """A file that is not as its manifest lists it."""
 
 
-def require_writable(url: str) -> None:
+def require_whole_writes(url: str) -> None:
     """Raise UsageError for a storage whose files could be seen half-written."""
     protocol = url.partition(":")[0].lower()
     if protocol in ATOMIC or url.lower().startswith("hf://buckets/"):
@@ -180,7 +180,7 @@ def require_writable(url: str) -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class UrlFolder:
     """A folder behind a URL."""
 
     url: str
@@ -189,14 +189,14 @@ class Place:
     path: str  # of the folder, as the storage calls it
 
     @classmethod
-    def at(cls, url: str, option: str = "") -> Place:
+    def at(cls, url: str, option: str = "") -> UrlFolder:
         """Open the storage of a URL. Raises as `open_storage`."""
         storage, path = open_storage(url, option)
         url = url.rstrip("/")  # one place, one work folder
         return cls(url, url.partition("://")[0].lower(), storage, path.rstrip("/"))
 
     def __str__(self) -> str:
-        """The URL without what is secret of it."""
+        """Return the URL without what is secret of it."""
         return shown(self.url)
 
     @property

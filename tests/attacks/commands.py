@@ -17,10 +17,10 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.results import write_answers, write_results
-from ngramkit.evaluate.runs import Run, Runs, TurnRun
+from ngramkit.evaluate.runs import QuestionRun, Runs, TurnRun
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.history import History, merge as history_merge
-from ngramkit.formats.kinds import verify_artifact
+from ngramkit.formats.history import History, merge_histories as history_merge
+from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.formats.writer import write_text
 from ngramkit.histories import history_import
@@ -98,7 +98,7 @@ def bench(seed: int, *, force: bool = False) -> None:
     for question in range(3):
         if ("none", str(question)) not in runs.found:
             turn = TurnRun("text", [1, 2, 3], [1, 1], 1.0, 0.5, 0.1, 0.4)
-            runs.add(Run("none", question, "all", [turn]))
+            runs.add(QuestionRun("none", question, "all", [turn]))
     write_answers(Path("x"), "a", runs, "none")
     write_results(Path("x"), [], plan=plan)
     write_text(Path("x/report.html"), f"<p>{seed}</p>")

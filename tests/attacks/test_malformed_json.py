@@ -10,13 +10,13 @@ import pytest
 
 from attacks import tally
 from ngramkit.cache import private_folder
-from ngramkit.corpus.readers import READERS, Reading
+from ngramkit.corpus.readers import READERS, ReaderOptions
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.evaluate.records import read_lines
 from ngramkit.evaluate.runs import Runs
 from ngramkit.formats.artifact import CHECKS
-from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.opening import open_folder
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DEEP = "[" * 100_000
@@ -42,7 +42,7 @@ def test_a_corpus(tmp_path, kind):
     path = tmp_path / f"x{kind}"
     path.write_text(DEEP)
     with pytest.raises(InputError, match="nests too deeply") as failure, path.open("rb") as file:
-        list(READERS[kind](path, file, Reading()))
+        list(READERS[kind](path, file, ReaderOptions()))
     one_line(failure)
 
 
@@ -64,5 +64,5 @@ def test_a_proof_that_cannot_be_read_proves_nothing(tmp_path, text):
     proof = f"{read_manifest(path).checksum}-{CHECKS}.json"
     (private_folder("proofs") / proof).write_text(text)
     with pytest.raises(ArtifactError, match="its checksum is not the listed one"):
-        open_artifact(path)
+        open_folder(path)
     tally("unreadable proofs", "not believed")

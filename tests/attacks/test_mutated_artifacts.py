@@ -18,7 +18,7 @@ from attacks.crafted import craft, data_file, sign, write_bytes
 from attacks.fuzz import fuzz, warmed
 from attacks.victims import KINDS, VOCABULARY, use
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.kinds import verify_artifact
+from ngramkit.formats.opening import verify_artifact
 
 TRIES = {"tokens": 400, "history": 150}
 SHARE = 1 if FOLDER in os.environ else 3  # of them that the suite takes

@@ -10,11 +10,10 @@ import pytest
 
 from ngramkit.errors import InputError
 from ngramkit.evaluate.runs import alone_in
-from ngramkit.exchange.files import whole_file
 from ngramkit.exchange.text import is_jsonl
 from ngramkit.formats import replacing
-from ngramkit.formats.kinds import verify_artifact
-from ngramkit.formats.replacing import partial_of
+from ngramkit.formats.opening import verify_artifact
+from ngramkit.formats.replacing import partial_of, whole_file
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter

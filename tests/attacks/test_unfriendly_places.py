@@ -128,8 +128,8 @@ def test_a_cache_that_is_not_this_users_alone(tmp_path, monkeypatch, caplog, how
             pytest.skip("only root can make a folder another user's")
     assert cache.private_folder("proofs") is None
     with caplog.at_level(logging.WARNING, "ngramkit"):
-        artifact.remember("0" * 64, {})
-    assert artifact.recall("0" * 64) is None
+        artifact.write_proof("0" * 64, {})
+    assert artifact.recall_proof("0" * 64) is None
     if folder.is_dir():
         assert not list(folder.iterdir())
     tally("a cache that is not the user's alone", "not used")

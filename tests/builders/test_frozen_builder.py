@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from twins import cacheback as reference_cacheback
 
 from ngramkit.builders import frozen, windows
-from ngramkit.builders.frozen import Table, build_frozen, count_pieces, whole_table
+from ngramkit.builders.frozen import FrozenParameters, build_frozen, count_pieces, whole_table
 from ngramkit.builders.windows import Windows
 from ngramkit.errors import InputError, UsageError
 
@@ -59,7 +59,7 @@ def test_equals_a_counter_in_any_memory(
     store = token_store(documents, vocabulary, per_shard=per_shard)
     lengths = leader_len, leaders, follower_len, followers
     expected = reference_cacheback.frozen_table(documents, *lengths)
-    wanted = Table(leader_len, leaders, follower_len, followers)
+    wanted = FrozenParameters(leader_len, leaders, follower_len, followers)
     made = Windows(store, wanted.length, memory, workers)
     if not expected:
         with pytest.raises(InputError, match="nothing to count"):
@@ -90,11 +90,11 @@ def test_runs_are_all_windows_in_order(token_store, corpus, length, memory):
 
 
 def windows_of(runs, made):
-    from ngramkit.kernels.counting import unpack
+    from ngramkit.kernels.counting import unpack_windows
 
     prefix = np.array(runs.partition.prefix, np.int64)
     rows, base = np.arange(len(runs.keys)), np.uint64(runs.partition.low)
-    return unpack(runs.keys, rows, made.bits, base, prefix, made.length)
+    return unpack_windows(runs.keys, rows, made.bits, base, prefix, made.length)
 
 
 def test_the_artifact_holds_the_table_and_finds_its_leaders(token_store, tmp_path):

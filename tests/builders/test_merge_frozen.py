@@ -14,7 +14,7 @@ from twins import kernels as reference
 
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.merge import Part, add_leaders, merge, row_bytes
+from ngramkit.builders.merge import TableFile, add_leaders, merge, row_bytes
 from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.writer import ArtifactWriter
@@ -118,8 +118,8 @@ def test_another_memory_starts_the_ranges_over(tmp_path, tables):
 
 
 def test_a_node_that_sees_another_table_refuses_it(tmp_path, tables):
-    wanted = frozen.Table(2, 100, 2, 100)
-    parts = [Part(str(t.path), t.manifest.files["table.safetensors"].sha256) for t in tables]
+    wanted = frozen.FrozenParameters(2, 100, 2, 100)
+    parts = [TableFile(str(t.path), t.manifest.files["table.safetensors"].sha256) for t in tables]
     other = tables[1].path
     shutil.rmtree(other)
     shutil.copytree(tables[2].path, other)

@@ -8,10 +8,10 @@ import pytest
 from ngramkit.builders import prune as pruning
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.prune import HEADER, prune
+from ngramkit.builders.prune import HEADER, prune_artifact
 from ngramkit.errors import UsageError
 from ngramkit.formats.card import build_command, card
-from ngramkit.formats.kinds import verify_artifact
+from ngramkit.formats.opening import verify_artifact
 
 VOCABULARY = 50
 EMPTY = 8 * (VOCABULARY + 2) + HEADER
@@ -46,7 +46,7 @@ def documents(artifact):
 @pytest.mark.parametrize("tokens", [60, 200, 900, 5000])
 def test_a_pruned_datastore_is_whole_and_of_the_corpus_s_own_words(datastore, tmp_path, tokens):
     size = EMPTY + 6 * tokens
-    pruned = prune(datastore, tmp_path / "p", size)
+    pruned = prune_artifact(datastore, tmp_path / "p", size)
     assert size - HEADER - 6 * 66 <= pruned.manifest.bytes <= size
     assert list(verify_artifact(pruned.path))
     whole = ["".join(map(chr, document)) for document in documents(datastore)]
@@ -56,7 +56,7 @@ def test_a_pruned_datastore_is_whole_and_of_the_corpus_s_own_words(datastore, tm
 
 def test_what_is_common_is_kept_before_what_stands_once(datastore, tmp_path, monkeypatch):
     monkeypatch.setattr(pruning, "SPLIT", 2)  # enough of so small a corpus
-    pruned = prune(datastore, tmp_path / "p", EMPTY + 6 * 110)
+    pruned = prune_artifact(datastore, tmp_path / "p", EMPTY + 6 * 110)
     held = [tuple(document) for document in documents(pruned)]
     assert set(map(tuple, COMMON)) <= set(held)
 
@@ -64,11 +64,11 @@ def test_what_is_common_is_kept_before_what_stands_once(datastore, tmp_path, mon
 def test_answers_say_what_is_wanted(datastore, frozen, tmp_path):
     wanted = [RARE[7], RARE[11]]
     arrays = [np.array(answer, np.int32) for answer in wanted]
-    pruned = prune(datastore, tmp_path / "d", EMPTY + 6 * 110, answers=arrays)
+    pruned = prune_artifact(datastore, tmp_path / "d", EMPTY + 6 * 110, answers=arrays)
     assert all(answer in documents(pruned) for answer in wanted)
     assert "answers" in pruned.manifest.corpus["pruned"]
-    table = prune(frozen, tmp_path / "f", 2000, answers=arrays)
-    without = prune(frozen, tmp_path / "g", 2000)
+    table = prune_artifact(frozen, tmp_path / "f", 2000, answers=arrays)
+    without = prune_artifact(frozen, tmp_path / "g", 2000)
     assert hits(table, wanted) > hits(without, wanted)
 
 
@@ -83,19 +83,19 @@ def hits(table, texts):
 
 
 def test_the_same_bytes_again_and_nothing_done_twice(datastore, tmp_path):
-    first = prune(datastore, tmp_path / "a", EMPTY + 3000)
-    second = prune(datastore, tmp_path / "b", EMPTY + 3000)
+    first = prune_artifact(datastore, tmp_path / "a", EMPTY + 3000)
+    second = prune_artifact(datastore, tmp_path / "b", EMPTY + 3000)
     assert first.manifest == second.manifest
     before = (first.path / "manifest.json").stat().st_mtime_ns
-    assert prune(datastore, tmp_path / "a", EMPTY + 3000).manifest == first.manifest
+    assert prune_artifact(datastore, tmp_path / "a", EMPTY + 3000).manifest == first.manifest
     assert (first.path / "manifest.json").stat().st_mtime_ns == before
     with pytest.raises(UsageError, match="exists"):
-        prune(datastore, tmp_path / "a", EMPTY + 2000)
+        prune_artifact(datastore, tmp_path / "a", EMPTY + 2000)
 
 
 def test_several_shards(datastore, tmp_path, monkeypatch):
     monkeypatch.setattr("ngramkit.builders.prune.SHARD_TOKENS", 700)
-    pruned = prune(datastore, tmp_path / "p", 4 * EMPTY + 6 * 1500)
+    pruned = prune_artifact(datastore, tmp_path / "p", 4 * EMPTY + 6 * 1500)
     assert len(pruned.shards) > 2
     assert max(len(shard.tokens) for shard in pruned.shards) <= 700 + pruning.PASSAGE
     assert pruned.manifest.bytes <= 4 * EMPTY + 6 * 1500
@@ -103,18 +103,18 @@ def test_several_shards(datastore, tmp_path, monkeypatch):
 
 
 def test_all_is_kept_where_it_fits(datastore, frozen, tmp_path):
-    pruned = prune(datastore, tmp_path / "d", 1 << 20)
+    pruned = prune_artifact(datastore, tmp_path / "d", 1 << 20)
     expected = [d for d in documents(datastore) if d]
     assert documents(pruned) == expected
     assert pruned.manifest.counts["documents"] == len(expected)
-    table = prune(frozen, tmp_path / "f", 1 << 20)
+    table = prune_artifact(frozen, tmp_path / "f", 1 << 20)
     for name, array in frozen.table.items():
         assert np.array_equal(table.table[name], array), name
 
 
 @pytest.mark.parametrize("size", [1200, 2000, 4000])
 def test_a_pruned_table_keeps_the_most_frequent(frozen, tmp_path, size):
-    table = prune(frozen, tmp_path / "p", size)
+    table = prune_artifact(frozen, tmp_path / "p", size)
     assert table.manifest.bytes <= size
     assert list(verify_artifact(table.path))
     least = int(table.follower_counts.min())
@@ -137,23 +137,23 @@ def test_the_training_split_is_bounded_and_kept_last(datastore, monkeypatch):
 
 def test_what_cannot_be_pruned(datastore, frozen, token_store, tmp_path):
     store = token_store(DOCUMENTS, VOCABULARY)
-    with pytest.raises(UsageError, match="a tokens cannot be pruned"):
-        prune(store, tmp_path / "p", 1 << 20)
+    with pytest.raises(UsageError, match="a token store cannot be pruned"):
+        prune_artifact(store, tmp_path / "p", 1 << 20)
     for artifact in (datastore, frozen):
         with pytest.raises(UsageError, match="nothing of") as error:
-            prune(artifact, tmp_path / "p", 1000)
+            prune_artifact(artifact, tmp_path / "p", 1000)
         assert error.value.option == ("bytes",)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_card_says_how_it_was_made(datastore, tmp_path):
-    pruned = prune(datastore, tmp_path / "p", EMPTY + 3000)
+    pruned = prune_artifact(datastore, tmp_path / "p", EMPTY + 3000)
     text = card(pruned.manifest)
     assert f"to {EMPTY + 3000} bytes of {datastore.manifest.bytes}, by its own text" in text
     assert build_command(pruned.manifest).endswith(
         f"--out whole && ngramkit prune whole --bytes {EMPTY + 3000} --out pruned"
     )
-    again = prune(pruned, tmp_path / "q", EMPTY + 1000)
+    again = prune_artifact(pruned, tmp_path / "q", EMPTY + 1000)
     assert build_command(again.manifest) == ""
     assert again.manifest.corpus["pruned"]["of"]["pruned"] == pruned.manifest.corpus["pruned"]
     assert pruning.FROZEN_RULE not in text

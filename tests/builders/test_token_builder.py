@@ -16,7 +16,7 @@ from ngramkit.builders import tokens as builder
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import encoding
 from ngramkit.corpus.document import Document
-from ngramkit.corpus.encoding import Packed
+from ngramkit.corpus.encoding import EncodedBatch
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import InputError, UsageError
@@ -91,7 +91,9 @@ def test_a_shard_ends_with_the_document_that_fills_it(batches, shard_tokens):
     cutter = builder.ShardCutter(Writer(), np.uint16, shard_tokens, positions=False)
     document = Document("", (), "", 0, 0, 0, 0, 0)
     cutter.cut(
-        Packed([document] * len(lengths), np.zeros(sum(lengths), np.uint16), np.array(lengths))
+        EncodedBatch(
+            [document] * len(lengths), np.zeros(sum(lengths), np.uint16), np.array(lengths)
+        )
         for lengths in batches
     )
     assert list(shards.values()) == expected
@@ -324,7 +326,7 @@ def test_a_finished_store_is_found_again(corpus, tmp_path, monkeypatch):
             notes.append(text)
 
     again = tokenize(corpus, "demo", reporter=Listening())
-    assert (again.path, notes) == (store.path, [f"up to date: {store.path}"])
+    assert (again.path, notes) == (store.path, [f"{store.path} is up to date"])
     assert tokenize(corpus, "demo", eos=False).path != store.path
     with pytest.raises(UsageError, match="exists"):
         tokenize(corpus, "demo", store.path, eos=False)

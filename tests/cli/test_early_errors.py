@@ -49,7 +49,7 @@ build-datastore --corpus nope                    | no corpus is called 'nope'
 build-datastore --corpus a.txt --out SYSTEM/x    | SYSTEM/x cannot be written
 build-datastore --corpus a.txt --executor nope   | there is no --executor 'nope'
 build-datastore --tokens none                    | there is no artifact at none
-build-datastore --tokens ds                      | ds is a datastore, not a tokens
+build-datastore --tokens ds                      | ds is a datastore, not a token store
 build-datastore --tokens store --corpus a.txt    | --corpus is for text, not for --tokens
 build-datastore --tokens store --limit 3         | --limit is for text, not for --tokens
 build-datastore --tokens store --model demo      | --model is for text, not for --tokens
@@ -156,23 +156,42 @@ export ds --to llama.cpp --model demo            | --model means nothing with --
 export ds --to jsonl --out theirs                | theirs exists
 export ds --to llama.cpp --out SYSTEM/x          | SYSTEM/x cannot be written
 export ds --to llama.cpp --gguf none.gguf        | there is no model file none.gguf
+export store --to llama.cpp                      | store is a token store, which has no n-grams
+export frozen --to rest-idx                      | frozen is a frozen-table, which holds no doc
+export frozen --to jsonl | frozen is a frozen-table, which holds no doc
 import none.bin --from llama.cpp                 | none.bin cannot be read
 import a.txt --from nope                         | there is no format 'nope'
 import a.txt --from rest-idx --order 2           | --order means nothing with --from rest-idx
 import a.txt --from llama.cpp --model ./none     | there is no model folder ./none
+import a.txt --from llama.cpp                    | a.txt is no llama.cpp n-gram cache: its 279 bytes
+import b.txt --from llama.cpp | b.txt is no llama.cpp n-gram cache: its first record
+import none.txt --from llama.cpp                 | none.txt cannot be read
+import theirs --from llama.cpp                   | theirs is not a plain file
+import empty.txt --from llama.cpp | empty.txt is no llama.cpp n-gram cache: it is empty
+import a.txt --from rest-idx                     | a.txt is no REST datastore: the block at byte 0
+import empty.txt --from rest-idx                 | empty.txt is no REST datastore: it is empty
+import theirs --from rest-idx                    | theirs is not a plain file
 merge none none2 --out m                         | there is no artifact at none
 merge ds --out m                                 | there is only one artifact to merge
 merge ds frozen --out m                          | ds is a datastore and frozen a frozen-table
 merge ds ds2 --out SYSTEM/x                      | SYSTEM/x cannot be written
 prune none --bytes 1M                            | there is no artifact at none
 prune ds --bytes x                               | 'x' is not a size
-prune store --bytes 1M                           | a tokens cannot be pruned
+prune store --bytes 1M                           | a token store cannot be pruned
 prune ds --bytes 1M --answers none.jsonl         | there is no file none.jsonl
 prune ds --bytes 1M --out SYSTEM/x               | SYSTEM/x cannot be written
 check-engine nope                                | there is no adapter for 'nope'
 check-engine vllm --draft none.json              | names none.json
 check-engine vllm --model ./none                 | there is no model folder ./none
 warm --drafter nope                              | no drafter is called 'nope'
+warm --drafter rest:nope=1                       | the drafter rest has no option 'nope'
+decode --prompt x --drafter rest:nope=1          | the drafter rest has no option 'nope'
+decode --prompt x --drafter rest:max_match=0     | max_match must be at least 1, is 0
+decode --prompt x --drafter rest:max_match       | 'max_match' is no option of the drafter rest
+decode --prompt x --drafter blend:scan=x         | scan must be a whole number, is 'x'
+replay --answers qa.jsonl --drafter ssd:query=0  | query must be at least 1, is 0
+bench --questions q.jsonl --drafter ssd:query=0  | query must be at least 1, is 0
+record --questions q.jsonl --out r --drafter recycling:keep=3 | keep must be true or false, is '3'
 warm --workers 0                                 | --workers
 """
 HEAVY = {"torch", "transformers", "numba", "pyarrow", "datasets", "matplotlib"}
@@ -201,6 +220,7 @@ def here(tmp_path_factory):
     texts = {
         "a.txt": "some words and some more words\n" * 9,
         "b.txt": "other words\n" * 9,
+        "empty.txt": "",
         "a.xyz": "text",
         "q.jsonl": '{"prompt": "def f(x):"}\n',
         "qa.jsonl": '{"prompt": "def f(x):", "output": " return x"}\n',
@@ -287,6 +307,6 @@ run()
 
 def test_nothing_is_left_behind(here, outcomes):
     assert sorted(path.name for path in here.iterdir()) == sorted(
-        ["a.txt", "b.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl", "bad.toml", "theirs",
-         "empty", "store", "store2", "ds", "ds2", "frozen"]
+        ["a.txt", "b.txt", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl", "bad.toml",
+         "theirs", "empty", "store", "store2", "ds", "ds2", "frozen"]
     )  # fmt: skip

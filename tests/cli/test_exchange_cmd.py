@@ -11,7 +11,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
-from ngramkit.formats.kinds import open_artifact, verify_artifact
+from ngramkit.formats.opening import open_folder, verify_artifact
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_recorded_answers_decide_what_is_kept(parts, tmp_path):
     (tmp_path / "answers.jsonl").write_text(json.dumps(answer) + "\n")
     line = ["prune", str(parts / "data"), "--bytes", "60K", "--out", "p", "--json"]
     assert run_here([*line, "--answers", "answers.jsonl"]).code == 0
-    made = open_artifact(tmp_path / "p").manifest.corpus["pruned"]
+    made = open_folder(tmp_path / "p").manifest.corpus["pruned"]
     assert len(made["answers"]) == 64
 
 

@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from typer.testing import CliRunner
 
-from ngramkit.formats.kinds import open_artifact
+from ngramkit.formats.opening import open_folder
 from ngramkit.models import HUB_IDS, described
 from ngramkit_cli.main import app
 
@@ -68,7 +68,7 @@ def test_bigram_json_has_exactly_the_promised_keys(ngramkit, folder):
     assert facts["artifact"] == "artifacts/tiny-bigram"
     assert (facts["vocabulary"], facts["k"], facts["width"]) == (VOCABULARY, 5, 3)
     assert facts["flops_per_second"] > 0
-    table = open_artifact(folder / facts["artifact"])
+    table = open_folder(folder / facts["artifact"])
     assert table.extended.shape == (VOCABULARY, 5, 3)
 
 
@@ -78,7 +78,7 @@ def test_unigram_json_has_exactly_the_promised_keys(ngramkit, folder):
     )
     assert set(facts) == KEYS
     assert (facts["vocabulary"], facts["k"], facts["width"]) == (VOCABULARY, 5, 1)
-    assert open_artifact(folder / facts["artifact"]).manifest.parameters["rule"] == "inner-product"
+    assert open_folder(folder / facts["artifact"]).manifest.parameters["rule"] == "inner-product"
 
 
 def test_a_table_that_is_there_is_not_made_again(ngramkit):
@@ -92,7 +92,7 @@ def test_a_table_that_is_there_is_not_made_again(ngramkit):
 def test_the_models_own_drafts_and_bos(ngramkit, folder):
     words = ("--extend", "model", "--prefix", "none", "--k", 3, "--out", "own", "--json")
     last_line(ngramkit("model-bigram", "./tiny", *words))
-    assert open_artifact(folder / "own").manifest.parameters["extend"] == "model"
+    assert open_folder(folder / "own").manifest.parameters["extend"] == "model"
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from ngramkit.corpus.document import Corpus, Row, Source
+from ngramkit.corpus.document import Corpus, DocumentSource, Row
 from ngramkit.corpus.selection import Selection, read_exclusions
 from ngramkit.errors import InputError, UsageError
 
 
 @dataclass(frozen=True)
-class Made(Source):
+class Made(DocumentSource):
     """A source of made-up rows; a row has `sizes[part][row]` texts."""
 
     sizes: list[list[int]]

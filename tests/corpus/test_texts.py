@@ -110,7 +110,7 @@ def test_the_same_texts_are_up_to_date_and_others_are_not(tmp_path, monkeypatch)
     again = ngramkit.tokenize(pa.table({"text": TEXTS}), "demo", reporter=Notes())
     other = ngramkit.tokenize([*TEXTS, "more"], "demo", reporter=Notes())
     assert first.path == again.path != other.path
-    assert notes == [f"up to date: {first.path}"]
+    assert notes == [f"{first.path} is up to date"]
 
 
 def test_a_column_is_chosen_and_its_licences_count(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from tiny_models import tiny_model
 
 from ngramkit.budget.profile import Pass, Profile
-from ngramkit.decode.calibrate import calibrate, measure, plot
+from ngramkit.decode.calibrate import calibrate, measure, plot_costs
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.profiles import profile_file, profile_path
 from ngramkit.errors import InputError, NgramkitError
@@ -31,7 +31,7 @@ def test_measured_profiles_are_found_again(model, tmp_path):
     assert profile_file(model.model) == profile_path(model)
     assert Profile.load(profile_path(model)) == found
     assert profile_path(model).is_relative_to(tmp_path)
-    plot(found, tmp_path / "map.png")
+    plot_costs(found, tmp_path / "map.png")
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -9,7 +9,7 @@ from twins.cacheback import Cacheback as Twin, frozen_table
 
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters.base import Source
-from ngramkit.drafters.cacheback import Cacheback, Table
+from ngramkit.drafters.cacheback import Cacheback, DynamicTable
 from ngramkit.errors import InputError, UsageError
 
 TOKENS = st.lists(st.integers(0, 4), max_size=30)
@@ -79,7 +79,7 @@ def check_scores(tree):
 
 
 def test_a_large_capacity_costs_nothing_until_it_is_used():
-    table = Table(1, 3, 1 << 20, 128)
+    table = DynamicTable(1, 3, 1 << 20, 128)
     table.make_room(1000)
     pools = [table.leader_pool, table.follower_pool]
     assert sum(array.nbytes for pool in pools for array in pool) < 1 << 20

@@ -5,9 +5,12 @@ import numpy as np
 import pytest
 
 from ngramkit.builders.datastore import build_datastore
+from ngramkit.drafters.options import DEEPEST, OCCURRENCES, OPTIONS
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options, load_drafter
 from ngramkit.drafters.rest import Rest
 from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.kernels.blend.counts import BUFFER
+from ngramkit.kernels.suffix.continuations import DEPTHS
 
 
 def test_every_entry_names_a_class():
@@ -81,6 +84,8 @@ def test_options_are_the_constructors_own():
     assert rest["max_match"].bounds == "at least 1"
     assert (rest["max_match"].type, rest["max_match"].default) == (int, 16)
     assert drafter_options("none") == []
+    assert (DEEPEST, OCCURRENCES) == (DEPTHS - 1, BUFFER)
+    assert set(OPTIONS) < set(DRAFTERS)
 
 
 def test_an_options_text_is_read_as_its_type():

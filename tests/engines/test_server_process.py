@@ -70,6 +70,25 @@ def test_server_that_does_not_start_tells_its_last_lines(tmp_path: Path) -> None
         pass
 
 
+def test_an_interrupted_start_leaves_no_server(tmp_path: Path, monkeypatch) -> None:
+    pid = tmp_path / "pid"
+    code = f"import os, time; open({str(pid)!r}, 'w').write(f'{{os.getpid()}}!'); time.sleep(60)"
+
+    def interrupt(*_: object, **__: object) -> str:
+        if pid.exists() and pid.read_text().endswith("!"):
+            raise KeyboardInterrupt
+        raise OSError
+
+    monkeypatch.setattr(ServerProcess, "get", interrupt)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        ServerProcess([sys.executable, "-c", code], os.environ, 1, tmp_path / "log"),
+    ):
+        pass
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()[:-1]), 0)
+
+
 def test_prometheus_sums_add_labels() -> None:
     text = '# HELP a\na:b_total{x="1"} 2.0\na:b_total{x="2"} 3\nc 1e3\n'
     assert prometheus_sums(text) == {"a:b_total": 5.0, "c": 1000.0}

@@ -20,7 +20,7 @@ from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.engines import sglang
 from ngramkit.engines.config import VARIABLE
-from ngramkit.engines.sglang import Corpus, pack, plugin
+from ngramkit.engines.sglang import NgramCorpus, pack_trees, plugin
 from ngramkit.errors import UsageError
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.history import History
@@ -69,7 +69,7 @@ def test_a_tree_is_unpacked_to_the_same_paths(data):
         trees.append(
             DraftTree(ids(range(1, n + 1)), ids(parents), np.ones(n, np.float32), np.zeros(n, "u1"))
         )
-    tokens, mask = pack(trees, np.full(len(trees), 77), K)
+    tokens, mask = pack_trees(trees, np.full(len(trees), 77), K)
     assert (tokens.dtype, mask.dtype) == (np.int64, np.int64)
     for row, tree in enumerate(trees):
         own = tokens[row * K : (row + 1) * K]
@@ -104,7 +104,7 @@ def alone(folder, text):
 
 
 def test_trees_are_drafted_for_the_whole_text(folder):
-    corpus = Corpus(draft_token_num=K, max_trie_depth=DEPTH, capacity=10)
+    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH, capacity=10)
     random, texts = np.random.default_rng(0), {}
     for step in range(25):
         corpus.synchronize()
@@ -122,14 +122,14 @@ def test_trees_are_drafted_for_the_whole_text(folder):
 
 
 def test_without_requests_the_last_tokens_are_the_text(folder):
-    corpus, text = Corpus(draft_token_num=K), [3, 1, 5] * 5
+    corpus, text = NgramCorpus(draft_token_num=K), [3, 1, 5] * 5
     assert asked(corpus, {"a": text}, seen=False) == [alone(folder, text[-DEPTH:])]
     longer = [*text, 0, 1]
     assert asked(corpus, {"a": longer}, seen=False) == [alone(folder, longer[-DEPTH - 2 :])]
 
 
 def test_breadth_one_is_a_chain(folder):
-    corpus = Corpus(draft_token_num=K, max_bfs_breadth=1)
+    corpus = NgramCorpus(draft_token_num=K, max_bfs_breadth=1)
     (found,) = asked(corpus, {"a": [4, 5, 0, 1, 2, 3]})
     longest = max(found, key=len)
     assert found == {longest[:i] for i in range(1, len(longest) + 1)}
@@ -137,7 +137,7 @@ def test_breadth_one_is_a_chain(folder):
 
 
 def test_a_request_may_switch_drafting_off(folder):
-    corpus, text = Corpus(draft_token_num=K), [0, 1, 2] * 4
+    corpus, text = NgramCorpus(draft_token_num=K), [0, 1, 2] * 4
     names = {"on": None, "yes": {"ngramkit": True}, "other": {"top": 1}, "off": {"ngramkit": False}}
     requests = []
     for name, said in names.items():
@@ -192,7 +192,7 @@ def decode(corpus, *requests):
 def test_finished_requests_join_the_history(monkeypatch, tmp_path):
     """SGLang may say a step later that one has finished; one that it took back has not."""
     path = growing(monkeypatch, tmp_path)
-    corpus = Corpus(draft_token_num=K, max_trie_depth=DEPTH)
+    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
     names = ("late", "retracted", "aborted", "private", "off")
     custom = {"private": {"ngramkit_history": False}, "off": {"ngramkit": False}}
     requests = {n: Req(n, [9, i, 8], custom=custom.get(n)) for i, n in enumerate(names)}
@@ -220,7 +220,7 @@ def test_finished_requests_join_the_history(monkeypatch, tmp_path):
 
 def test_requests_that_do_not_tell_have_finished_when_they_are_gone(monkeypatch, tmp_path):
     path = growing(monkeypatch, tmp_path)
-    corpus = Corpus(draft_token_num=K, max_trie_depth=DEPTH)
+    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
     for text in ([3, 1, 7], [3, 1, 7, 0], [3, 1, 7, 0, 2, 2]):
         asked(corpus, {"a": [4, 4, 4, *text], "b": [6, 6, 6, 1]})
     asked(corpus, {"b": [6, 6, 6, 1, 1]})
@@ -231,7 +231,7 @@ def test_requests_that_do_not_tell_have_finished_when_they_are_gone(monkeypatch,
 @pytest.mark.parametrize("by", [None, "lora", "salt", "key"])
 def test_the_next_request_drafts_from_its_tenants_history(by, monkeypatch, tmp_path):
     growing(monkeypatch, tmp_path, **({"history_by": by} if by else {}))
-    corpus = Corpus(draft_token_num=K, max_trie_depth=DEPTH)
+    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
     said = np.random.default_rng(2).permutation(VOCABULARY - 2).tolist()
 
     def right(name, tenant):
@@ -258,7 +258,7 @@ def test_the_first_rank_writes_and_its_server_names_the_tokenizer(rank, monkeypa
     context.get_parallel = lambda: SimpleNamespace(tp_rank=rank)
     context.get_server_args = lambda: SimpleNamespace(tokenizer_path="/nowhere")
     monkeypatch.setitem(sys.modules, context.__name__, context)
-    corpus, one = Corpus(draft_token_num=K), Req("a", [1, 2])
+    corpus, one = NgramCorpus(draft_token_num=K), Req("a", [1, 2])
     one.output_ids = [3, 4]
     decode(corpus, one)
     one.finished_reason = object()
@@ -271,7 +271,7 @@ def test_own_text_needs_no_more_than_the_servers_tokenizer(monkeypatch):
     """An empty configuration drafts: the number of ids is the tokenizer's."""
     monkeypatch.setenv(VARIABLE, "{}")
     with pytest.raises(UsageError, match="needs an artifact or a tokenizer"):
-        Corpus(draft_token_num=K)
+        NgramCorpus(draft_token_num=K)
     words = Tokenizer(WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
     loaded = SimpleNamespace(backend_tokenizer=words)
     monkeypatch.setattr(sglang, "load_engine_tokenizer", lambda name, **_: loaded)
@@ -281,7 +281,7 @@ def test_own_text_needs_no_more_than_the_servers_tokenizer(monkeypatch):
     monkeypatch.setitem(sys.modules, context.__name__, context)
     one = Req("a", [7, 8, 9, 10, 7, 8])
     one.output_ids = [9]
-    assert decode(Corpus(draft_token_num=K), one) == [10]
+    assert decode(NgramCorpus(draft_token_num=K), one) == [10]
 
 
 def test_sglangs_requests_and_context_have_what_is_read(wheel):
@@ -296,7 +296,7 @@ def test_sglangs_requests_and_context_have_what_is_read(wheel):
 
 
 def test_external_corpora_are_refused(folder):
-    corpus = Corpus()
+    corpus = NgramCorpus()
     with pytest.raises(UsageError, match="drafts from datastores"):
         corpus.load_external_corpus_named("c", [[1, 2]])
     assert corpus.list_external_corpora() == {}
@@ -375,7 +375,7 @@ def test_sglangs_own_hooks_and_unpacking(folder, wheel, monkeypatch):
     )  # fmt: skip
     plugin()
     hooks.HookRegistry.apply_hooks()
-    assert theirs.NgramCorpus is running.NgramCorpus is Corpus
+    assert theirs.NgramCorpus is running.NgramCorpus is NgramCorpus
     made = running.NGRAMWorker()
     made.ngram_corpus = running.NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH, capacity=1)
     made.draft_token_num, made.max_trie_depth, made.enable_overlap = K, DEPTH, False

@@ -13,7 +13,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines.config import VARIABLE
 from ngramkit.engines.llama_cpp import Drafter
-from ngramkit.engines.sglang import Corpus
+from ngramkit.engines.sglang import NgramCorpus
 from ngramkit.engines.source import load_engine_tokenizer, require_same
 from ngramkit.engines.tensorrt_llm import BASE, make_drafter
 from ngramkit.engines.vllm import Proposer
@@ -112,7 +112,7 @@ def test_vllm_compares_when_it_starts(built, models, caplog):
 
 def test_sglang_compares_at_its_first_request_and_drafts_nothing(built, models, caplog):
     def drafted(name):
-        corpus = Corpus(draft_token_num=4)
+        corpus = NgramCorpus(draft_token_num=4)
         request = SimpleNamespace(
             rid="a", origin_input_ids_unpadded=TEXT[:5], output_ids=[],
             tokenizer=load_engine_tokenizer(models[name]),

@@ -18,7 +18,7 @@ from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.bench import Bench, Contestant, plan_of, publish
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.results import summarize
-from ngramkit.evaluate.runs import BASELINE, NAME, Runs, TurnRun, difference
+from ngramkit.evaluate.runs import BASELINE, NAME, Runs, TurnRun, plan_difference
 from ngramkit.evaluate.simulation import replay_drafter
 
 QUESTIONS = [
@@ -183,7 +183,7 @@ def test_other_plans_and_damaged_runs_are_refused(folder):
     ],
 )  # fmt: skip
 def test_what_differs_is_named(there, here, said):
-    assert difference(there, here) == said
+    assert plan_difference(there, here) == said
 
 
 def test_the_drafter_that_learns_learns_in_a_benchmark_and_forgets_the_warm_up(contest, folder):

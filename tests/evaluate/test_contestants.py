@@ -11,7 +11,7 @@ from ngramkit.errors import UsageError
 from ngramkit.evaluate.bench import split_budget
 from ngramkit.evaluate.records import embedded_questions
 from ngramkit.evaluate.results import spec_bench
-from ngramkit.evaluate.runs import Run, TurnRun
+from ngramkit.evaluate.runs import QuestionRun, TurnRun
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_both_ways_to_count_are_in_the_results(measured):
 
 def run(drafter, question, tokens, seconds, text):
     turn = TurnRun(text, list(range(tokens)), [1] * (tokens - 1), seconds, 0, 0, 0)
-    return Run(drafter, question, "x", [turn])
+    return QuestionRun(drafter, question, "x", [turn])
 
 
 def test_spec_bench_averages_rates_and_counts_anew():

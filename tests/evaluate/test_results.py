@@ -9,7 +9,7 @@ from ngramkit.decode.result import Decoded
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.bench import tokens_per_pass
 from ngramkit.evaluate.results import spread, summarize
-from ngramkit.evaluate.runs import Run, Runs, TurnRun
+from ngramkit.evaluate.runs import QuestionRun, Runs, TurnRun
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def test_differing_answers_are_named_and_rates_decide_the_speed_up(folder):
     for name, seconds in (("none", 4.0), ("fast", 2.0)):
         for question in (1, 2):
             tokens = [7, 8, 9 if name == "none" or question == 1 else 3]
-            runs.add(Run(name, question, "all", [_turn(tokens, seconds)]))
-    runs.add(Run("none", 3, "all", [_turn([1, 2], 100.0)]))  # not yet answered by both
+            runs.add(QuestionRun(name, question, "all", [_turn(tokens, seconds)]))
+    runs.add(QuestionRun("none", 3, "all", [_turn([1, 2], 100.0)]))  # not yet answered by both
     base, fast = summarize(runs, ["fast"])
     assert base.tokens == 4
     assert (fast.speedup, fast.speedup_low, fast.speedup_high) == (2.0, None, None)
@@ -45,8 +45,10 @@ def test_differing_answers_are_named_and_rates_decide_the_speed_up(folder):
 
 
 def test_the_spread_follows_the_questions():
-    slow = [Run("none", i, "all", [_turn([1] * 10, 1.0)]) for i in range(40)]
-    mixed = [Run("d", i, "all", [_turn([1] * 10, 0.5 if i % 2 else 1.0)]) for i in range(40)]
+    slow = [QuestionRun("none", i, "all", [_turn([1] * 10, 1.0)]) for i in range(40)]
+    mixed = [
+        QuestionRun("d", i, "all", [_turn([1] * 10, 0.5 if i % 2 else 1.0)]) for i in range(40)
+    ]
     low, high = spread(mixed, slow)
     assert 1.2 < low < 4 / 3 < high < 1.5
     assert spread(mixed, slow) == (low, high)
@@ -77,7 +79,7 @@ def test_a_drafter_that_drafted_nothing_is_said_to(folder, nodes, drafted, remar
     for question, count in enumerate(nodes):
         for name, of_run in (("none", 0), ("fast", count), ("generate", 0)):
             turn = replace(_turn([7, 8, 9], 1.0), drafted=of_run)
-            runs.add(Run(name, question, "all", [turn]))
+            runs.add(QuestionRun(name, question, "all", [turn]))
     base, fast, theirs = summarize(Runs(folder, {}), ["fast", "generate"])  # as it reads back
     assert (fast.drafted, fast.remarks) == (drafted, remark)
     assert base.remarks == theirs.remarks == ""

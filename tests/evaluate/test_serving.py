@@ -15,7 +15,7 @@ from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.serving import Passes, PassTimes, serve, without_drafts
+from ngramkit.evaluate.serving import PassTimes, ServedPasses, serve, without_drafts
 from ngramkit.formats.history import History
 
 LIKE = [f"    return self.name_{i}, self.value_{i}\n" * 3 for i in range(8)]
@@ -177,7 +177,9 @@ def test_what_a_pass_costs(tmp_path):
     for cost in (1.0, 1.5, 4.0):
         times = PassTimes(cost)
         assert times.cost == pytest.approx(cost)
-        assert times.of(Passes([1, 1], [1, 9], [0.0, 0.0])).tolist() == pytest.approx([1, cost])
+        assert times.of(ServedPasses([1, 1], [1, 9], [0.0, 0.0])).tolist() == pytest.approx(
+            [1, cost]
+        )
     passes = [
         Pass(size, context, (1 + size / 8) * (1 + context / 1000))
         for size in (0, 8, 16) for context in (0, 1000)
@@ -186,7 +188,7 @@ def test_what_a_pass_costs(tmp_path):
     Profile("m", "cpu", "float32", passes).save(path)
     times = PassTimes(path)
     assert times.cost == pytest.approx(2)
-    read = Passes([1, 1, 1, 1], [1, 9, 33, 1], [0.0, 10.0, 0.0, 990.0])
+    read = ServedPasses([1, 1, 1, 1], [1, 9, 33, 1], [0.0, 10.0, 0.0, 990.0])
     assert times.of(read).tolist() == pytest.approx([1, 2, 5, 2])
     curve = PassTimes({1: 50, 9: 100, 17: 110})
     assert curve.cost == pytest.approx(2)

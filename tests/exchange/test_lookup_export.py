@@ -16,7 +16,7 @@ from ngramkit.builders.frozen import build_frozen
 from ngramkit.errors import UsageError
 from ngramkit.exchange.llama_cpp import (
     MOST,
-    Selection,
+    NgramSelection,
     can_draft,
     export_cache,
     scale,
@@ -178,7 +178,7 @@ def test_rare_ngrams_are_left_out(corpus, tmp_path):
     export_cache(datastore, tmp_path / "c", min_count=20)
     assert llama.load(tmp_path / "c") == {k: v for k, v in whole.items() if sum(v.values()) >= 20}
     assert len(llama.load(tmp_path / "c")) < len(whole)
-    selection = Selection(dynamic=False, min_count=20)
+    selection = NgramSelection(dynamic=False, min_count=20)
     list(selection.select(datastore_ngrams(datastore, 2)))
     assert selection.left_out == sum(sum(v.values()) < 20 for v in whole.values())
 
@@ -191,7 +191,7 @@ def test_the_size_and_the_loading_time_are_reported(corpus, tmp_path, monkeypatc
     assert before.startswith("counting n-grams of 1, 2, 3, 4 tokens")
     assert f"in about {done.bytes / 100:.0f} s at each start" in after
     tokens = datastore.manifest.counts["tokens"]
-    selection = Selection(dynamic=True)
+    selection = NgramSelection(dynamic=True)
     bound = sum(20 * selection.bound(tokens, order) + 8 * tokens for order in ORDERS)
     assert done.bytes <= bound
 

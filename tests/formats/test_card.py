@@ -12,8 +12,8 @@ from ngramkit.builders.frozen import build_frozen
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import build_command, card, model_name
 from ngramkit.formats.container import FileRecord
-from ngramkit.formats.kinds import verify_artifact
 from ngramkit.formats.manifest import Manifest, read_manifest
+from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 VICUNA = TokenizerRecord("vicuna-7b", 32000, "ab" * 32, 2)

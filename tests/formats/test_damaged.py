@@ -17,8 +17,8 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import card
-from ngramkit.formats.kinds import open_artifact, verify_artifact
 from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.opening import open_folder, verify_artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
@@ -146,7 +146,7 @@ def test_counts_that_are_not_true(artifact):
 
 
 def test_another_tokenizer_is_named(artifact):
-    opened = open_artifact(artifact)
+    opened = open_folder(artifact)
     other = TokenizerRecord("other", 5, "1" * 64)
     with pytest.raises(ArtifactError, match=r"of golden .* not for that of other"):
         opened.tokenizer.require(other, str(artifact))
@@ -155,7 +155,7 @@ def test_another_tokenizer_is_named(artifact):
 def test_a_folder_that_is_none(tmp_path):
     for path in (tmp_path / "absent", tmp_path):
         with pytest.raises(ArtifactError):
-            open_artifact(path)
+            open_folder(path)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from histories import RECORD, held, ids
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.container import write_arrays
 from ngramkit.formats.datastore import DatastoreShard
-from ngramkit.formats.history import INDEX, LOG, History, merge
-from ngramkit.formats.kinds import open_artifact
+from ngramkit.formats.history import INDEX, LOG, History, merge_histories
+from ngramkit.formats.opening import open_folder
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels.suffix.sort import sort_shard
@@ -20,7 +20,7 @@ FORKED = multiprocessing.get_context("fork")
 
 
 def test_what_one_adds_all_read_once(history):
-    other = open_artifact(history.path)
+    other = open_folder(history.path)
     history.append(ids(5, 6, 7), 2)
     other.append(ids(8), 1)
     for one in (history, other):
@@ -124,13 +124,13 @@ def test_merge_puts_the_newest_of_each_last(tmp_path):
     for i in range(3):
         sources[0].append(ids(10 + i), 1)
     sources[1].append(ids(20), 1)
-    out = merge(sources, tmp_path / "both")
+    out = merge_histories(sources, tmp_path / "both")
     assert held(out.path) == [[10], [11], [12], [20]]
     with pytest.raises(UsageError, match="exists"):
-        merge(sources, tmp_path / "both")
+        merge_histories(sources, tmp_path / "both")
     foreign = History.at(tmp_path / "c", TokenizerRecord("other", 100, "e" * 64))
     with pytest.raises(ArtifactError, match="other"):
-        merge([*sources, foreign], tmp_path / "all")
+        merge_histories([*sources, foreign], tmp_path / "all")
     assert not list(tmp_path.glob("all*"))
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.kinds import open_artifact, verify_artifact
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
+from ngramkit.formats.opening import open_folder, verify_artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.writer import ArtifactWriter
 
@@ -51,7 +51,7 @@ def write_unigram(path, **changes):
     [("model-bigram", ModelBigram, BIGRAM), ("model-unigram", ModelUnigram, UNIGRAM)],
 )
 def test_golden_artifacts_are_read(name, kind, arrays):
-    artifact = open_artifact(GOLDEN / name)
+    artifact = open_folder(GOLDEN / name)
     assert isinstance(artifact, kind)
     assert list(verify_artifact(GOLDEN / name))
     for array, values in arrays.items():

@@ -17,7 +17,7 @@ from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError, UsageError
 from ngramkit.exchange.transformers import export_folder
 from ngramkit.formats.history import History
-from ngramkit.formats.kinds import verify_artifact
+from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.outputs import AUTOMATIC, artifacts_in, default_place, short_name
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.writer import ArtifactWriter

@@ -40,7 +40,7 @@ def test_the_same_as_the_drafters_kernel(held, phrase, top, eos):
             paths.append([*(paths[parent] if parent >= 0 else []), token])
         expected = list(zip(paths, nodes[:, 3].tolist(), strict=True))
         ends = frozenset([eos] if eos >= 0 else [])
-        assert top_continuations(shards, spans, len(phrase), top, DEEPEST, ends) == expected
+        assert top_continuations(shards, spans, len(phrase), top, ends) == expected
 
 
 def test_values_that_point_outside_are_errors_not_crashes():
@@ -49,4 +49,4 @@ def test_values_that_point_outside_are_errors_not_crashes():
         shard.tokens, np.full_like(shard.suffix_array, 2**31 - 1), shard.first_token
     )
     with pytest.raises(IndexError):
-        top_continuations([wild], spans_of([wild], [0]), 1, 5, DEEPEST, frozenset())
+        top_continuations([wild], spans_of([wild], [0]), 1, 5, frozenset())

@@ -11,7 +11,7 @@ import pytest
 from hub_datasets import TEXT, add
 from hub_standin import Fault
 
-from ngramkit.formats.kinds import verify_artifact
+from ngramkit.formats.opening import verify_artifact
 
 COMMAND = [sys.executable, "-c", "from ngramkit_cli.main import run; run()"]
 

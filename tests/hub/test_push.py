@@ -11,7 +11,7 @@ from attacks.crafted import read_arrays, sign
 from hub_datasets import add
 from hub_standin import TOKEN, Fault
 
-from ngramkit.formats.kinds import verify_artifact
+from ngramkit.formats.opening import verify_artifact
 
 
 def sent(hub, since=0):

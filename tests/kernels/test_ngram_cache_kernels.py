@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins.kernels import ngram_cache
 
-from ngramkit.kernels.ngram_cache import KEY, measure, split
+from ngramkit.kernels.ngram_cache import KEY, measure_records, split
 
 token = st.integers(0, 9)
 pairs = st.lists(st.tuples(token, st.integers(1, 9)), min_size=1, max_size=3)
@@ -35,7 +35,7 @@ def test_records_are_found_as_the_naive_twin_finds_them(records, damage, cut):
     words = words[: len(words) - cut] if cut < len(words) else words
     wanted = ngram_cache(words)
     array = np.array(words, np.int32)
-    count, total, bad = measure(array)
+    count, total, bad = measure_records(array)
     assert (bad < 0) == (wanted is not None)
     if wanted is None:
         assert ngram_cache(words[:bad]) is not None

@@ -16,11 +16,11 @@ from ngramkit.errors import InputError, UsageError
 from ngramkit.logs import files
 from ngramkit.logs.agents import read_openhands
 from ngramkit.logs.read import FORMATS, read_log
-from ngramkit.logs.request import Place
+from ngramkit.logs.request import FilePlace
 from ngramkit.logs.rollouts import read_prime_rl, torch_samples
 from ngramkit.logs.servers import read_sglang, read_vllm
 
-HERE = Place(Path("x"), "line", 1)
+HERE = FilePlace(Path("x"), "line", 1)
 
 
 def write(path, *rows):

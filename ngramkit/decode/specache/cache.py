@@ -52,7 +52,7 @@ class SpeCacheRun(Cache):
         copies: Copies | None = None,
     ) -> None:
         self.options = options
-        self._space = Workspace()
+        self._space = LayerMemory()
         copies = copies or Copies()
         self.low_layers = [
             SpeCacheLayer(options, bits, top_k, room, copies, self._space)
@@ -167,14 +167,13 @@ class CacheFacts:
 
 # One layer of the cache: low-bit pairs, the pairs fetched back, the newest in full precision.
 #
-# In the order of the text: [quantised | residual | the pass's own rows]. A pass reads the
-# quantised ones from their codes, but where a pair was fetched, that. What a pass adds counts once
-# it is kept.
+# In the order of the text: [quantised | residual | the pass's own rows]. A pass reads a quantised
+# pair from its code, unless the pair itself was fetched. What a pass adds counts once it is kept.
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # keys and values
 
 
-class Workspace:
+class LayerMemory:
     """The mixed keys and values of the layer that is being read: one such memory for all layers."""
 
     def __init__(self) -> None:
@@ -196,7 +195,7 @@ class Workspace:
 
 
 @dataclass
-class Fetched:
+class FetchedPairs:
     """Full-precision pairs on the device; `mark` is reached when they are there."""
 
     positions: torch.Tensor  # int64 [heads, k], on the device
@@ -212,13 +211,19 @@ class SpeCacheLayer(CacheLayerMixin):
     is_sliding = False  # a window is the mask's affair: every pair is kept
 
     def __init__(
-        self, options: SpeCache, bits: int, top_k: int, room: int, copies: Copies, space: Workspace
+        self,
+        options: SpeCache,
+        bits: int,
+        top_k: int,
+        room: int,
+        copies: Copies,
+        space: LayerMemory,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.options, self.bits, self.top_k = options, bits, top_k
         self._room, self._copies, self._space = room, copies, space
         self.length = 0
-        self.fetched: Fetched | None = None
+        self.fetched: FetchedPairs | None = None
         stored = options.quantised(room)
         self._low = [LowBits(kind, bits, options.group, stored) for kind in (KEYS, VALUES)]
         self.store = PairStore(copies, stored)
@@ -316,7 +321,7 @@ class SpeCacheLayer(CacheLayerMixin):
         buffers = self._buffer(self._residual, positions.shape[1])
         for buffer, part in zip(buffers, pairs, strict=True):
             self._copies.copy(buffer, part, now=True)
-        self.fetched = Fetched(positions, *buffers, self._copies.mark())
+        self.fetched = FetchedPairs(positions, *buffers, self._copies.mark())
 
     def _buffer(self, like: Pair, k: int) -> Pair:
         """Return the one of two buffers that the last pass did not read, cut to `k` pairs."""

@@ -1,20 +1,20 @@
 """Copying: the token after the longest match of the context, in the live context and past requests.
 
-Counts end at DEPTH tokens and take all places alike. A text that is copied goes on where it stood,
-and the longer it has, the surer. So one place is kept in the live context and one in past requests,
-as in PAQ's match model: that of the longest match, of equals the newest, which moves on while the
-text agrees. Where the two part, a near place is worth more than a longer match elsewhere: edited
-texts and alike tool calls come together again. Until they do, the token is offered that stands
-where the written one would, had each been replaced.
+Counts end at DEPTH tokens and treat all places alike. But a text that is being copied goes on at
+one place, and the longer it has been copied, the surer that is. So one place is kept in the live
+context and one in past requests, as in PAQ's match model: that of the longest match, of equal ones
+the newest. It moves on while the text agrees. Where the two part, a near place is worth more than a
+longer match elsewhere: edited texts and similar tool calls come together again. Until they do, the
+offer is the token that stands there if every token written since replaced one.
 
 The probability p of an offered token, as all else predicts it, is raised or lowered by what such
 offers came to (secondary symbol estimation, as PAQ calls it):
 
     logit p' = trust + slope * logit p
 
-by the kind of the offer: the length of the match, and whether it was found near by. Slopes, and the
-trust at first, were fitted on recorded agents, edits, tool calls and samples, as in
-research.fit_copying; the trust moves with every token that is learnt from.
+Both depend on the kind of the offer: the length of the match, and whether it was found near by. The
+slopes and the first trust were fitted on recorded agents, edits, tool calls and samples, see
+research.fit_copying; the trust then moves with every token that is learnt from.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def keep_own_text(state, live):
 
 @part
 def find_place(place, table, longest, recent):
-    """Set the place anew where a match near the anchor, or the longest in the shards of `table`,
-    int64[3] `longest`, is worth more than that of the place so far."""
+    """Move the place to a match near the anchor, or to the longest match in the shards of `table`
+    (`longest`, int64[3]), where that is worth more than the match of the place so far."""
     if place[NEXT] < 0 and place[ANCHOR] >= 0:
         end, match = longest_near(place, place[ANCHOR], recent, NEAR_MATCH, BACK)
         if match:
@@ -143,9 +143,9 @@ def find_place(place, table, longest, recent):
 
 @part
 def longest_near(shard, anchor, recent, most, back):
-    """Return the end and the length of the longest match near a text position, of equals the
-    nearest, then the one ahead; length 0 where there is none. Of a match `most` tokens are
-    counted; it lies at most `back` tokens before `anchor`."""
+    """Return the end and the length of the longest match near the position `anchor`; length 0 where
+    there is none. Ties go to the nearest, then to the one ahead. At most `most` tokens of a match
+    count, and it lies at most `back` tokens before `anchor`."""
     best, longest, near = anchor, np.int64(0), NEAR_BY
     for i in range(2 * near[-1] + 1):  # 0, 1, -1, 2, -2, ... from the anchor
         away = np.int64((i + 1) >> 1)

@@ -112,8 +112,8 @@ def clear(into):
 
 @part
 def erase(into):
-    """Empty the columns of corpora, for the next of them. The candidates stay; `known` says which
-    had counts in the column PAIR."""
+    """Empty the columns of corpora for the next source. The candidates stay; `known` marks those
+    that had counts in the column PAIR."""
     for column in range(N_LEVELS):
         into.totals[column] = 0
         into.distinct[column] = 0
@@ -325,8 +325,8 @@ def slot_of(key, rows):
 
 @part
 def begin_row(memo, slot, key, total):
-    """Empty a row of the memo, for a context with `total` successors. (float32: for any other type
-    of it this part is compiled once more.)"""
+    """Empty a row of the memo, for a context with `total` successors. That is a float32 everywhere:
+    another type would have this part compiled once more."""
     memo.keys[slot] = key
     memo.totals[slot] = total
     memo.sizes[slot, 0] = memo.sizes[slot, 1] = 0
@@ -364,7 +364,7 @@ def recall(memo, slot, into, column):
 # Corpora: their intervals, then what is counted there.
 
 
-class Corpus(NamedTuple):
+class SearchedCorpus(NamedTuple):
     """Sources, each with shards that are searched together, and memos of what was counted there."""
 
     table: Array  # int64[shards, 7], see suffix.search.shard_table
@@ -377,14 +377,14 @@ class Corpus(NamedTuple):
 
 def new_corpus(
     table: Array, rows: int = MEMO_ROWS, ends: Array | None = None, firsts: Array | None = None
-) -> Corpus:
+) -> SearchedCorpus:
     """Return a corpus over the shards behind `table` (see suffix.search.shard_table), which must
     outlive it; of one source, unless `ends` separates several. `firsts` saves a search in every
     shard for each token."""
     shards = len(table)
     rows = rows if shards else 1
     pair_rows = _pair_rows(rows, shards)
-    return Corpus(
+    return SearchedCorpus(
         table=table,
         ends=np.array([shards], np.int64) if ends is None else ends,
         firsts=np.empty((0, 0), np.int64) if firsts is None else firsts,
@@ -419,7 +419,8 @@ def descend(corpus, parent, child, recent, scan, awake):
 
     `parent`, `child` int64[DEPTH + 1, shards, 2]. Stops in each source at the first order with at
     most `scan` occurrences: longer ones are counted there by comparing backwards. Sources that
-    are not `awake` have none. Those of one token are left to `count_corpus` where it has `firsts`.
+    are not `awake` get no intervals. The interval of a single token is left to `count_corpus`
+    where it has `firsts`.
     """
     for order in range(1, DEPTH + 1):
         for s in range(len(corpus.table)):
@@ -535,7 +536,8 @@ def count_corpus(corpus, source, intervals, recent, into, scan, sample):
 @part
 def count_longest(corpus, intervals, recent, into, scan, sample):
     """Count what followed the longest match of `recent` in a corpus of one source, as
-    `count_corpus` does, and maybe shorter ones; return its level, -1 where nothing followed."""
+    `count_corpus` does; return its level, -1 where nothing followed. Some shorter matches are
+    counted too."""
     table, end = corpus.table, corpus.ends[0]
     order = DEPTH
     while order and _width(corpus, 0, order, recent, intervals[order], scan) == 0:

@@ -75,7 +75,7 @@ LOG_LEAST_P = np.float32(np.log(LEAST_P))
 WRITTEN, LIKELIEST = range(2)  # columns of `chosen`: written tokens, those that were the likeliest
 
 
-class Bigram(NamedTuple):
+class BigramTable(NamedTuple):
     """A model's bigram table, see formats.model_bigram; ROWS 0 where there is none."""
 
     where: Array  # int64[5]
@@ -115,14 +115,14 @@ class EvidenceTable(NamedTuple):
     raises: Array  # float32[CANDIDATES], scratch, 0 between any two calls
 
 
-def new_bigram(next_tokens: Array | None = None, log_probs: Array | None = None) -> Bigram:
+def new_bigram(next_tokens: Array | None = None, log_probs: Array | None = None) -> BigramTable:
     """Return the table behind these arrays ([V, k]), which must outlive it; one without rows where
     there are none."""
     if next_tokens is None or log_probs is None:
-        return Bigram(np.zeros(K + 1, np.int64), np.zeros(1, np.float32))
+        return BigramTable(np.zeros(K + 1, np.int64), np.zeros(1, np.float32))
     sizes = [next_tokens.itemsize, *next_tokens.shape]
     where = np.array([next_tokens.ctypes.data, log_probs.ctypes.data, *sizes], np.int64)
-    return Bigram(where, probabilities_by_bits())
+    return BigramTable(where, probabilities_by_bits())
 
 
 def new_evidence(rows: int = EVIDENCE_ROWS) -> EvidenceTable:

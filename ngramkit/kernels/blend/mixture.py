@@ -49,7 +49,7 @@ from ngramkit.kernels.blend.counts import (
     SAMPLE,
     SCAN,
     SIZE,
-    Corpus,
+    SearchedCorpus,
     clear,
     count_corpus,
     count_frozen,
@@ -183,12 +183,11 @@ def mix_columns(gates, counts):
 
 @part
 def correct(weights, into, live, size, shares, least, none, scratch):
-    """Correct scratch.p of the table's rows, as mixed, for what counts do not tell. With the rest
-    they add up to one; `none` is the correction of the rest.
+    """Correct the mixed probabilities, scratch.p, for what counts do not tell, and normalise them
+    together with that of all other tokens, which `none` corrects.
 
-    Candidates well below `least` are of no use to the caller and are not corrected.
-
-    `shares` float32[V + 1] is log(1 + each token's share of the corpora, in millionths).
+    Candidates well below `least` are of no use to the caller and are not corrected. `shares`
+    float32[V + 1] is log(1 + each token's share of the corpora, in millionths).
     """
     rows = into.state[0]
     token_features, p = scratch.token_features, scratch.p
@@ -424,19 +423,19 @@ def mix_in(account, tokens, theirs, into, p):
 # Past requests.
 
 
-class History(NamedTuple):
+class HistoryCorpus(NamedTuple):
     """Past requests; a corpus without shards where there are none."""
 
-    corpus: Corpus
+    corpus: SearchedCorpus
     tokens: Array  # int32[CONTINUATIONS], -1 ends them
     p: Array  # float32[CONTINUATIONS]
     trust: Array  # float64[N_LEVELS, OFTEN, 2], see `consult`
 
 
-def new_history(corpus: Corpus) -> History:
+def new_history(corpus: SearchedCorpus) -> HistoryCorpus:
     trust = np.full((N_LEVELS, OFTEN, 2), PRIOR)
     trust[..., RIGHT] *= np.array(FIRST_TRUST)[:, None]
-    return History(
+    return HistoryCorpus(
         corpus=corpus,
         tokens=np.empty(CONTINUATIONS, np.int32),
         p=np.empty(CONTINUATIONS, np.float32),

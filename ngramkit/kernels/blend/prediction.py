@@ -31,9 +31,9 @@ from ngramkit.kernels.blend.counts import (
     SAMPLE,
     SCAN,
     Candidates,
-    Corpus,
     Frozen,
     Live,
+    SearchedCorpus,
     descend,
     longest_in_live,
     push_recent,
@@ -41,7 +41,7 @@ from ngramkit.kernels.blend.counts import (
     unlearn,
 )
 from ngramkit.kernels.blend.evidence import (
-    Bigram,
+    BigramTable,
     EvidenceTable,
     is_likeliest_written,
     mix_in_evidence,
@@ -49,29 +49,34 @@ from ngramkit.kernels.blend.evidence import (
 )
 from ngramkit.kernels.blend.mixture import (
     Experts,
-    History,
+    HistoryCorpus,
     Scratch,
     Weights,
     correct,
     mix_experts,
     mix_in_history,
 )
-from ngramkit.kernels.blend.references import References, keep_aligned, mix_in_reference, new_state
+from ngramkit.kernels.blend.references import (
+    References,
+    follow_aligned,
+    mix_in_reference,
+    new_state,
+)
 from ngramkit.kernels.jit import part
 from ngramkit.kernels.packed import Absent
 
 PAST_SHARDS = 6  # of past requests, at start or since, at most
 
 
-class Sources(NamedTuple):
+class BlendSources(NamedTuple):
     """All that a draft is made from, and the tables that it is counted in."""
 
-    corpus: Corpus  # of the datastores
+    corpus: SearchedCorpus  # of the datastores
     frozen: Frozen
     live: Live
-    past_at_start: History  # past requests that were there at start
-    past_since: History  # those that came since
-    bigram: Bigram
+    past_at_start: HistoryCorpus  # past requests that were there at start
+    past_since: HistoryCorpus  # those that came since
+    bigram: BigramTable
     evidence: EvidenceTable
     references: References | Absent
     shares: Array  # float32[V + 1], see blend.mixture.correct
@@ -122,19 +127,19 @@ def extend(sources, place, begin, end):
 
 @part
 def move_on(sources, place, position):
-    """Move on by live.tokens[position], but for the intervals. The places that are copied from are
-    those found for the context before it."""
+    """Move all but the intervals on by live.tokens[position]. The places that are copied from were
+    found for the context before it."""
     live, written = sources.live, np.int64(sources.live.tokens[position])
     remember(live, position)
     push_recent(place.recent, live.tokens[position])
     step_places(place.copied, written)
-    keep_aligned(sources.references, place.aligned, place.recent, written)
+    follow_aligned(sources.references, place.aligned, place.recent, written)
 
 
 @part
 def rewind(sources, place, begin, end):
-    """Take back live.tokens[begin:end], the newest, in a request without references. The caller
-    restores what was learnt, and the places that are copied from."""
+    """Take back live.tokens[begin:end], the newest, in a request without references. Restoring
+    what was learnt, and the places that are copied from, is up to the caller."""
     live = sources.live
     unlearn(live, begin, end)
     for i in range(RECENT):

@@ -10,9 +10,10 @@ replaced by tokens of the text. An identifier is renamed more than once: where t
 again, with the same token beside them, the same edit is offered.
 
 Offers: where the text agrees with the references, the token at the cursor, or the first token of an
-edit that could be repeated there. Where the two have just parted, two tokens: that after as many
-replaced tokens as were written since, and that after none, if they were inserted. Before the first
-token, the beginnings of the texts. The trust in offers is learnt by how long the two have agreed.
+edit that could be repeated there. Where the two have just parted, two tokens: the one that comes
+next if every token written since replaced one, and the one that does if all were inserted. Before
+the first token, the first tokens of all references. The trust in offers is learnt by how long the
+two have agreed.
 
 Most requests have no references (`packed.Absent`): kernels are compiled without these parts, a
 third of the code, until references come.
@@ -125,7 +126,7 @@ def begin(references, state, recent):
 
 
 @part
-def follow(references, state, recent, token):
+def follow_written(references, state, recent, token):
     """Advance by a token that was written, and learn edits."""
     anchor, lost, cursor = state[ANCHOR], state[LOST], state[CURSOR]
     if state[EDIT] < 0 and cursor >= 0:
@@ -238,8 +239,8 @@ def token_of(references, position):
 
 @part
 def edit_at(references, cursor):
-    """Return the edit that could be repeated at a position, -1 where none could: the one with the
-    most of its three neighbours (one before, two after) there too, then the newest."""
+    """Return the edit that could be repeated at a position, -1 where none could. Of several, take
+    the one that shares most of its three neighbours (one before, two after), then the newest."""
     best, most = np.int64(-1), 0
     made = references.made[0]
     for age in range(min(made, EDITS)):
@@ -479,7 +480,7 @@ def act(what, references, state, recent, tokens, scores):
             if kind >= 0:
                 credit(references, kind, np.int64(tokens[i]))
             push_recent(recent, tokens[i])
-            follow(references, state, recent, np.int64(tokens[i]))
+            follow_written(references, state, recent, np.int64(tokens[i]))
         return 0
     score = np.float32(1)
     for i in range(len(tokens)):
@@ -510,10 +511,10 @@ def begin_aligned(references, state, recent):
 
 
 @optional_part
-def keep_aligned(references, state, recent, token):
+def follow_aligned(references, state, recent, token):
     """Follow `token`, which is recent[0] and was written."""
     if state[BEGUN]:
-        follow(references, state, recent, token)
+        follow_written(references, state, recent, token)
 
 
 @optional_part

@@ -119,8 +119,8 @@ def enter(live, place, tree, room):
 
 @part
 def predict_after(sources, tree, node, root, size, score, floor):
-    """Predict what follows a node of this score, or the root, whose row is `root`; return the node
-    as its children's parent. Children scored below `floor` are of no use to the caller."""
+    """Predict what follows a node of this score, or the root, whose row is `root`; return what its
+    children's parent is, -1 for the root. Children scored below `floor` are of no use."""
     awake = awake_for(sources.experts, score)
     if node < root:
         step(sources, tree, node, tree.parents[node] if tree.parents[node] >= 0 else root, awake)

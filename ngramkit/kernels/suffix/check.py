@@ -72,10 +72,10 @@ def first_misplaced(
 def _symbols_before(
     tokens: Array, suffix_array: Array, free: int, begin: int, end: int, counts: Array
 ) -> int:
-    """Count, in counts[t] (int64[ids]), the suffixes of suffix_array[begin:end] that t stands
-    before, t other than `free`; return the first invalid index, else -1.
+    """Count in counts[t], int64[ids], before how many suffixes of suffix_array[begin:end] the token
+    t stands, for every t but `free`.
 
-    Returns the first index there that is no position in `tokens`, -1 where all are.
+    Returns the first index there that holds no position in `tokens`, -1 where all hold one.
     """
     size = len(tokens)
     for i in range(begin, end):

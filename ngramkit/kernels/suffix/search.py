@@ -143,7 +143,7 @@ def bucket(shard: Array, token: int) -> tuple[int, int]:
 
 
 @part
-def compare(shard: Array, position: int, pattern: Array, skipped: int) -> int:
+def compare_suffix(shard: Array, position: int, pattern: Array, skipped: int) -> int:
     """Return less than, equal to or more than 0 as the suffix at `position` is below, begins with
     or is above `pattern`, int32[m]. The first `skipped` tokens are taken as equal."""
     for i in range(skipped, len(pattern)):
@@ -162,7 +162,7 @@ def find(shard: Array, pattern: Array) -> tuple[int, int]:
     above = high
     while low < high:
         middle = (low + high) >> 1
-        order = compare(shard, position_at(shard, middle), pattern, 1)
+        order = compare_suffix(shard, position_at(shard, middle), pattern, 1)
         if order < 0:
             low = middle + 1
         else:
@@ -181,14 +181,14 @@ def end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
     on."""
     step = 1
     begin = low
-    while begin < above and compare(shard, position_at(shard, begin), pattern, 1) == 0:
+    while begin < above and compare_suffix(shard, position_at(shard, begin), pattern, 1) == 0:
         low = begin + 1
         begin += step
         step <<= 1
     high = min(begin, above)
     while low < high:
         middle = (low + high) >> 1
-        if compare(shard, position_at(shard, middle), pattern, 1) == 0:
+        if compare_suffix(shard, position_at(shard, middle), pattern, 1) == 0:
             low = middle + 1
         else:
             high = middle
@@ -268,7 +268,7 @@ def _first_matches(
             low, high = lanes[LOW, i], lanes[HIGH, i]
             if low < high:
                 s, middle = lanes[SHARD, i], (low + high) >> 1
-                order = compare(table[s], lanes[AT, i], pattern, 1)
+                order = compare_suffix(table[s], lanes[AT, i], pattern, 1)
                 lanes[LOW, i] = middle + 1 if order < 0 else low
                 lanes[HIGH, i] = high if order < 0 else middle
                 intervals[s, 1] = middle if order > 0 else intervals[s, 1]

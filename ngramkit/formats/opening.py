@@ -28,7 +28,7 @@ MOST_CARD = 1 << 22  # bytes
 CHAPTER, ENTRIES = "\n\n## ", "Most frequent entries\n"
 
 
-def open_artifact(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
+def open_folder(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
     """Open the artifact at `path`, of the class of its manifest's kind; arrays stay on disk.
 
     Raises ArtifactError where there is none, its kind is unknown, or it is not whole: one that this
