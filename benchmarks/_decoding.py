@@ -93,4 +93,5 @@ def generate(model: LanguageModel, prompt: Tokens, **options: Any) -> Tokens:
         max_new_tokens=NEW_TOKENS,
         **options,
     )
-    return output[0, ids.shape[1] :].numpy().astype(np.int32)
+    tokens: Tokens = output[0, ids.shape[1] :].numpy().astype(np.int32)
+    return tokens

@@ -96,7 +96,7 @@ def count_processor_time() -> None:
     from ngramkit.decode.result import Clock
 
     compare.now = time.thread_time
-    loop.Clock = lambda: Clock(time.thread_time)  # type: ignore[assignment,misc]
+    loop.Clock = lambda: Clock(time.thread_time)  # type: ignore[assignment,attr-defined,misc]
 
 
 def artifacts(data: Path, work: Path, model: LanguageModel, reporter: Any) -> list[Path]:
@@ -138,9 +138,9 @@ def publish(data: Path, work: Path, load: float) -> None:
     """Write docs/real.json and docs/real.svg, of the questions that everybody has answered."""
     read = [read_run(folder, load) for folder in _folders(work)]
     _, answers, done = read[0]
-    found = {"runs": [run for run, _, _ in read], "steps": replayed(data, work, answers, done)}
-    write_figures("real", found)
-    draw_steps("real", TITLE, found["steps"])
+    steps = replayed(data, work, answers, done)
+    write_figures("real", {"runs": [run for run, _, _ in read], "steps": steps})
+    draw_steps("real", TITLE, steps)
 
 
 def _folders(work: Path) -> list[Path]:
@@ -195,7 +195,7 @@ def _kept(result: Any) -> dict[str, Any]:
     return {**found, "differing": len(result.differing)}
 
 
-def _of_generate(runs: Runs, drafter: str, done: set[str]) -> list[float]:
+def _of_generate(runs: Runs, drafter: str, done: set[str]) -> list[float | None]:
     """Return tokens/s over those of transformers' `generate`, and the 95 % interval."""
     columns = []
     for name in (drafter, GENERATE):

@@ -19,7 +19,7 @@ from benchmarks._decoding import Drafters, Tokens, generate, held_out, task_of
 from ngramkit.decode.load import LanguageModel, load_model
 
 PROMPTS = 30
-NAMES = ("none", "blend", "cacheback", "rest", "context")
+NAMES = ("none", "blend")
 NEAR = 2  # units in the last place
 BITS = 7  # of a bfloat16's fraction
 
@@ -60,7 +60,8 @@ def behind(model: LanguageModel, prompt: Tokens, tokens: Tokens) -> np.ndarray:
     with torch.inference_mode():
         logits = model.model(ids).logits[0, len(prompt) - 1 :].float()
     best = logits.max(-1, keepdim=True).values
-    return ((best - logits) / 2.0 ** (best.abs().log2().floor() - BITS)).numpy()
+    distances: np.ndarray = ((best - logits) / 2.0 ** (best.abs().log2().floor() - BITS)).numpy()
+    return distances
 
 
 def row(name: str, gaps: list[float], near: float) -> Row:

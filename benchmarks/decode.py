@@ -23,14 +23,14 @@ from ngramkit.decode.calibrate import measure
 from ngramkit.decode.compare import warm_up
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.result import Decoded
-from ngramkit.drafters.registry import DRAFTERS
 
 PROMPTS = 6
 ROUNDS = 3
 LOOKUP = 10  # tokens
 CALIBRATION = 10.0  # seconds
 GENERATE, THEIR_LOOKUP, NONE = "model.generate", "its prompt lookup", "none"
-TARGETS = {NONE: "no slower", "unigram": "no slower", "blend": ">= 1.6"}
+DRAFTERS = (NONE, "rest", "cacheback", "ngrammys", "blend", "context", "prompt-lookup")
+TARGETS = {NONE: "no slower", "blend": ">= 1.6"}
 
 
 @dataclass

@@ -8,7 +8,7 @@ the weights say; elsewhere the demo model on the CPU. A pass of SmolLM2-135M, wh
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -64,7 +64,9 @@ def beside_weights() -> Iterator[Row]:
     verifier.prefill(np.arange(BEHIND, dtype=np.int32))
     floats = torch.ones(2**27)  # 0.5 GB
     size = sum(each.numel() for each in unpacked(model).parameters()) * 4  # head and embedding tied
-    tasks = [partial(tokens_of, verifier, 0), partial(tokens_of, verifier, 15), floats.sum]
+    tasks: list[Callable[[], object]] = [
+        partial(tokens_of, verifier, 0), partial(tokens_of, verifier, 15), floats.sum,
+    ]  # fmt: skip
     interleaved(*tasks, rounds=2)
     one, many, read = interleaved(*tasks, rounds=ROUNDS)
     rate = floats.nbytes / read
@@ -101,7 +103,8 @@ def seven_billion() -> Any:
     torch.set_default_dtype(torch.bfloat16)
     try:
         with torch.device("cuda"):
-            return LlamaForCausalLM(config).eval()
+            model: Any = LlamaForCausalLM(config)
+            return model.eval()
     finally:
         torch.set_default_dtype(before)
 

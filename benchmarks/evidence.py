@@ -169,7 +169,10 @@ def without_evidence(work: Work) -> Makers:
 
     load = ngramkit.load_drafter
     store, frozen, bigram = map(ngramkit.open_artifact, work.artifacts)
-    past = lambda: PastRequests(tokenizer=store.tokenizer, background=False)  # noqa: E731
+
+    def past() -> PastRequests:
+        return PastRequests(tokenizer=store.tokenizer, background=False)
+
     return {
         "rest": lambda: load("rest", datastores=[store]),
         "cacheback": lambda: load("cacheback", frozen_table=frozen),

@@ -111,7 +111,8 @@ def take_in(past: PastRequests, pool: TokenArray, size: int) -> Taken:
     requests = np.split(pool[: len(pool) // REQUEST * REQUEST], len(pool) // REQUEST)
     ctypes.CDLL(None).malloc_trim(0)  # what is free, but kept, would hide what is taken
     before = peak = own_memory(os.getpid())
-    ended, took = threading.Event(), []
+    ended = threading.Event()
+    took: list[float] = []
 
     def watch() -> None:
         nonlocal peak

@@ -35,7 +35,7 @@ LENGTHS, DEPTHS, SEEDS = (512, 1024, 2048, 4096, 8192), 5, 2
 MULTIKEYS = 4
 TEXTS, HALF, READ = 4, 2048, 128  # texts, tokens before, tokens whose loss is taken
 TOP_K = (16, 64, 256)
-COMMON = {"group": 32, "residual": 64}
+COMMON: dict[str, Any] = {"group": 32, "residual": 64}
 PARTS = ("needles", "multikey", "text", "guesses", "layers")
 FindingList = list[dict[str, Any]]
 
@@ -66,7 +66,8 @@ def measure(part: str, findings: Findings, options: argparse.Namespace) -> None:
 
     model = load_model(MODEL)
     caches = caches_of(part)
-    for text in TEXTS_OF.get(part, texts)(options, model.tokenizer):
+    texts_of: Callable[..., Iterable[Text]] = TEXTS_OF.get(part, texts)
+    for text in texts_of(options, model.tokenizer):
         key = f"{part} {text.name}"
         if key not in findings.found:
             readings = read_with_each(
@@ -201,10 +202,10 @@ def publish(found: Mapping[str, FindingList]) -> None:
     from benchmarks.needle import plot
 
     figures = {part: _mean(each) for part, each in found.items() if part != "needles"}
-    body = {"needles": _cells(found["needles"]), **figures}
-    write_figures("longcontext", body)
-    if body["needles"]:
-        plot(body["needles"], DOCS / "needles.svg")
+    needles = _cells(found["needles"])
+    write_figures("longcontext", {"needles": needles, **figures})
+    if needles:
+        plot(needles, DOCS / "needles.svg")
 
 
 def table(part: str) -> str:

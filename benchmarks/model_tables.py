@@ -74,7 +74,9 @@ def _of_mistrals_shape() -> tuple[Any, TextTokenizer]:
 
     with torch.device("cuda"):
         torch.set_default_dtype(torch.bfloat16)
-        model = MistralForCausalLM(MistralConfig(**MISTRAL_7B)).eval()
+        config: Any = MistralConfig
+        model: Any = MistralForCausalLM(config(**MISTRAL_7B))
+        model = model.eval()
         torch.set_default_dtype(torch.float32)
     size = MISTRAL_7B["vocab_size"]
     backend = Tokenizer(WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))

@@ -195,8 +195,8 @@ def read_with_each(
 def _read(verifier: Verifier, logits: torch.Tensor, text: TokenArray) -> Reading:
     """Read `text` with `verifier`, whose `logits` follow the prompt."""
     losses, exact = [], True
-    special = isinstance(verifier, SpeCacheVerifier)
-    guesses = verifier.drafter if special else NoDraft()
+    special = verifier if isinstance(verifier, SpeCacheVerifier) else None
+    guesses = NoDraft() if special is None else special.drafter
     with torch.inference_mode():
         for i, token in enumerate(text.tolist()):
             row = logits[-1].double()
@@ -207,10 +207,10 @@ def _read(verifier: Verifier, logits: torch.Tensor, text: TokenArray) -> Reading
                 guesses.draft(1)
                 logits = verifier.verify(token, DraftTree.empty())
                 verifier.keep([])
-    if not special:
+    if special is None:
         return Reading(np.array(losses), exact, None, {})
-    hits = verifier.run.hits if verifier.run.options.measure else None
-    return Reading(np.array(losses), exact, hits, verifier.run.bytes)
+    hits = special.run.hits if special.run.options.measure else None
+    return Reading(np.array(losses), exact, hits, special.run.bytes)
 
 
 def summary(readings: Sequence[tuple[Needle, Mapping[str, Reading]]]) -> str:
@@ -263,7 +263,7 @@ def plot(grid: Sequence[Mapping[str, Any]], path: Path) -> None:
                 exact = place[lengths[column], depths[row]]["exact"][name] == 1
                 axes.text(
                     column, row, "\u2713" if exact else f"{value:.1f}", ha="center", va="center",
-                    fontsize=10, color="white" if value > 0.5 * most else "black",
+                    fontsize=10, color="white" if value > 0.65 * most else "black",
                 )  # fmt: skip
             axes.set_xticks(range(len(lengths)), [f"{n:,}" for n in lengths], rotation=45)
             axes.set_yticks(range(len(depths)), [f"{d:.0%}" for d in depths])

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +133,8 @@ def _long(texts: list[str], tokenizer: TextTokenizer) -> Iterator[Row]:
             "reference": (_made("blend", tokenizer), (sorted_once,)),
             "datastore": (lambda: load_drafter("blend", datastores=[datastore]), ()),
         }
-        each = in_turns(
-            {way: lambda way=way: _a_pass(*makers[way], prompt, answer) for way in makers}, ROUNDS
-        )
+        ways = {way: partial(_a_pass, *made, prompt, answer) for way, made in makers.items()}
+        each = in_turns(ways, ROUNDS)
     yield Row(
         f"references: a draft of {BUDGET} nodes and its update, {len(ids):,} tokens",
         f"{1e6 * each['reference']:.0f} us",

@@ -53,7 +53,9 @@ def _one_request() -> Iterator[Row]:
     prompt = np.random.default_rng(0).zipf(1.3, PROMPT).clip(0, VOCABULARY - 1).astype(np.int32)
     source = BlendSource(Blend(tokenizer=record))
     workspace = source.workspace()
-    held, ours, theirs = 0, [], []
+    held = 0
+    ours: list[float] = []
+    theirs: list[float] = []
     for _ in range(20):
         started = time.perf_counter()
         request = workspace.request(prompt)
@@ -108,7 +110,8 @@ def _step(datastore: Any, turns: Sequence[Any], requests: int, nodes: int) -> Ro
     mine, other = (1e3 * float(np.median(np.min(t, axis=0)[WARM:])) for t in (ours, theirs))
     held = sum(session.request.bytes for session in drafter.sessions.latest())
     # What samples of the datastore gave is every Blend's, once.
-    whole = sum(_bytes(each.sources._replace(corpus=())) for each in alone)
+    own: list[Any] = [each.sources for each in alone]
+    whole = sum(_bytes(each._replace(corpus=())) for each in own)
     allowed = ALLOWED.get((requests, nodes))
     return Row(
         f"a step of {requests} requests x {nodes} nodes",

@@ -11,7 +11,7 @@ import numpy as np
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
-from ngramkit.errors import InputError, UsageError, require_between
+from ngramkit.errors import InputError, UsageError, require_between, require_list
 from ngramkit.formats.history import History, merge_histories
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
@@ -164,6 +164,9 @@ def history_import(
 @public
 def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     """Merge histories into a new one, the newest requests of each last."""
+    require_list("paths", paths)
+    if not len(paths):
+        raise UsageError("there is no history to merge", "name at least one", option="paths")
     return HistorySize.of(merge_histories([History.open(path) for path in paths], Path(out)))
 
 

@@ -46,6 +46,15 @@ def test_the_readme_runs():
     assert names["drafter"]
 
 
+def test_the_pages_of_decoding_and_of_specache_run():
+    ngramkit.build_datastore("python-stdlib", "artifacts/mine", model="demo", limit=5)
+    run("docs/decoding.md", ngramkit=ngramkit)
+    model = ngramkit.load_model("demo")
+    input_ids = model.tokenizer.encode_prompt("import os\n" * 40)
+    names = run("docs/specache.md", ngramkit=ngramkit, model=model, input_ids=input_ids)
+    assert names["cache"].bits == 1
+
+
 def test_every_public_name_is_on_the_page():
     page = doc_pages.python()
     assert all(f"### {name}\n" in page for name in ngramkit.__all__)

@@ -14,6 +14,10 @@ import ngramkit
 ONE = ["a text of a few words"]
 
 
+class OnlyDrafts:
+    def draft(self, budget): ...
+
+
 @pytest.fixture(scope="module")
 def datastore(tmp_path_factory):
     out = tmp_path_factory.mktemp("datastore") / "mine"
@@ -54,6 +58,7 @@ def test_numbers_of_numpy_are_numbers():
     store = ngramkit.tokenize(ONE * 3, "demo", "out", limit=np.int64(2), sample=np.float32(1))
     assert store.manifest.counts["documents"] == 2
     assert ngramkit.Sampling(temperature=np.float64(0.5)).temperature == 0.5
+    assert ngramkit.DecodeOptions(budget=np.int64(4)).budget == 4
 
 
 REFUSED = [
@@ -72,6 +77,10 @@ REFUSED = [
     (lambda: ngramkit.decode(b"a"), "prompts must be a list, is b'a'"),
     (lambda: ngramkit.decode([{"role": "user"}]), "a prompt must be a text, is {'role': 'user'}"),
     (lambda: ngramkit.decode("a", drafter=5), "drafter is 5"),
+    (lambda: ngramkit.decode("a", drafter=OnlyDrafts()), "drafter is"),
+    (lambda: ngramkit.history_merge([], "out"), "there is no history to merge"),
+    (lambda: ngramkit.merge("mine", "out"), "sources must be a list, is 'mine'"),
+    (lambda: ngramkit.SpeCache(group=0), "group must be at least 8"),
     (lambda: ngramkit.decode("a", stop=[5]), "stop must be texts, one is 5"),
     (lambda: ngramkit.generate("demo", [1]), "'demo' is no model"),
     (lambda: ngramkit.replay([{"prompt": "a"}], model="demo"), "answers are files or Records"),
@@ -127,5 +136,8 @@ def test_what_is_open_is_inspected_and_verified_as_it_is(datastore):
 
 def test_a_replay_of_a_written_file_is_what_the_error_recommends():
     Path("answers.jsonl").write_text(json.dumps({"prompt": "a", "output": "b c d"}))
-    results = ngramkit.replay("answers.jsonl", model="demo", drafters=["context"], budgets=[4])
-    assert len(list(results)) == 1
+    words = {"model": "demo", "drafters": ["context"], "budgets": [4]}
+    assert len(list(ngramkit.replay("answers.jsonl", **words))) == 1
+    assert ngramkit.replay("answers.jsonl", keep_state=True, **words).kept_state
+    with pytest.raises(ngramkit.UsageError, match="columns are no names by field: 'prompt'"):
+        ngramkit.replay("answers.jsonl", columns="prompt", **words)

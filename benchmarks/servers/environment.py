@@ -71,7 +71,7 @@ def site_packages(python: Path) -> Path:
 
 
 def pip(python: Path, *words: str) -> str:
-    command = [python, "-m", "pip", "--disable-pip-version-check", *words]
+    command: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check", *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 

@@ -139,7 +139,7 @@ class Server(ServerProcess):
         elif way.draft is not None:
             counted = {"log_steps": 1, "metrics": str(self.metrics_file)}
             environment["NGRAMKIT_DRAFT"] = json.dumps({**counted, **way.draft})
-        command = [
+        command: list[str | Path] = [
             host.environment / "bin" / "python", "-m", "sglang.launch_server",
             "--model-path", host.model, "--device", "cpu", "--dtype", "float32",
             "--attention-backend", "torch_native", "--context-length", "4096",
@@ -168,12 +168,13 @@ class Server(ServerProcess):
     def counters(self) -> Counter[str]:
         """Return what the server has counted so far, its processor seconds included."""
         sums = prometheus_sums(self.get("metrics"))
-        counts = Counter({name: sums.get(metric, 0.0) for name, metric in COUNTERS.items()})
+        counts: Any = Counter({name: sums.get(metric, 0.0) for name, metric in COUNTERS.items()})
         counts["processor"] = self.processor_seconds()
         if self.metrics_file.exists():
             ours = prometheus_sums(self.metrics_file.read_text("utf-8"))
             counts["drafting"] = ours["ngramkit_draft_seconds_total"]
-        return counts
+        found: Counter[str] = counts
+        return found
 
 
 def body(prompt: str, **sampling: Any) -> dict[str, Any]:

@@ -111,9 +111,8 @@ def _attend(
 ) -> Tensor:
     """Return float32[queries, heads, size]."""
     by_head = (each.transpose(0, 1)[None] for each in (q, keys, values))
-    attended = scaled_dot_product_attention(
-        *by_head, attn_mask=visible, scale=scale, enable_gqa=True
-    )
+    attend: Any = scaled_dot_product_attention
+    attended: Tensor = attend(*by_head, attn_mask=visible, scale=scale, enable_gqa=True)
     return attended[0].transpose(0, 1)
 
 
@@ -255,5 +254,5 @@ for _name in (
 speculative = ModuleType(f"{__name__}.speculative")
 speculative.reconstruct_indices_from_tree_mask = reconstruct_indices_from_tree_mask  # type: ignore[attr-defined]
 sys.modules[speculative.__name__] = speculative
-torch.ops.sgl_kernel.decode_attention_cpu = decode_attention
-torch.ops.sgl_kernel.extend_attention_cpu = extend_attention
+torch.ops.sgl_kernel.decode_attention_cpu = decode_attention  # type: ignore[attr-defined]
+torch.ops.sgl_kernel.extend_attention_cpu = extend_attention  # type: ignore[attr-defined]

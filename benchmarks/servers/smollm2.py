@@ -26,9 +26,9 @@ def hub_folder(folder: Path) -> Path:
     config = loaded.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
     plain.load_state_dict(loaded.state_dict())
-    saved = PreTrainedTokenizerFast(
+    saved = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer.backend, eos_token=tokenizer.eos_token
     )
     saved.chat_template = tokenizer.chat_template

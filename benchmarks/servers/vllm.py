@@ -152,7 +152,7 @@ class Server(ServerProcess):
         elif draft is not None:
             counted = {"log_steps": 20, "metrics": str(self.metrics_file.resolve())}
             environment["NGRAMKIT_DRAFT"] = json.dumps({**counted, **draft})
-        command = [
+        command: list[str | Path] = [
             host.environment / "bin" / "vllm", "serve", host.model, "--served-model-name", MODEL,
             "--dtype", "float32", "--max-model-len", "4096", "--enforce-eager", "--port", str(PORT),
             *words,
@@ -181,13 +181,14 @@ class Server(ServerProcess):
     def counters(self) -> Counter[str]:
         """Return what the server has counted so far, its processor seconds included."""
         sums = prometheus_sums(self.get("metrics"))
-        counts = Counter({name: sums.get(metric, 0.0) for name, metric in COUNTERS.items()})
+        counts: Any = Counter({name: sums.get(metric, 0.0) for name, metric in COUNTERS.items()})
         counts["processor"] = self.processor_seconds()
         counts["waiting"] = sums["vllm:num_requests_running"] + sums["vllm:num_requests_waiting"]
         if self.metrics_file.exists():
             ours = prometheus_sums(self.metrics_file.read_text("utf-8"))
             counts["drafting"] = ours["ngramkit_draft_seconds_total"]
-        return counts
+        found: Counter[str] = counts
+        return found
 
 
 # What is compared.

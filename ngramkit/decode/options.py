@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar
 
@@ -37,6 +38,7 @@ TRANSFORMERS_WAYS: dict[str, dict[str, Any]] = {
     GENERATE: {},
     "generate-lookup": {"prompt_lookup_num_tokens": 10},  # as its documentation has it
 }
+METHODS = ("start", "draft", "accept", "finish")  # of a drafter
 MOST_NODES = 4096  # of a draft; attention to itself grows with their square
 
 Show = Callable[[str, bool], None]  # a piece of text, and whether a draft held it
@@ -123,7 +125,8 @@ class DecodeOptions:
         self.sampling  # noqa: B018 (raises)
         require_mode(self.verify)
         require_placement(self.device, self.dtype, self.device_map)
-        if isinstance(self.budget, int):
+        if isinstance(self.budget, Integral):
+            object.__setattr__(self, "budget", int(self.budget))
             require_between("budget", self.budget, 1, MOST_NODES)
         elif self.budget not in (None, "auto"):
             raise UsageError(f"budget {self.budget!r} is no number of nodes", "give one, or auto")
@@ -133,7 +136,7 @@ class DecodeOptions:
         elif self.drafter is not None and not is_drafter(self.drafter):
             raise UsageError(
                 f"drafter is {self.drafter!r:.60}",
-                "give a name, an object with draft and accept, or a function that makes one",
+                f"give a name, an object with {', '.join(METHODS)}, or a function that makes one",
                 option="drafter",
             )
         if self.system and self.chat_template is None:
@@ -232,7 +235,7 @@ class BenchWords(PassWords, SamplingWords, total=False):
 def is_drafter(given: Any) -> bool:
     """Return whether it is a drafter, a function that makes one, or a list with one per row."""
     several = given if isinstance(given, list | tuple) else [given]
-    return all(hasattr(each, "draft") or callable(each) for each in several)
+    return all(callable(each) or all(hasattr(each, name) for name in METHODS) for each in several)
 
 
 def takes_words(

@@ -80,7 +80,7 @@ def plot_warming(results: Sequence[Replay], path: Path) -> None:
     require_picture(path)
     colors = colors_of(result.drafter for result in results)
     panels: Panels = {
-        "over the log, drafts of at most": lambda axes: draw_learning(axes, results, colors)
+        "over the log, by the longest draft": lambda axes: draw_learning(axes, results, colors)
     }
     if 1 < len(categories(results)) <= MOST_ROWS:
         panels["by kind of request"] = lambda axes: draw_steps(axes, results, colors)
@@ -228,9 +228,9 @@ def draw_categories(
     Within a row every name has a height of its own, so that no dot hides another.
     """
     step = min(0.15, 0.7 / max(len(values) - 1, 1))
-    for i, (name, figures) in enumerate(values.items()):
+    for i, (mark, (name, figures)) in enumerate(zip(cycle(MARKS), values.items(), strict=False)):
         heights = [row + (i - (len(values) - 1) / 2) * step for row in range(len(rows))]
-        axes.plot(figures, heights, "o", color=colors[name], label=fold_name(name))
+        axes.plot(figures, heights, mark, color=colors[name], label=fold_name(name))
     labels = [textwrap.fill(row.replace("_", " "), 14) for row in rows]
     axes.set_yticks(range(len(rows)), labels)
     axes.set_ylim(len(rows) - 0.5, -0.5)

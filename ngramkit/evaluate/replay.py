@@ -155,7 +155,7 @@ def replay(
     artifacts: Sources | Curves | Sequence[Given] | Given = (),
     template: str = "auto",
     chain: bool = False,
-    keep_state: KeepState | None = None,
+    keep_state: KeepState | bool | None = None,
     drop_leaked: bool = False,
     limit: int | None = None,
     oracle: str | Path | None = None,
@@ -184,6 +184,8 @@ def replay(
         raise UsageError("budgets must be whole numbers of at least 1 each", option="budget")
     if limit is not None:
         require_between("limit", limit, 1)
+    if isinstance(keep_state, bool):
+        keep_state = KeepState() if keep_state else None
     require_template(template)
     topk_record = None
     if oracle is not None:

@@ -124,6 +124,9 @@ def read_log(
 def _named(name: str | None, names: Mapping[str, str] | None) -> LogFormat | None:
     """Return the format that was asked for; None if none was."""
     if names:
+        if not isinstance(names, Mapping):
+            hint = 'give {"prompt": "question", "output": "answer"}'
+            raise UsageError(f"columns are no names by field: {names!r:.60}", hint)
         if name not in (None, "columns"):
             raise UsageError(
                 f"columns are for JSON lines, not for the format {name}",

@@ -1,6 +1,6 @@
 """`python -m tests.attacks [--write] [PYTEST OPTIONS]`: every attack is tried; then the table.
 
-`--write` also puts it into docs/reliability.md, if nothing fell. Ends with pytest's exit code: 0
+`--write` also puts it into research/attacks.md, if nothing fell. Ends with pytest's exit code: 0
 where nothing fell.
 """
 
@@ -17,7 +17,7 @@ import pytest
 from . import FOLDER, gather
 
 TESTS = Path(__file__).parents[1]
-PAGE = TESTS.parent / "docs" / "reliability.md"
+PAGE = TESTS.parent / "research" / "attacks.md"
 BEGIN, END = "<!-- attacks: begin -->\n", "<!-- attacks: end -->"
 
 

@@ -83,7 +83,7 @@ def test_categories_are_rows_of_dots(axes):
     values = {"blend": [3, 2, 2], "rest": [1, 1, 2]}
     draw_categories(axes, values, ["x", "y", "z"], {"blend": "C0", "rest": "C1"}, "tokens/step")
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["x", "y", "z"]
-    dots = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() == "o"]
+    dots = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() != "None"]
     assert [[x for x, _ in line] for line in dots] == [[3, 2, 2], [1, 1, 2]]
     for blend, rest in zip(*dots, strict=True):
         assert blend[1] < rest[1] < blend[1] + 0.5  # apart, and in one row

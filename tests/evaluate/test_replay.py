@@ -129,7 +129,11 @@ def test_a_lines_reference_is_drafted_from(tmp_path, monkeypatch):
 def test_a_replay_refuses_what_makes_no_sense(answers):
     for options, error, said in (
         ({"drafters": "rest:deep=3"}, UsageError, "no option 'deep'"),
-        ({"drafters": "context", "budgets": [0]}, UsageError, "budgets must be at least 1"),
+        (
+            {"drafters": "context", "budgets": [0]},
+            UsageError,
+            "budgets must be whole numbers",
+        ),
         ({"drafters": "context", "artifacts": ["nowhere"]}, ArtifactError, "nowhere"),
     ):
         with pytest.raises(error, match=said):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_between
 
 BITS = (1, 2)
 CACHES = ("full", "low-bit", "specache")
@@ -40,14 +40,14 @@ class SpeCache:
         for bits in _each(self.bits):
             if bits not in BITS:
                 raise UsageError(f"bits must be 1 or 2, is {bits!r}", option="bits")
-        if self.group < PER_BYTE or self.group % PER_BYTE:
+        require_between("residual", self.residual, 0)
+        require_between("group", self.group, PER_BYTE)
+        if self.group % PER_BYTE:
             raise UsageError(
                 f"group must be a multiple of {PER_BYTE}, is {self.group}", option="group"
             )
         if min(_each(self.top_k), default=-1) < 0:
             raise UsageError(f"top_k must be 0 or more, is {self.top_k}", option="top_k")
-        if self.residual < 0:
-            raise UsageError(f"residual must be 0 or more, is {self.residual}", option="residual")
         if self.speculative not in ("model", "drafter"):
             raise UsageError(
                 f"speculative must be model or drafter, is {self.speculative!r}",
