@@ -14,10 +14,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from llama_standin import FORCED
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.llama_cpp import Drafter, OwnClock
+from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.errors import UsageError
 from ngramkit.formats.history import History
 
@@ -392,3 +394,16 @@ def test_what_a_schema_forces_is_drafted(opened, plain):
     del drafting
     gc.collect()
     assert gone() is None  # the drafter does not hold it
+
+
+def test_real_schemas_force_what_the_stand_ins_do(plain):
+    llama_cpp = pytest.importorskip("llama_cpp")
+    for schema, text, wanted in FORCED:
+        grammar = llama_cpp.LlamaGrammar.from_json_schema(json.dumps(schema))
+        plain._sampler = plain._init_sampler(grammar=grammar)
+        tokens = plain.tokenize(text, add_bos=False)
+        for token in tokens:
+            plain._sampler.accept(token)
+        forced = LlamaGrammar(plain, llama_cpp).forced(tokens[-8:])
+        plain._sampler = None
+        assert plain.detokenize(forced) == wanted, (schema, text)
