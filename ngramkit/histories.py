@@ -163,11 +163,18 @@ def history_import(
 
 @public
 def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
-    """Merge histories into a new one, the newest requests of each last."""
+    """Merge histories into a new one, the newest requests of each last.
+
+    A request that several hold, as copies do, is there once (as often as in the one that holds it
+    most often); the others are dropped.
+    """
     require_list("paths", paths)
     if not len(paths):
         raise UsageError("there is no history to merge", "name at least one", option="paths")
-    return HistorySize.of(merge_histories([History.open(path) for path in paths], Path(out)))
+    sources = [History.open(path) for path in paths]
+    merged = merge_histories(sources, Path(out))
+    held = sum(HistorySize.of(source).requests for source in sources)
+    return HistorySize.of(merged, held - HistorySize.of(merged).requests)
 
 
 @public

@@ -14,10 +14,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from llama_standin import FORCED
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.llama_cpp import Drafter, OwnClock
+from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.errors import UsageError
 from ngramkit.formats.history import History
 
@@ -392,3 +394,21 @@ def test_what_a_schema_forces_is_drafted(opened, plain):
     del drafting
     gc.collect()
     assert gone() is None  # the drafter does not hold it
+
+
+def test_real_schemas_force_what_the_stand_ins_do(plain, monkeypatch):
+    api = pytest.importorskip("llama_cpp")
+    vocabulary = api.llama_model_get_vocab(plain.model)
+    for schema, text, wanted in FORCED:
+        rules = api.llama_grammar.json_schema_to_gbnf(json.dumps(schema)).encode()
+        chain = api.llama_sampler_chain_init(api.llama_sampler_chain_default_params())
+        grammar = api.llama_sampler_init_grammar(vocabulary, rules, b"root")
+        api.llama_sampler_chain_add(chain, grammar)
+        tokens = plain.tokenize(text, add_bos=False)
+        for token in tokens:
+            api.llama_sampler_accept(chain, token)
+        monkeypatch.setattr(plain, "_sampler", SimpleNamespace(sampler=chain))
+        forced = LlamaGrammar(plain, api).forced(tokens[-8:])
+        api.llama_sampler_free(chain)
+        monkeypatch.setattr(plain, "_sampler", None)
+        assert plain.detokenize(forced) == wanted, (schema, text)
