@@ -142,7 +142,7 @@ def _share_keys() -> None:
     Its switch is the process's. torch's kernel for CPUs takes both from 2.9 on and computes the
     same, bit for bit; kernels of other devices may not, so on machines with one it stays off.
     """
-    if torch.__version__ >= (2, 9) and not torch.accelerator.is_available():
+    if torch.__version__ >= "2.9" and not torch.accelerator.is_available():
         os.environ.setdefault("TRANSFORMERS_SDPA_FORCE_GQA", "1")
 
 
