@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -131,7 +132,19 @@ def load_model(
     placed = (model if device_map or method else model.to(where)).eval()
     if not (device_map or method) and where.type == "cpu":
         pack_linears(placed)
+        _share_keys()
     return LanguageModel(name, placed, tokenizer)
+
+
+def _share_keys() -> None:
+    """Let transformers' attention read the keys and values that several query heads share where
+    they are, also under a mask, rather than copy the whole context's for each head and pass.
+
+    Its switch is the process's. torch's kernel for CPUs takes both from 2.9 on and computes the
+    same, bit for bit; kernels of other devices may not, so on machines with one it stays off.
+    """
+    if torch.__version__ >= "2.9" and not torch.accelerator.is_available():
+        os.environ.setdefault("TRANSFORMERS_SDPA_FORCE_GQA", "1")
 
 
 def require_own_weights(folder: Path) -> None:

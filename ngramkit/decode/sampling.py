@@ -142,8 +142,8 @@ class Processed:
 def best_and_tops(logits: torch.Tensor, count: int = TOPS) -> tuple[list[int], Tops]:
     """Return the argmax of every row of logits [rows, V], and its `count` likeliest tokens.
 
-    Whole numbers and floats come to the host in one copy. The argmax is taken by itself: of equal
-    logits, topk may put another first.
+    Whole numbers and floats come to the host in one copy. Of equal logits, topk may put another
+    first than argmax, which costs a pass over all of them and is asked only then.
     """
     import torch
 
@@ -151,8 +151,11 @@ def best_and_tops(logits: torch.Tensor, count: int = TOPS) -> tuple[list[int], T
 
     count = min(count, logits.shape[-1])
     values, ids = logits.topk(count, -1)
-    log_probs = values.float() - logits.float().logsumexp(-1, keepdim=True)
-    whole = torch.cat([logits.argmax(-1, keepdim=True), ids], -1).to(torch.int32)
-    packed = torch.cat([whole, log_probs.view(torch.int32)], -1).cpu().numpy()
-    tops = Tops(packed[:, 1 : count + 1], packed[:, count + 1 :].view(np.float32))
-    return packed[:, 0].tolist(), tops
+    values = values.float()
+    # softmax is half as dear as logsumexp, and the likeliest token's does not underflow.
+    first = logits.softmax(-1, dtype=torch.float32).gather(-1, ids[:, :1]).log()
+    log_probs = values - values[:, :1] + first
+    packed = torch.cat([ids.to(torch.int32), log_probs.view(torch.int32)], -1).cpu().numpy()
+    tops = Tops(packed[:, :count], packed[:, count:].view(np.float32))
+    leads = tops.log_probs[:, :1] > tops.log_probs[:, 1:2]
+    return (tops.ids[:, 0] if leads.all() else logits.argmax(-1)).tolist(), tops

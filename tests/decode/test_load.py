@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from importlib.resources import files
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -14,10 +16,13 @@ import transformers
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import load, placement
 from ngramkit.decode.load import load_model, quantisation
+from ngramkit.decode.verify_tree import TreeVerifier
+from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import InputError, UsageError
 from ngramkit.models import resolve_model, split_revision
 
 DEMO = files("ngramkit") / "demo" / "model"
+SWITCH = "TRANSFORMERS_SDPA_FORCE_GQA"
 
 
 @pytest.fixture
@@ -153,3 +158,50 @@ def test_every_command_takes_a_revision(hub, ngramkit_cli, tmp_path):
     assert all(codes[3:])
     assert len(done[0].json["token_ids"]) == 4
     assert "v2" in done[4].err
+
+
+@pytest.mark.skipif(
+    torch.__version__ < "2.9" or torch.accelerator.is_available(), reason="heads are copied there"
+)
+def test_a_tree_copies_no_keys_for_the_heads_that_share_them(monkeypatch):
+    monkeypatch.delenv(SWITCH, raising=False)
+    model = load_model("demo", device="cpu").model
+    config, heads, attend = model.config, [], torch.nn.functional.scaled_dot_product_attention
+
+    def listen(query, key, value, **words):
+        heads.append(key.shape[1])
+        return attend(query, key, value, **words)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", listen)
+
+    def logits():
+        with torch.inference_mode():
+            verifier = TreeVerifier(model, room=16)
+            verifier.prefill(np.arange(5, dtype=np.int32))
+            heads.clear()
+            return verifier.verify(5, siblings(3))
+
+    shared = logits()
+    assert set(heads) == {config.num_key_value_heads}
+    monkeypatch.setenv(SWITCH, "0")
+    assert torch.equal(logits(), shared)
+    assert set(heads) == {config.num_attention_heads}
+
+
+def test_a_switch_of_the_users_own_stays(monkeypatch):
+    monkeypatch.setenv(SWITCH, "0")
+    load_model("demo", device="cpu")
+    assert os.environ[SWITCH] == "0"
+
+
+def test_with_another_device_heads_are_copied_as_ever(monkeypatch):
+    monkeypatch.delenv(SWITCH, raising=False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    load_model("demo", device="cpu")
+    assert SWITCH not in os.environ
+
+
+def siblings(count):
+    """Return a draft of `count` tokens that all follow the root."""
+    nodes = np.arange(count, dtype=np.int32)
+    return DraftTree(nodes, nodes * 0 - 1, np.ones(count, np.float32), np.zeros(count, np.uint8))
