@@ -94,7 +94,7 @@ engines-vllm: real-model
 	  $(if $(wildcard $(STORE)),--datastore $(STORE))
 
 # A real SGLang server on the CPU, its kernels replaced by torch, in an environment of its own (8 GB),
-# with our trees, its own and none. About 2 hours on two cores.
+# with our trees, its own and none. About an hour on two cores.
 engines-sglang: real-model
 	$(BIN)/python -m benchmarks.servers.install_sglang build/sglang
 	$(BIN)/python -m benchmarks.servers.sglang build/sglang --questions $(QUESTIONS) \
