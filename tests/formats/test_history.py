@@ -140,13 +140,8 @@ def test_merge_takes_copies_once_and_samples_as_often_as_one_has_them(tmp_path):
         one.append(ids(token), 0)
     for token in (12, 10, 13):  # an overlapping pull
         two.append(ids(token), 0)
-    assert held(merge_histories([one, two], tmp_path / "both").path) == [
-        [10],
-        [11],
-        [10],
-        [12],
-        [13],
-    ]
+    both = merge_histories([one, two], tmp_path / "both")
+    assert held(both.path) == [[10], [11], [10], [12], [13]]
     assert held(merge_histories([one, one], tmp_path / "same").path) == [[10], [11], [10], [12]]
     two.append(ids(11), 1)  # a prompt alone, no answer
     assert sorted(held(merge_histories([one, two], tmp_path / "all").path)).count([11]) == 2
