@@ -5,8 +5,9 @@ disk, else a guess by device; the first passes of a model correct it.
 
 One PassCosts belongs to a model, an engine and a way to verify. It holds, by context length, the
 time of a pass by its rows. No shape of the curve is assumed: kernels change at some row counts,
-GPUs have tiles, engines have graph sizes. A size is judged by its own latest passes, one that was
-not run by its measured neighbours; a few sizes (ANCHORS) are tried early (see `hopeful`).
+GPUs have tiles, engines have graph sizes. A size is judged by its own latest passes as far as they
+agree, else by its measured neighbours (see `_estimate`); a few sizes (ANCHORS) are tried while one
+of them may still be the best (see `hopeful`).
 
 Machines stall and change their pace. The recent passes of all sizes, against earlier ones of the
 same sizes, give the pace, as far as they differ by more than passes of one size do anyway: samples
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import copysign, exp, isfinite, log, sqrt
@@ -34,7 +35,7 @@ from ngramkit.budget.profile import Profile
 Costs = npt.NDArray[np.float64]
 
 MOST = 96  # draft nodes of a pass
-FLAT = 1e-3  # of a pass, that a row costs at least: else its cost could not be learnt
+FLAT = 1e-3  # of a pass, that a row costs at least where no pass has said otherwise
 # A pass with so many rows beside the root. CPU: the demo model (5.5 million parameters) and
 # SmolLM2-135M in float32 on an AMD EPYC; of both the dearer. GPU: a guess, on the dear side.
 BY_DEVICE: dict[str, dict[int, float]] = {
@@ -47,17 +48,22 @@ LATEST = 15  # passes of a size that count
 PACED = 5  # passes that give the pace
 CHANCE = 1.5  # standard errors by which they may differ from earlier ones by chance
 ODD, CHANGED = 1.3, 6  # a size has changed: factor of its time, passes in a row
-TRUSTED = 3  # passes of a size from which on it gives the pace
-OWN = 0.7  # passes that a size's neighbours count as, beside its own
+TRUSTED = 3  # passes that a time from disk counts as
 EXACT = 16  # sizes up to here are separate, larger ones in steps of a fifth
 SAME = 16  # tokens of context that make no difference
 ANCHORS = (1, 2, 4, 8, 16, 32, 64, 96)  # rows beside the root that are worth a trial
-TRIALS = 2  # passes of a size after which its cost is no longer a guess
-STALE = 400  # passes after which it is one again
 STEP = 4  # times the largest size that was run: no trial is larger
-LEAST_TIMES = -0.1  # times the prior's cost: a pass with a draft may take less than one without
 LEAST_COST = 0.5  # of any pass
-HOPE = 0.8  # of the likely cost of a size beside the unit, that it may cost at best
+# Standard deviations of the logarithm of a cost; of a few values tried on eight of the curves of
+# benchmarks.budget, without noise, with 20 % and in bursts, those that lost the least:
+WALK = 0.2  # of what twice the rows add to what the prior is wrong by, one doubling like no other
+TREND = 0.2  # the same, of what every doubling adds alike
+KNOWN = 0.3  # from which down a size tells the pace
+HOPE = 1.0  # of them below the likely cost of a size, that it may cost at best
+DRIFT = 2e-5  # added to the variance of a size by every pass since its last
+NOISE = 0.05  # of passes of one size, before some were seen
+LEAST_NOISE, MOST_NOISE = 0.01, 0.3  # of what was seen; more is another pace
+MEDIAN = 1.57  # times the variance of a mean, that a median has
 LEAST_SECONDS, MOST_SECONDS = 1e-7, 1e5  # of a pass, where they are read from a file
 
 Samples = deque[list[float]]  # seconds at pace 1, each in a list of its own
@@ -238,10 +244,11 @@ class _AfterContext:
         self._typical: dict[int, float] = {}  # by size, while its samples are the same
         self._pace = 1.0
         self._window: deque[_Timed] = deque(maxlen=PACED)
-        self._spread = 0.0  # by how much passes of one size differ, as a share of their time
+        # Logarithms of the latest passes' seconds over those of their sizes, absolute:
+        self._residuals = deque([NOISE] * TRUSTED, 2 * LATEST)
         self._last_run: dict[int, int] = {}  # by size
         self._now = 0
-        self._cached: tuple[Costs, Costs] | None = None
+        self._cached: tuple[Costs, Costs, Costs] | None = None  # until the next pass
         self._at = -1
 
     def moved(self) -> _AfterContext:
@@ -270,21 +277,21 @@ class _AfterContext:
         self._now += 1
         self._last_run[size] = self._now
         self.reach = max(self.reach, STEP * rows)
-        usual = self._usual(size, rows, curve)
+        usual = self._usual(size, curve)
         own = self.passes.setdefault(size, deque(maxlen=LATEST))
         sample = [seconds / self._pace]
+        if own:
+            self._residuals.append(abs(log(sample[0] / self.typical(size))))
         own.append(sample)
         self._typical.pop(size, None)
         self._doubt(size)
-        if self._now % LATEST == 0:
-            self._measure_spread()
         if usual:
             self._window.append(_Timed(size, sample, seconds, seconds / usual))
             self._follow()
         self._cached = None
 
     def _doubt(self, size: int) -> None:
-        """Make all costs guesses again where the time of a size has changed."""
+        """Forget all but the latest passes of all sizes where the time of a size has changed."""
         own = self.passes[size]
         if len(own) < LATEST:
             return
@@ -295,15 +302,12 @@ class _AfterContext:
                 if other:
                     self.passes[other] = deque([samples[-1]], LATEST)
 
-    def _usual(self, size: int, rows: int, curve: Costs) -> float:
-        """Return the usual seconds of a pass at pace 1, by sizes that were run often; 0.0 if none
-        was."""
-        if len(self.passes.get(size, ())) >= TRUSTED:
-            return self.typical(size)
-        trusted = [n for n, each in self.passes.items() if len(each) >= TRUSTED]
-        if 0 not in trusted or len(trusted) == 1:
-            return 0.0
-        return self.typical(0) * float(self._likely(curve, trusted)[rows])
+    def _usual(self, size: int, curve: Costs) -> float:
+        """Return the usual seconds of a pass at pace 1; 0.0 while they are a guess."""
+        if not size:
+            return self.typical(0) if len(self.passes.get(0, ())) >= TRUSTED else 0.0
+        likely, _, deviations = self._cached or self._estimate(curve)
+        return self.typical(0) * float(likely[size]) if deviations[size] < KNOWN else 0.0
 
     def _follow(self) -> None:
         """Set the pace by the recent passes, and correct the middle one of them by it.
@@ -316,21 +320,16 @@ class _AfterContext:
         units = [timed.ratio for timed in self._window if timed.size == 0]
         ratios = sorted(units or [timed.ratio for timed in self._window])
         pace = log(ratios[len(ratios) // 2])
-        chance = CHANCE * self._spread / sqrt(len(ratios))
+        chance = CHANCE * self._noise / sqrt(len(ratios))
         self._pace = exp(copysign(max(abs(pace) - chance, 0.0), pace))
         amid = self._window[PACED // 2]
         amid.sample[0] = amid.seconds / self._pace
         self._typical.pop(amid.size, None)
 
-    def _measure_spread(self) -> None:
-        """Set the spread to the standard deviation that the median deviation stands for."""
-        shares = [
-            abs(seconds / self.typical(size) - 1)
-            for size, samples in self.passes.items()
-            if len(samples) >= TRUSTED
-            for (seconds,) in samples
-        ]
-        self._spread = 1.5 * median_low(shares or [0.0])
+    @property
+    def _noise(self) -> float:
+        """Return the standard deviation that the median deviation stands for."""
+        return min(max(1.5 * median_low(self._residuals), LEAST_NOISE), MOST_NOISE)
 
     def costs(self, prior: Prior, length: int) -> Costs:
         return self._curves(prior, length)[0]
@@ -338,51 +337,46 @@ class _AfterContext:
     def hopeful(self, prior: Prior, length: int) -> Costs:
         return self._curves(prior, length)[1]
 
-    def _curves(self, prior: Prior, length: int) -> tuple[Costs, Costs]:
+    def _curves(self, prior: Prior, length: int) -> tuple[Costs, Costs, Costs]:
         if self._cached is None or length // SAME != self._at:
-            curve = prior.at(length)
-            likely = self._likely(curve)
-            self._cached = likely, likely if prior.measured else self._hopes(likely)
+            likely, hopes, deviations = self._estimate(prior.at(length))
+            self._cached = likely, likely if prior.measured else hopes, deviations
             self._at = length // SAME
         return self._cached
 
-    def _likely(self, curve: Costs, sizes: Iterable[int] = ()) -> Costs:
-        """Return the likely costs, by those of `sizes`, else of every size that was run: between
-        them the factor is interpolated by which a draft adds more than by the prior."""
+    def _estimate(self, curve: Costs) -> tuple[Costs, Costs, Costs]:
+        """Return the likely costs, what they may be at best, and the standard deviations of their
+        logarithms.
+
+        By what factor the prior is wrong is a Gaussian process over the logarithm of the rows: a
+        random walk with a trend, known at the sizes that were run as well as their passes agree.
+        """
+        place = np.log2(np.arange(len(curve)) + 1.0)
+        measured = np.array(sorted(n for n in self.passes if 0 < n < len(curve)), int)
         unit = self.typical(0)
-        measured = sorted(n for n in sizes or self.passes if 0 < n < len(curve))
-        if not measured or not unit:
-            return curve
-        own = [(self.typical(n) / unit - 1) / (float(curve[n]) - 1) for n in measured]
-        times = np.maximum(own, LEAST_TIMES)
-        if len(measured) > 1:  # few passes are trusted as far as the neighbours agree
-            for i, size in enumerate(measured):
-                count = len(self.passes[size])
-                if count < TRUSTED:
-                    others = [own[j] for j in (i - 1, i + 1) if 0 <= j < len(measured)]
-                    neighbours = sum(others) / len(others)
-                    times[i] = (count * times[i] + OWN * max(neighbours, LEAST_TIMES)) / (
-                        count + OWN
-                    )
-        likely = 1 + np.interp(np.arange(len(curve)), measured, times) * (curve - 1)
-        return np.maximum(likely, LEAST_COST)
-
-    def _hopes(self, likely: Costs) -> Costs:
-        """Return the likely costs, lower for the anchors that are still to be tried."""
-        hopes, largest = likely.copy(), max(self.passes, default=0)
+        before = WALK**2 * place + TREND**2 * place**2
+        if not len(measured) or not unit:
+            return curve, curve, np.sqrt(before)
+        at = place[measured]
+        known = WALK**2 * np.minimum.outer(place, at) + TREND**2 * np.outer(place, at)
+        seen = np.log([self.typical(n) / unit for n in measured.tolist()]) - np.log(curve[measured])
+        noise = [MEDIAN * self._noise**2 / len(self.passes[n]) for n in (0, *measured.tolist())]
+        system = known[measured] + np.diag(noise[1:]) + noise[0]
+        gain = np.linalg.solve(system, known.T).T
+        likely = np.maximum(curve * np.exp(gain @ seen), LEAST_COST)
+        likely[0] = 1.0
+        deviations = np.sqrt(np.maximum(before - np.sum(gain * known, axis=1), 0.0))
+        hopes = likely.copy()
         for anchor in ANCHORS:
-            if anchor >= len(likely) or anchor > self.reach or self._is_measured(anchor):
-                continue
-            guess = 1 + HOPE * (likely[anchor] - 1)
-            if anchor > largest:  # costs may stay what they are there
-                guess = min(1 + HOPE * (likely[largest] - 1), likely[anchor])
-            hopes[anchor] = guess
-        return hopes
-
-    def _is_measured(self, rows: int) -> bool:
-        size = size_of(rows)
-        fresh = self._now - self._last_run.get(size, 0) < STALE
-        return fresh and len(self.passes.get(size, ())) >= TRIALS
+            if anchor <= min(self.reach, len(likely) - 1):
+                age = self._now - self._last_run.get(size_of(anchor), 0)
+                hopes[anchor] *= exp(-HOPE * sqrt(deviations[anchor] ** 2 + DRIFT * age))
+                if (
+                    size_of(anchor) not in self.passes and anchor > measured[0]
+                ):  # costs may be level there
+                    below = measured[measured < anchor][-1]
+                    hopes[anchor] = min(hopes[anchor], float(likely[below]))
+        return likely, hopes, deviations
 
 
 @cache

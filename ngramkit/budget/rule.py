@@ -32,7 +32,7 @@ FIRST_RATE = 1.5  # tokens per time of a pass without a draft, at first
 SPARE = 8  # nodes drafted beyond one and a half times those kept last
 ALLOWANCE = 1.0  # tokens that trials of sizes may cost at first
 GROWTH, MOST_ALLOWANCE = 0.01, 2.0  # tokens added to it by every pass; its maximum
-LEAST_HOPE = 0.05  # tokens per pass that a trial must be able to gain
+LEAST_HOPE = 0.1  # tokens per pass that a trial must be able to gain
 DRAFTS = 15  # latest drafts of a drafter whose times count
 CALIBRATED = np.ones(RUNS, np.float32)
 # A match share is not a probability: a single match gives 1.0. The acceptance of such shares on

@@ -30,7 +30,7 @@ def learn(model, passes=KEPT_AFTER) -> PassCosts:
 def test_another_process_begins_with_what_was_learnt():
     costs = learn(tiny_model("llama"))
     again = learnt_costs(tiny_model("llama"), "tree")
-    np.testing.assert_allclose(again.at(100)[[0, 4, 16]], costs.at(100)[[0, 4, 16]])
+    np.testing.assert_allclose(again.at(100)[[0, 4, 16]], costs.at(100)[[0, 4, 16]], rtol=0.02)
     assert again.unit(100) == pytest.approx(0.01)
 
 

