@@ -45,7 +45,7 @@ HEAD = (
     "least, median, most of an answer", "passes", "tokens/pass", "answers that differ",
 )  # fmt: skip
 # Drafts where a pass of many tokens costs little more than one of one, as on a GPU.
-CHEAP = {"min_probability": 0.1, "tokens": 16, "pause": False}
+CHEAP: dict[str, Any] = {"min_probability": 0.1, "tokens": 16, "pause": False}
 CONTEXT = {"questions": 1024, "workload": 4096}  # tokens
 ROLE = re.compile(r"(?:^|\n)<\|(\w+)\|>\n")  # of a recorded prompt
 

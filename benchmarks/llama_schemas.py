@@ -121,9 +121,9 @@ def _opened(path: Path, way: str) -> Any:
         str(path), draft_model=timed, logits_all=True, flash_attn=True, verbose=False, **keys
     )
     if way != "none":
-        timed.drafter = Drafter(DraftConfig(**CHEAP), vocabulary=llama.n_vocab())
-    if way == WAYS[-1]:
-        timed.drafter.check(llama)
+        drafter = timed.drafter = Drafter(DraftConfig(**CHEAP), vocabulary=llama.n_vocab())
+        if way == WAYS[-1]:
+            drafter.check(llama)
     return llama
 
 
@@ -132,7 +132,8 @@ def _answers(llama: Any, schema: dict[str, Any]) -> tuple[tuple[str, ...], float
     from llama_cpp import LlamaGrammar
 
     texts, seconds = [], 0.0
-    llama.draft_model.seconds = drafting = []
+    drafting: list[float] = []
+    llama.draft_model.seconds = drafting
     for who in WHO:
         asked = f"<|im_start|>user\nMake up the data of {who}, as JSON: {json.dumps(schema)}"
         prompt = f"{asked}<|im_end|>\n<|im_start|>assistant\n"

@@ -147,7 +147,8 @@ def _propose(datastore: Any, turns: Sequence[Any]) -> Row:
     proposer, alone = _proposer(datastore), [Blend([datastore]) for _ in range(ROWS)]
     queue = cycle(pair for pair in turns if sum(map(len, pair)) < LENGTH - CHAIN)
     texts, sizes = np.zeros((ROWS, LENGTH), np.int32), np.zeros(ROWS, np.int32)
-    left, chains = [np.empty(0, np.int32)] * ROWS, [[]] * ROWS  # of answers; drafted last
+    left = [np.empty(0, np.int32)] * ROWS  # of answers
+    chains: list[list[int]] = [[]] * ROWS  # drafted last
     ours, spent, theirs = [], [], []
     for _ in range(CALLS):
         sampled = []
