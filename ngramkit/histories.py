@@ -163,8 +163,15 @@ def history_import(
 
 @public
 def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
-    """Merge histories into a new one, the newest requests of each last."""
-    return HistorySize.of(merge([History.open(path) for path in paths], Path(out)))
+    """Merge histories into a new one, the newest requests of each last.
+
+    A request that several hold, as copies do, is there once (as often as in the one that holds it
+    most often); the others are dropped.
+    """
+    sources = [History.open(path) for path in paths]
+    merged = merge(sources, Path(out))
+    held = sum(HistorySize.of(source).requests for source in sources)
+    return HistorySize.of(merged, held - HistorySize.of(merged).requests)
 
 
 @public

@@ -163,6 +163,20 @@ def branch(request: Request, kind: str, id: str, name: str) -> None:
     request.json({})
 
 
+@route("POST", rf"{KIND}/{REPO}/super-squash/(?P<name>[^/]+)")
+def super_squash(request: Request, kind: str, id: str, name: str) -> None:
+    found = request.find(kind, id, name)
+    if found is None or not may_write(request, id):
+        return
+    repository, newest = found
+    files = repository.commits[newest]
+    del repository.refs[name]
+    kept = {*repository.refs.values(), *repository.tags.values()}
+    repository.commits = {sha: repository.commits[sha] for sha in kept}
+    repository.commit(files, name, parent=f"squashed {newest}")
+    request.json({})
+
+
 @route("POST", rf"{KIND}/{REPO}/tag/(?P<revision>[^/]+)")
 def tag(request: Request, kind: str, id: str, revision: str) -> None:
     found = request.find(kind, id, revision)

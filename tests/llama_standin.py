@@ -164,7 +164,7 @@ class Module:
         ways = sampler.ways()
         begins = set().union(*(of for of, _ in ways if of is not None))
         ends = any(of is None for of, _ in ways)
-        array = pointer._obj
+        array = ctypes.cast(pointer, ctypes.POINTER(DataArray)).contents
         for row in array.data[: array.size]:
             piece = self.pieces[row.id]
             passes = piece[0] in begins if piece else ends
@@ -216,6 +216,10 @@ class Llama:
         )
         for token in self.tokenize(written):
             self._accept(token)
+
+    def freely(self):
+        """Begin a request without a schema."""
+        self._sampler = None
 
     def _accept(self, token):
         self.module.llama_sampler_accept(self._sampler.sampler[1], token)

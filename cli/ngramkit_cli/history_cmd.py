@@ -101,13 +101,15 @@ def import_(
 
 @app.command()
 def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
-    """Join histories into a new one, the newest requests of each last.
+    """Join histories into a new one, the newest requests of each last, copies once.
 
     Example: ngramkit history merge pod-1 pod-2 --out everything
     """
     merged = ngramkit.history_merge(paths, out_path)
-    out.say(f"{merged.path}: {many(merged.requests, 'request')}, {many(merged.tokens, 'token')}")
-    out.result(merged.path, requests=merged.requests, tokens=merged.tokens)
+    twice = f"; {many(merged.dropped, 'copy', 'copies')} dropped" if merged.dropped else ""
+    size = f"{many(merged.requests, 'request')}, {many(merged.tokens, 'token')}"
+    out.say(f"{merged.path}: {size}{twice}")
+    out.result(merged.path, dropped=merged.dropped, requests=merged.requests, tokens=merged.tokens)
 
 
 @app.command()

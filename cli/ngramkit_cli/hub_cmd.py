@@ -46,6 +46,13 @@ def push(
     create_pr: Annotated[
         bool, typer.Option("--create-pr", help="Open a pull request in place of a commit.")
     ] = False,
+    squash: Annotated[
+        bool,
+        typer.Option(
+            "--squash",
+            help="Drop the branch's older commits, so that what a history forgot is in none.",
+        ),
+    ] = False,
     out: Output,
 ) -> None:
     """Upload an artifact to the Hub, with a card; only what is not there yet.
@@ -59,6 +66,7 @@ def push(
         revision=revision,
         tag=tag,
         create_pr=create_pr,
+        squash=squash,
         reporter=out.reporter,
     )
     said = f"{many(done.files, 'file')}, {done.bytes:,} bytes sent, {done.skipped} there already"

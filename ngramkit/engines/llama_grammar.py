@@ -14,11 +14,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
+import numpy as np
+
 MOST = 80  # characters of a forced text
 SPACE = ord(" ")
 SPACED = b":,{[}]"  # behind these, models write a space or none, by habit
 USUALLY = b":,"  # as json.dumps does
 REFUSED = -1e30  # logits below are
+TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
 class Grammar(Protocol):
@@ -136,9 +139,9 @@ class _Copy:
 
     def lets_pass(self, tokens: Sequence[int]) -> set[int]:
         """Return those of `tokens` that may follow."""
-        api = self._api
-        rows = [api.llama_token_data(token, 0.0, 0.0) for token in tokens]
-        data = (api.llama_token_data * len(rows))(*rows)
+        api, rows = self._api, np.zeros(len(tokens), TOKEN_DATA)
+        rows["id"] = tokens
+        data = rows.ctypes.data_as(ctypes.POINTER(api.llama_token_data))
         array = api.llama_token_data_array(data, len(rows), -1, False)
-        api.llama_sampler_apply(self._sampler, ctypes.byref(array))
-        return {data[i].id for i in range(array.size) if data[i].logit > REFUSED}
+        api.llama_sampler_apply(self._sampler, ctypes.byref(array))  # leaves them in their places
+        return set(rows["id"][rows["logit"] > REFUSED].tolist())

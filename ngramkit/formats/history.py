@@ -35,7 +35,8 @@ import itertools
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -430,14 +431,32 @@ def _checksum(arrays: dict[str, Array]) -> int:
 def merge(sources: Sequence[History], out: Path) -> History:
     """Merge histories into a new one, with the newest requests of each at its end.
 
+    Copies of a history hold the same requests. So of equal ones as many stay as the history that
+    has most of them holds: samples of one prompt may be equal, and count.
+
     Raises UsageError where `out` exists, ArtifactError where the tokenizers differ.
     """
     require_one_tokenizer(sources)
-    columns = [reversed(source.log.read().requests) for source in sources]
+    columns = [_numbered(reversed(source.log.read().requests)) for source in sources]
     rows = itertools.zip_longest(*columns)
-    newest_first = [request for row in rows for request in reversed(row) if request is not None]
+    newest_first = {}  # by content and number; the newest stands
+    for row in rows:
+        for found in filter(None, reversed(row)):
+            newest_first.setdefault(*found)
     with Replacement(out, inputs=[source.path for source in sources]) as new:
         new.empty(PRIVATE)
-        create(new.partial, sources[0].tokenizer, newest_first[::-1])
+        create(new.partial, sources[0].tokenizer, list(newest_first.values())[::-1])
         new.put_in_place()
     return History.open(out)
+
+
+def _numbered(
+    requests: Iterable[PastRequest],
+) -> Iterator[tuple[tuple[bytes, int], PastRequest]]:
+    """Yield a key of each request, its content's sha256 and how many equal ones came before it, and
+    the request."""
+    counts: Counter[bytes] = Counter()
+    for request in requests:
+        content = hashlib.sha256(b"%d " % request.prompt + request.tokens.tobytes()).digest()
+        yield (content, counts[content]), request
+        counts[content] += 1

@@ -137,6 +137,11 @@ class Repository:
         done = self.api.create_commit(self.name, operations, commit_message=message, **where)
         return done.oid, done.pr_url
 
+    def squash(self) -> str:
+        """Make the branch one commit, so that what older ones held is gone; return it."""
+        self.api.super_squash_history(self.name, branch=self.revision, repo_type=self.kind)
+        return str(self.info().sha)
+
     def tag(self, tag: str, commit: str) -> None:
         """Tag the commit. Raises UsageError where the tag is on another: a tag that moves pins
         nothing."""
@@ -177,6 +182,7 @@ def push(
     revision: str | None = None,
     tag: str | None = None,
     create_pr: bool = False,
+    squash: bool = False,
     reporter: Reporter = SILENT,
 ) -> Pushed:
     """Upload an artifact to the Hub, with a card; files that are there already are not sent.
@@ -184,16 +190,17 @@ def push(
     With `private` a new repository is for those alone whom you let in, and an existing one must be;
     None: for a history only, since that is what people wrote. `reporter` is told how much of it
     leaves this machine. `revision` is a branch, made where it is new; `tag` names the commit;
-    `create_pr` asks for a pull request.
+    `create_pr` asks for a pull request. With `squash` the branch becomes one commit, so that
+    requests of a history that were forgotten are in no older one.
 
     Raises UsageError where the repository is public and should not be, NetworkError where nobody is
     logged in or the Hub refuses, ArtifactError where a file is not what the manifest says.
     """
-    if create_pr and (revision or tag):
+    if create_pr and (revision or tag or squash):
         raise UsageError(
-            "create_pr goes with neither revision nor tag",
+            "create_pr goes with neither revision nor tag nor squash",
             "drop one of them",
-            option=("create_pr", "revision", "tag"),
+            option=("create_pr", "revision", "tag", "squash"),
         )
     fetched, name = fetch(path, reporter=reporter), HubName.parse(repository).repository
     path = fetched.path
@@ -201,6 +208,12 @@ def push(
         require_no_links(path)
     kind = "model" if (path / GENERATE).is_file() else "dataset"
     artifact = open_artifact(path / ARTIFACT if kind == "model" else path)
+    if squash and artifact.kind != History.kind:
+        raise UsageError(
+            f"{path} is no history: what pins an older commit of it would find nothing",
+            "drop squash",
+            option="squash",
+        )
     counts: Mapping[str, int] = artifact.manifest.counts
     if isinstance(artifact, History):
         counts, uploads = _history(artifact)
@@ -233,6 +246,8 @@ def push(
         commit, pull_request = str(info.sha), None
         if send or stale:  # in one commit
             commit, pull_request = remote.commit(send, stale, reporter, create_pr=create_pr)
+        if squash:
+            commit = remote.squash()
         if tag:
             remote.tag(tag, commit)
     return Pushed(

@@ -396,14 +396,19 @@ def test_what_a_schema_forces_is_drafted(opened, plain):
     assert gone() is None  # the drafter does not hold it
 
 
-def test_real_schemas_force_what_the_stand_ins_do(plain):
-    llama_cpp = pytest.importorskip("llama_cpp")
+def test_real_schemas_force_what_the_stand_ins_do(plain, monkeypatch):
+    api = pytest.importorskip("llama_cpp")
+    vocabulary = api.llama_model_get_vocab(plain.model)
     for schema, text, wanted in FORCED:
-        grammar = llama_cpp.LlamaGrammar.from_json_schema(json.dumps(schema))
-        plain._sampler = plain._init_sampler(grammar=grammar)
+        rules = api.llama_grammar.json_schema_to_gbnf(json.dumps(schema)).encode()
+        chain = api.llama_sampler_chain_init(api.llama_sampler_chain_default_params())
+        grammar = api.llama_sampler_init_grammar(vocabulary, rules, b"root")
+        api.llama_sampler_chain_add(chain, grammar)
         tokens = plain.tokenize(text, add_bos=False)
         for token in tokens:
-            plain._sampler.accept(token)
-        forced = LlamaGrammar(plain, llama_cpp).forced(tokens[-8:])
-        plain._sampler = None
+            api.llama_sampler_accept(chain, token)
+        monkeypatch.setattr(plain, "_sampler", SimpleNamespace(sampler=chain))
+        forced = LlamaGrammar(plain, api).forced(tokens[-8:])
+        api.llama_sampler_free(chain)
+        monkeypatch.setattr(plain, "_sampler", None)
         assert plain.detokenize(forced) == wanted, (schema, text)

@@ -188,7 +188,7 @@ def test_drafts_of_a_checked_llama_obey_its_schema(llama):
         passes[checked], refused[checked] = llama.write(
             b'{"cabin": "first", "bags": 3} {"cabin": "first"\n', answer, drafter
         )
-        llama._sampler = None
+        llama.freely()
         ids = llama.input_ids[: len(llama.tokenize(b"flight" * 9))]
         ids[:] = llama.tokenize(b"flight" * 9)
         assert set(drafter(ids).tolist()) == set(llama.tokenize(b"flight"))

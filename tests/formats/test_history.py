@@ -134,6 +134,18 @@ def test_merge_puts_the_newest_of_each_last(tmp_path):
     assert not list(tmp_path.glob("all*"))
 
 
+def test_merge_takes_copies_once_and_samples_as_often_as_one_has_them(tmp_path):
+    one, two = (History.at(tmp_path / name, RECORD) for name in "ab")
+    for token in (10, 11, 10, 12):
+        one.append(ids(token), 0)
+    for token in (12, 10, 13):  # an overlapping pull
+        two.append(ids(token), 0)
+    assert held(merge([one, two], tmp_path / "both").path) == [[10], [11], [10], [12], [13]]
+    assert held(merge([one, one], tmp_path / "same").path) == [[10], [11], [10], [12]]
+    two.append(ids(11), 1)  # a prompt alone, no answer
+    assert sorted(held(merge([one, two], tmp_path / "all").path)).count([11]) == 2
+
+
 def test_the_index_ends_where_its_mark_says(history):
     history.append(ids(1, 2), 1)
     history.news()

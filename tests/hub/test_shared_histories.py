@@ -117,6 +117,41 @@ def test_what_is_pushed_is_read_again_and_grows(hub, shared, tmp_path):
     assert requests_in("new") == [([6], 1), ([7], 0)]
 
 
+@pytest.mark.parametrize("branch", [[], ["--revision", "one"]])
+def test_what_was_forgotten_is_in_no_commit_after_a_squash(hub, shared, tmp_path, branch):
+    push = ["push", "past", "acme/our-past", *branch, "--json"]
+    history = write(tmp_path / "past", [5, 6], [7])
+    shared(push)
+    history.forget(lambda request: request.tokens[0] == 5)
+    shared(push)
+    repository = hub.repositories["dataset", "acme/our-past"]
+
+    def logs():
+        return [commit["requests.log"] for commit in repository.commits.values() if len(commit) > 1]
+
+    assert len(logs()) == 2
+    [squashed] = shared([*push, "--squash"])
+    assert squashed.code == 0, squashed.err
+    assert squashed.json["files"] == 0
+    assert repository.refs[branch[-1] if branch else "main"] == squashed.json["revision"]
+    assert logs() == [copy_of(history)[1]]
+    history.append(np.array([8], np.int32), 0)
+    [grown] = shared([*push, "--squash"])
+    assert grown.code == 0
+    assert logs() == [copy_of(history)[1]]
+
+
+def test_a_squash_goes_with_histories_and_branches_alone(hub, shared, tmp_path, artifacts):
+    write(tmp_path / "past", [5])
+    both, other = shared(
+        ["push", "past", "acme/our-past", "--squash", "--create-pr"],
+        ["push", artifacts["frozen"], "acme/our-table", "--squash"],
+    )
+    assert (both.code, other.code) == (2, 2)
+    assert "--squash" in both.err
+    assert "is no history" in other.err
+
+
 def test_the_card_of_a_history(hub, shared, tmp_path):
     write(tmp_path / "past", [5, 6, 7])
     _, listed, unseen = shared(

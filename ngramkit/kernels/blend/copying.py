@@ -26,7 +26,14 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.counts import MATCH_LENGTH, MATCH_NEXT, MATCH_SHARD, row_of
 from ngramkit.kernels.jit import part
-from ngramkit.kernels.suffix.search import SIZE, TOKENS, document_token, match_before
+from ngramkit.kernels.suffix.search import (
+    SIZE,
+    TOKENS,
+    VOCABULARY,
+    document_token,
+    match_before,
+    token_at,
+)
 
 OWN, PAST = range(2)  # rows of a copying state: in the live context, in past requests
 WIDTH = SIZE + 1  # of a shard table; the row of the text comes first, then these columns:
@@ -146,15 +153,22 @@ def longest_near(shard, anchor, recent, most, back):
     """Return the end and the length of the longest match near a text position, of equals the
     nearest, then the one ahead; length 0 where there is none. Of a match `most` tokens are
     counted; it lies at most `back` tokens before `anchor`."""
-    best, longest, near = anchor, np.int64(0), NEAR_BY
-    for i in range(2 * near[-1] + 1):  # 0, 1, -1, 2, -2, ... from the anchor
-        away = np.int64((i + 1) >> 1)
-        end = anchor + away if i & 1 else anchor - away
-        if anchor - end > back or end >= shard[SIZE]:  # nothing follows there
+    best, longest, nearest, near = anchor, np.int64(0), np.int64(0), NEAR_BY
+    last = np.int64(recent[0])
+    if last < 0 or last >= shard[VOCABULARY]:
+        return best, longest
+    first = max(anchor - min(back, near[-1]), np.int64(1))
+    behind = min(anchor + near[-1] + 1, shard[SIZE])  # something follows before that
+    for end in range(first, behind):
+        if token_at(shard, end - 1) != last:  # most: this loop is short, so that it is fast
             continue
         match = match_before(shard, end, recent, most)
-        if match > longest and away <= near[min(match, len(near) - 1)]:
-            best, longest = end, match
+        away = abs(end - anchor)
+        rank = 2 * away - (end > anchor)  # 0, 1, -1, 2, -2, ... from the anchor
+        if away <= near[min(match, len(near) - 1)] and (
+            match > longest or (match == longest and rank < nearest)
+        ):
+            best, longest, nearest = end, match, rank
     return best, longest
 
 
