@@ -439,7 +439,8 @@ def merge_histories(sources: Sequence[History], out: Path) -> History:
     require_one_tokenizer(sources)
     columns = [_numbered(reversed(source.log.read().requests)) for source in sources]
     rows = itertools.zip_longest(*columns)
-    newest_first: dict[tuple[bytes, int], PastRequest] = {}  # by content and number; the newest stands
+    # By content and number; of equal ones the newest stands.
+    newest_first: dict[tuple[bytes, int], PastRequest] = {}
     for row in rows:
         for found in filter(None, reversed(row)):
             newest_first.setdefault(*found)
