@@ -31,6 +31,10 @@ from ngramkit.errors import NgramkitError, UsageError, one_line
 
 LOG = logging.getLogger("ngramkit")
 RUNNER = "vllm.v1.worker.gpu_model_runner"  # has the class that every platform's runner is based on
+ON_CPU = (  # of 0.32 and 0.33
+    "where a batch holds sampled requests, vLLM verifies drafts on a CPU by temperatures that it "
+    "never wrote, by any method (its issue 55005): ask for greedy texts alone"
+)
 SHOWN, ENDED = "propose_draft_token_ids", "_on_request_state_removed"  # its methods
 
 
@@ -56,6 +60,8 @@ class Proposer:
                     option="history_by",
                 )
             device = getattr(getattr(vllm_config, "device_config", None), "device_type", "")
+            if device == "cpu" and not rank:
+                LOG.warning("%s", ON_CPU)
             self._batch = BatchDrafter.open(
                 config,
                 vocabulary=vocabulary,

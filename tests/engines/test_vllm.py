@@ -155,7 +155,8 @@ def test_load_model_does_nothing(configured):
 
 
 @pytest.mark.parametrize(("device", "free"), [("cpu", FREE_ON_CPU), ("cuda", FREE)])
-def test_a_token_costs_what_it_does_on_the_device(device, free, monkeypatch):
+def test_a_token_costs_what_it_does_on_the_device(device, free, monkeypatch, caplog):
+    """And what vLLM does wrong on a CPU is said there."""
     monkeypatch.setenv(VARIABLE, "{}")
     made: list[float] = []
     monkeypatch.setattr(vllm, "TokenCost", lambda free: made.append(free) or TokenCost(free))
@@ -163,6 +164,7 @@ def test_a_token_costs_what_it_does_on_the_device(device, free, monkeypatch):
     given.device_config = SimpleNamespace(device_type=device)
     Proposer(given)
     assert made == [free]
+    assert ("issue 55005" in caplog.text) == (device == "cpu")
 
 
 def test_additional_config_configures_it(monkeypatch):
