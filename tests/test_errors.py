@@ -12,7 +12,7 @@ from command_lines import run_here
 
 from ngramkit.decode.sampling import Sampling
 from ngramkit.errors import UsageError, require_between
-from ngramkit_cli.errors import Flag, with_flags
+from ngramkit_cli.error_words import Flag, with_flags
 
 LIBRARY = Path(__file__).parents[1] / "ngramkit"
 ERRORS = {"UsageError", "InputError", "ArtifactError", "NetworkError", "NgramkitError"}

@@ -20,7 +20,7 @@ import typer
 from ngramkit.errors import NgramkitError
 from ngramkit.text import visible
 from ngramkit_cli import screen
-from ngramkit_cli.errors import running_flags, to_ngramkit_error, with_flags
+from ngramkit_cli.error_words import running_flags, to_ngramkit_error, with_flags
 from ngramkit_cli.screen import BarReporter, LineReporter, QuietReporter
 
 if TYPE_CHECKING:

@@ -1,9 +1,10 @@
 """The budget rule: each draft is verified as far as it pays for its time.
 
 A pass earns tokens and costs time, and time is worth what the run makes of it on average (the
-rate), but at least what passes without drafts would. So the next likeliest node is worth its place
-while its chance exceeds the rate times the time it adds: by that rule the whole run is as fast as
-its drafts allow, which it is not if each pass takes its own best ratio. Scores are a drafter's own
+rate), but at least what passes without drafts would. So of all sizes, the likeliest nodes first,
+that one is taken whose expected tokens exceed the rate times its time by most
+(`kernels.draft_cut`): by that rule the whole run is as fast as its drafts allow, which it is not if
+each pass takes its own best ratio. Scores are a drafter's own
 estimates, so they are corrected by the acceptance of such scores before, across requests of the
 same drafter. Nodes that the rule left out are compared with the text as well, so they can come
 back. Time is counted in passes without a draft, see `budget.costs`.
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from ngramkit.budget.costs import MOST, Costs, PassCosts
 from ngramkit.budget.pause import Pause
 from ngramkit.drafters.base import DraftTree
-from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, update_record
+from ngramkit.kernels.draft_cut import LEVELS, RUNS, cells, chances, cut, update_record
 
 FADE = 0.99  # of the record, per pass
 MEMORY = 0.98  # of the rate, per pass

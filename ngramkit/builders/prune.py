@@ -6,10 +6,10 @@ answers: same bytes.
 
 A datastore keeps passages: at most `PASSAGE` tokens of one document each; documents are cut evenly.
 The worth of a passage is the n-grams of wanted text that it holds and no passage kept before it
-does, per token (kernels.worth); so many kinds are kept rather than many of one. Wanted text is the
-training split, which is some of the datastore's documents, and recorded answers of the kind that
-drafts are for, which weigh more. Passages of the training split itself are kept last. N-grams are
-short, since longer ones belong to the subjects of a corpus, and other text has other subjects.
+does, per token (kernels.passages); so many kinds are kept rather than many of one. Wanted text is
+the training split, which is some of the datastore's documents, and recorded answers of the kind
+that drafts are for, which weigh more. Passages of the training split itself are kept last. N-grams
+are short, since longer ones belong to the subjects of a corpus, and other text has other subjects.
 docs/benchmarks.md has what was measured.
 
 A frozen table keeps the rows of most worth per byte. A follower's worth is its count in the table
@@ -233,7 +233,7 @@ def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
     windows = sum(max(len(text) - length + 1, 0) for text in texts)
     if not windows:
         return counts
-    from ngramkit.kernels.worth import new_wanted, text_table, want, wanted_rows
+    from ngramkit.kernels.passages import new_wanted, text_table, want, wanted_rows
 
     wanted = new_wanted(windows, (length,))
     rows = np.array([(i, 0, len(text)) for i, text in enumerate(texts)], np.int64)
@@ -284,7 +284,7 @@ def choose_passages(
     passages = _cut_passages(documents)
     if passages.size <= budget:
         return passages
-    from ngramkit.kernels.worth import choose, new_wanted, text_table, want
+    from ngramkit.kernels.passages import choose, new_wanted, text_table, want
 
     trained = documents.rows[documents.training]
     texts = [shard.tokens for shard in shards]

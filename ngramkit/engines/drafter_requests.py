@@ -11,7 +11,7 @@ from ngramkit.budget.rule import SHARES_OF_MATCHES
 from ngramkit.drafters.base import Drafter, DraftTree, LiveContext, TokenArray
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.engines.workspace import Job, RequestSource
-from ngramkit.kernels.budget import LEVELS, RUNS, chances, update_record
+from ngramkit.kernels.draft_cut import LEVELS, RUNS, chances, update_record
 from ngramkit.kernels.tree import best_path
 
 WIDTH = 4  # nodes of the tree that a chain is taken from, for each of its tokens

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ngramkit_cli.errors import to_ngramkit_error
+from ngramkit_cli.error_words import to_ngramkit_error
 
 from . import tally
 

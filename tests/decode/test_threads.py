@@ -121,7 +121,7 @@ def test_a_trial_takes_time():
 
 
 def test_runs_are_the_same_and_leave_torch_its_threads(monkeypatch, four, demo):
-    monkeypatch.setattr(session, "threads", lambda: four.threads)
+    monkeypatch.setattr(session, "process_threads", lambda: four.threads)
     task = Session.settle(demo, DecodeOptions(max_new_tokens=12))
     prompt = np.arange(20, 28, dtype=np.int32)
     text = task.undrafted().complete(prompt, NoDraft()).token_ids

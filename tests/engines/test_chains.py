@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from twins.blend import Twin
-from twins.budget import best_chain
+from twins.draft_cut import best_chain
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import NOTHING, DraftTree

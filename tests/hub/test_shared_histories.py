@@ -161,7 +161,7 @@ def test_the_card_of_a_history(hub, shared, tmp_path):
     files = repository.commits[repository.refs["main"]]
     assert "ngramkit pull acme/our-past --out past" in files["README.md"].decode()
     assert "whoever has the tokenizer can read" in files["README.md"].decode()
-    assert [entry["id"] for entry in listed.json["found"]] == ["acme/our-past"]
+    assert "acme/our-past" in [entry["id"] for entry in listed.json["found"]]
     assert "acme/our-past" in unseen.out
     [stranger] = shared(["search"], token=None)
     assert "acme/our-past" not in stranger.out

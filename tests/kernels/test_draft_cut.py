@@ -1,8 +1,8 @@
 import numpy as np
 from hypothesis import given, settings, strategies as st
-from twins import budget as reference_budget
+from twins import draft_cut as reference_budget
 
-from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, update_record
+from ngramkit.kernels.draft_cut import LEVELS, RUNS, cells, chances, cut, update_record
 
 SCORES = st.floats(0, 1, width=32)
 
