@@ -46,7 +46,7 @@ REBUILD = 1 << 11  # tokens; merging as many into the newest takes a quarter of 
 NEWEST = 1 << 16  # tokens
 RATIO = 64  # of the lengths of two suffix arrays that are not merged
 MOST = 3  # suffix arrays of those that came since, at rest
-LAG = 1024  # one part of so many of the tokens is added before a merged suffix array is searched
+LAG = 256  # one part of so many of the tokens is added before a merged suffix array is searched
 PART = 16  # one part of so many is dropped, or added to a saved index, at a time
 
 
@@ -230,7 +230,8 @@ class PastRequests:
         """Return the state with a job whose result is put in place after so many more tokens that
         it has the time; that number does not depend on how long it takes."""
         until = state.sorted_end + max(self._rebuild_tokens, state.tokens // LAG)
-        return state._replace(job=_Job(work, until if self._background else 0, *where))
+        job = _Job(work, until if self._background else 0, *where, after=state.saving)
+        return state._replace(job=job)
 
     def _save_if_due(self) -> None:
         state = self._state
@@ -257,20 +258,24 @@ class PastRequests:
 
 class _Job(threading.Thread):
     """Work on past requests: what it returns replaces `count` shards of an origin, from the one
-    numbered `first` on, once `until` tokens were added."""
+    numbered `first` on, once `until` tokens were added. It begins when `after` has ended: each
+    takes memory for a copy of what it works on."""
 
     def __init__(
         self, work: Callable[[], tuple[DatastoreShard, ...]], until: int = 0, origin: int = 0,
-        first: int = 0, count: int = 0,
+        first: int = 0, count: int = 0, after: _Job | None = None,
     ) -> None:  # fmt: skip
         # No daemon: a process that ends waits for it, so that its index is not lost.
         super().__init__(name="merging past requests", daemon=False)
         self.work, self.until, self.origin, self.first, self.count = (
             work, until, origin, first, count
         )  # fmt: skip
+        self._after = after
         self._result: tuple[DatastoreShard, ...] | None = None
 
     def run(self) -> None:
+        if self._after is not None and self._after.is_alive():  # not in a fork's child
+            self._after.join()
         self._result = self.work()
 
     def finish(self) -> tuple[DatastoreShard, ...]:
