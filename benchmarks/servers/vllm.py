@@ -324,7 +324,7 @@ def compare_features(
 def compare_preempted(host: Host, bodies: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Ask long prompts, prefilled in parts, of a cache too small for all of them."""
     text = " ".join(body["messages"][0]["content"] for body in bodies[:6])
-    long = [chat(f"{i}. {text} Answer all of this.", max_tokens=200) for i in range(24)]
+    long = [chat(f"{i}. {text} Answer all of this.", max_tokens=400) for i in range(40)]
     words = ["--max-num-batched-tokens", "256", "--max-num-seqs", "24"]
     words += ["--num-gpu-blocks-override", "40", "--no-enable-prefix-caching"]
     written, preempted = [], []
