@@ -101,7 +101,7 @@ replay --answers qa.jsonl --repeat 2             | and --prompts are for --keep-
 replay --answers qa.jsonl --model ./none         | there is no model folder ./none
 replay --oracle none                             | none holds no recorded evidence
 replay --oracle none --answers qa.jsonl          | a top-k record has its own answers
-calibrate --time nan                             | --time must be 0 to 86400
+calibrate --time nan                             | --seconds must be 0 to 86400
 calibrate ./none                                 | there is no model folder ./none
 calibrate --dtype nope                           | --dtype must be auto
 decode --prompt EMPTY                            | --prompt is empty
@@ -211,7 +211,7 @@ bench --questions q.jsonl --drafter ssd:query=0  | query must be at least 1, is 
 record --questions q.jsonl --out r --drafter recycling:keep=3 | keep must be true or false, is '3'
 warm --workers 0                                 | --workers
 decode --prompt-file long.txt                    | tokens, the context of demo 1,024
-decode --prompt x --reference theirs             | theirs cannot be read: Is a directory -> check the
+decode --prompt x --reference theirs             | Is a directory -> check the path
 forecast qa.jsonl --model demo --history none    | there is no --history at none
 import cache.bin --from llama.cpp --order 3      | cache.bin has no n-grams of 3 tokens
 import cache.bin --from llama.cpp                | cache.bin holds n-grams of 1, 2 tokens
