@@ -48,3 +48,12 @@ def many(count: int, what: str, plural: str | None = None) -> str:
     `plural` is the noun's plural, where it is not `what` and an s.
     """
     return f"{count:,} {what if count == 1 else plural or what + 's'}"
+
+
+def device_text(device: str) -> str:
+    """Return a device as it is shown, of "cpu, 1 threads" as plans and profiles keep it.
+
+    >>> device_text("cpu, 1 threads, packed weights")
+    'cpu, 1 thread, packed weights'
+    """
+    return device.replace(" 1 threads", " 1 thread")

@@ -59,10 +59,11 @@ def open_stream(path: Path) -> IO[bytes]:
     return io.BufferedReader(open_plain(path, error=InputError))
 
 
-def read_given(path: Path, most: int, *, hint: str = "check the path") -> bytes:
+def read_given(path: Path, most: int, *, too_long: str) -> bytes:
     """Read a text that the user names, at most `most` bytes: of a pipe or a device, too.
 
-    A pipe that nobody writes to is empty. Raises InputError where it cannot be read or is longer.
+    A pipe that nobody writes to is empty. Raises InputError where it cannot be read, and with the
+    hint `too_long` where it is longer.
     """
     try:
         # Non-blocking: opening a pipe would wait for somebody to write into it.
@@ -71,9 +72,10 @@ def read_given(path: Path, most: int, *, hint: str = "check the path") -> bytes:
         with os.fdopen(descriptor, "rb") as file:
             raw = file.read(most + 1)
     except (OSError, ValueError) as failure:
-        raise InputError(f"{path} cannot be read: {reason(failure)}", hint) from failure
+        why = reason(failure)
+        raise InputError(f"{path} cannot be read: {why}", "check the path") from failure
     if len(raw) > most:
-        raise InputError(f"{path} has more than {most:,} bytes", hint)
+        raise InputError(f"{path} has more than {most:,} bytes", too_long)
     return raw
 
 

@@ -107,7 +107,7 @@ def running_flags() -> dict[str, Flag]:
                 name = flag.removeprefix("--").replace("-", "_")
                 flags[name] = Flag(flag, off, bool(getattr(entry, "is_flag", False)))
                 if name in OTHER_NAMES:
-                    flags[OTHER_NAMES[name]] = flags[name]
+                    flags.setdefault(OTHER_NAMES[name], flags[name])
                 if getattr(entry, "multiple", False):
                     flags.setdefault(f"{name}s", flags[name])
     return flags

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
+from ngramkit.text import device_text
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import LoadOptions
 from ngramkit_cli.options import Force, NamedModel, Out, takes_urls
@@ -202,7 +203,7 @@ def calibrate(
 
 def table_lines(profile: Profile) -> list[str]:
     """Return milliseconds by draft nodes (rows) and tokens of context, with the slow-down."""
-    where = f"{profile.device}, {profile.dtype}"
+    where = f"{device_text(profile.device)}, {profile.dtype}"
     table = profile.measured()
     rows = [
         [str(size), *(f"{1e3 * row[i]:.2f} ({row[i] / row[0]:4.2f})" for row in table)]

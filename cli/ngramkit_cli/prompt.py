@@ -97,7 +97,7 @@ def _read_stdin() -> str:
 def _read_file(file: Path) -> str:
     from ngramkit.untrusted import read_given
 
-    return _decode(read_given(file, MOST_BYTES, hint="check --prompt-file"), str(file))
+    return _decode(read_given(file, MOST_BYTES, too_long="shorten the prompt"), str(file))
 
 
 def _decode(raw: bytes, where: str) -> str:

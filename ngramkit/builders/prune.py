@@ -89,6 +89,9 @@ def prune_artifact(
             parameters, counts = _datastore(artifact, writer, size, answers, reporter)
         else:
             parameters, counts = _frozen_table(artifact, writer, size, answers, reporter)
+        amount = "tokens" if isinstance(artifact, Datastore) else "followers"
+        if counts[amount] == manifest.counts.get(amount):
+            reporter.note(f"nothing had to be pruned: all of {artifact.path} fits")
         writer.commit(
             artifact.tokenizer,
             parameters=parameters,

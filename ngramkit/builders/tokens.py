@@ -190,7 +190,11 @@ def _build(
             done = cutter.counts["documents"]
             batches = encode_parts(corpus, tokenizer, ending, stages, done)
         cutter.cut(batches)
-        _require_text(corpus, tokenizer, eos, cutter.counts)
+        try:
+            _require_text(corpus, tokenizer, eos, cutter.counts)
+        except InputError:
+            writer.abandon()
+            raise
         facts = dict(plan["corpus"])
         if cutter.licenses:
             facts["licenses"] = dict(sorted(cutter.licenses.items()))

@@ -17,6 +17,7 @@ from ngramkit.decode.text import (
     chat_ids,
     chat_template,
     open_references,
+    require_fits,
 )
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.errors import UsageError, require_list
@@ -133,10 +134,7 @@ def decode(prompts: str | Iterable[str], options: DecodeOptions) -> Answer | lis
 
 def _answers(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
     """Answer the prompts with one drafter. Ctrl-C ends the last one, and nothing is compared."""
-    session, choice, template = set_up(options, prompts)
-    prompt_tokens = [
-        _encode(prompt, session.model.tokenizer, options.system, template) for prompt in prompts
-    ]
+    session, choice, template, prompt_tokens = set_up(options, prompts)
     if prompt_tokens and options.cache is None:
         from ngramkit.decode.compare import warm_up
 
@@ -164,23 +162,24 @@ def _answers(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
 
 def set_up(
     options: DecodeOptions, prompts: Sequence[str] = ()
-) -> tuple[Session, DrafterChoice, Template | None]:
-    """Return the session, the drafter and the template that the options ask for; no template where
-    prompts are taken as they stand.
+) -> tuple[Session, DrafterChoice, Template | None, list[TokenArray]]:
+    """Return the session, the drafter and the template that the options ask for, and the prompts
+    encoded; no template where prompts are taken as they stand.
 
-    Raises UsageError for a prompt without a token, before the model is loaded.
+    Raises as `require_fits` for a prompt, before the model is loaded.
     """
     pending = prepare(options)
     references = open_references(options.references, pending.tokenizer, options.reporter)
     template = None
     if options.chat_template is not None:
         template = chat_template(options.chat_template, pending.tokenizer, options.reporter)
-    if "" in prompts and not len(_encode("", pending.tokenizer, options.system, template)):
-        raise UsageError("the prompt is empty", "give at least one token of text")
+    encoded = [_encode(each, pending.tokenizer, options.system, template) for each in prompts]
+    for tokens in encoded:
+        require_fits(tokens, pending.name, pending.context)
     drafter = options.drafter or (None if options.cache is None else "none")
     choice = pending.choose(drafter, options, options.sources())
     session, (choice,) = pending.session(options, [choice])
-    return replace(session, references=references), choice, template
+    return replace(session, references=references), choice, template, encoded
 
 
 def _encode(

@@ -20,6 +20,7 @@ from ngramkit.machine import require_package
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.results import Tabular
+from ngramkit.text import device_text
 
 if TYPE_CHECKING:
     from ngramkit.decode.base import Verifier
@@ -54,7 +55,7 @@ class Calibration(Tabular):
 
     def __repr__(self) -> str:
         p = self.profile
-        return f"<Calibration of {p.model} on {p.device}, {p.dtype}: {self.path}>"
+        return f"<Calibration of {p.model} on {device_text(p.device)}, {p.dtype}: {self.path}>"
 
 
 @public
@@ -236,7 +237,8 @@ def plot_costs(profile: Profile, path: Path) -> None:
         axes.set(
             xlabel="draft nodes",
             ylabel="tokens of context",
-            title=f"slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
+            title=f"slow-down of a pass: {profile.model}, {profile.dtype}, "
+            f"{device_text(profile.device)}",
         )
         figure.colorbar(image)
         figure.savefig(path, dpi=120)

@@ -64,7 +64,7 @@ class Conversation:
                 "leave out the cache, or give a prompt",
                 option=("cache", "prompt"),
             )
-        self._session, self.drafter, template = set_up(replace(options, chat=True))
+        self._session, self.drafter, template, _ = set_up(replace(options, chat=True))
         assert template is not None
         self.template = template
         self.model = self._session.model

@@ -19,17 +19,25 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.drafters.sources import Sources
 from ngramkit.errors import InputError
 from ngramkit.models import chosen_model, resolve_model
+from ngramkit.untrusted import read_json
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
     from ngramkit.decode.session import Session
 
+CONFIG = "config.json"
+
 
 @dataclass(frozen=True)
 class PendingModel:
-    """A model's tokenizer, and the function that loads the model, once."""
+    """A model's name and tokenizer, and the function that loads the model, once.
 
+    `context` is the most tokens that it was made for, as far as that is known before.
+    """
+
+    name: str
     tokenizer: TextTokenizer
+    context: int | None
     load: Callable[[], LanguageModel]
 
     def choose(self, drafter: Any, options: DecodeOptions, sources: Sources) -> DrafterChoice:
@@ -65,7 +73,7 @@ def prepare(options: DecodeOptions) -> PendingModel:
     it."""
     given: Any = options.model
     if hasattr(given, "tokenizer"):  # a LanguageModel
-        return PendingModel(given.tokenizer, lambda: given)
+        return PendingModel(given.name, given.tokenizer, given.context, lambda: given)
     chosen = chosen_model(given)
     if chosen.why:
         options.reporter.note(f"model: {chosen.name} ({chosen.why})")
@@ -83,13 +91,23 @@ def prepare(options: DecodeOptions) -> PendingModel:
             trust_remote_code=options.trust_remote_code,
         )
 
-    return PendingModel(
-        load_tokenizer(chosen.name, trust_remote_code=options.trust_remote_code), load
-    )
+    tokenizer = load_tokenizer(chosen.name, trust_remote_code=options.trust_remote_code)
+    return PendingModel(chosen.name, tokenizer, _context(chosen.name), load)
+
+
+def _context(name: str) -> int | None:
+    """Return the context that a folder's config.json names, None where there is none to read."""
+    path = Path(resolve_model(name)) / CONFIG
+    if not path.is_file():  # a GGUF file, or the Hub's
+        return None
+    config = read_json(path, error=InputError, hint="download the model again")
+    text = config.get("text_config", config) if isinstance(config, dict) else {}
+    limit = text.get("max_position_embeddings") if isinstance(text, dict) else None
+    return limit if isinstance(limit, int) else None
 
 
 def require_model(name: str) -> None:
     """Raise InputError for a folder that holds no model; the Hub is not asked."""
     source = Path(resolve_model(name))
-    if source.is_dir() and not (source / "config.json").is_file():
-        raise InputError(f"{source} holds no model: it has no config.json", "check the path")
+    if source.is_dir() and not (source / CONFIG).is_file():
+        raise InputError(f"{source} holds no model: it has no {CONFIG}", "check the path")

@@ -20,13 +20,12 @@ from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import MOST_SEED
 from ngramkit.decode.specache.cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
-from ngramkit.decode.text import StopStrings
+from ngramkit.decode.text import StopStrings, require_fits
 from ngramkit.decode.threads import process_threads
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.references import Given as References
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.errors import InputError, UsageError
 
 
 @dataclass(frozen=True)
@@ -132,14 +131,7 @@ class Session:
     def request(self, prompt: TokenArray) -> Request:
         """Return the prompt and the options as the loop takes them; raises as `complete`."""
         model, options = self.model, self.options
-        if len(prompt) == 0:
-            raise UsageError("the prompt is empty", "give at least one token of text")
-        if model.context is not None and len(prompt) >= model.context:
-            raise InputError(
-                f"the prompt has {len(prompt):,} tokens, the context of {model.name} "
-                f"{model.context:,}",
-                "shorten the prompt",
-            )
+        require_fits(prompt, model.name, model.context)
         stop = None
         if options.stop:
             stop = StopStrings(model.tokenizer.backend, prompt, options.stop).completed_by

@@ -58,6 +58,18 @@ def chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Te
     return template
 
 
+def require_fits(prompt: TokenArray, model: str, context: int | None) -> None:
+    """Raise UsageError for a prompt without a token, InputError for one, int32[n], that leaves no
+    room in the model's context; None where that is unknown."""
+    if not len(prompt):
+        raise UsageError("the prompt is empty", "give at least one token of text")
+    if context is not None and len(prompt) >= context:
+        raise InputError(
+            f"the prompt has {len(prompt):,} tokens, the context of {model} {context:,}",
+            "shorten the prompt",
+        )
+
+
 # References.
 
 
@@ -88,7 +100,7 @@ def _reference_ids(reference: Reference, tokenizer: TextTokenizer) -> Any:
 
 def read_reference(file: Path) -> str:
     """Read a text file of at most MOST_BYTES, with line ends as "\\n"."""
-    raw = read_given(file, MOST_BYTES, hint="give the part that the answer will repeat")
+    raw = read_given(file, MOST_BYTES, too_long="give the part that the answer will repeat")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

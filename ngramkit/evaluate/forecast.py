@@ -15,7 +15,7 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.engines.chain_length import TokenCost
 from ngramkit.engines.config import DraftConfig
-from ngramkit.errors import UsageError, require_between
+from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import read_answers
 from ngramkit.evaluate.serving import SHOWN, Cost, PassTimes, Served, serve
@@ -186,11 +186,14 @@ def forecast(
     for most in tokens:
         require_between("tokens", most, 1, 64)
     times = PassTimes(pass_cost)
+    given = given_sources(artifacts, **sources)
+    past = given.past.path
+    if past is not None and not past.exists():
+        raise InputError(f"there is no history at {past}", "check the path", option="history")
     tokenizer, records, _ = read_answers(files, None, model, template, format, columns, reporter)
     records = records[:limit]
     if any(len(turn.references) for record in records for turn in record.turns):
         reporter.note("references of requests are left out: serving engines take none")
-    given = given_sources(artifacts, **sources)
     choice = choose_drafter(drafter, tokenizer, given, reporter=reporter)
     results = []
     for most in dict.fromkeys(tokens):
@@ -225,7 +228,7 @@ def _engine(
         else str(given.path)
         for role, given in choice.artifacts.items()
     }
-    named = None if past.path is None or not past.path.exists() else str(past.path)
+    named = None if past.path is None else str(past.path)
     config = DraftConfig(
         drafter=str(choice.spec),
         **paths,

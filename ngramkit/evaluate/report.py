@@ -26,6 +26,7 @@ from ngramkit.evaluate.results import BenchResult
 from ngramkit.evaluate.simulation import Replay
 from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.writer import write_text
+from ngramkit.text import device_text
 
 LENGTHS = 10  # shown one by one, the last for all that are longer
 COLUMNS = (
@@ -88,8 +89,8 @@ def write_report(
         pictures=_pictures(drafters, curves),
         budgets=_budgets(drafters, curves, plan["budget"]),
         categories=_categories(drafters),
-        plan={key: text for key, value in plan.items() if (text := _text(value))},
-        machine=machine,
+        plan=_facts(plan),
+        machine=_facts(machine),
     )
     write_text(path, page)
 
@@ -139,6 +140,14 @@ def _categories(drafters: Sequence[BenchResult]) -> list[tuple[str, ...]]:
         figures = [result.by_category[name] for result in drafters]
         rows.append((name, *(f"{f['tokens_per_step']:.2f}, {f['speedup']:.2f}x" for f in figures)))
     return rows
+
+
+def _facts(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what has a value, as text."""
+    texts = {key: _text(value) for key, value in facts.items()}
+    if "device" in texts:
+        texts["device"] = device_text(texts["device"])
+    return {key: text for key, text in texts.items() if text}
 
 
 def _text(value: Any) -> str:

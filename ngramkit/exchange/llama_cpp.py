@@ -26,7 +26,7 @@ What llama.cpp drafts from a cache (its common/ngram-cache.cpp, as vendored in l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -57,6 +57,7 @@ MOST = 4634  # how often an ngram was seen, at most; 100 * MOST * MOST < 2**31
 SEEN = {1: 4, 2: 3, 3: 2, 4: 2}
 PERCENT = {1: 75, 2: 66, 3: 66, 4: 66}
 LOADED = 864e6 / 57  # bytes a second: llama.cpp took 57 s to load a cache of 864 MB
+SHORT = 1 << 18  # words that are read without kernels
 Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -133,8 +134,11 @@ def import_cache(
     `order` may be left out where the file has only one. Raises UsageError where it is needed or not
     in the file, InputError where the file is no cache or its ids are not the tokenizer's.
     """
-    cache = read_cache(path)
-    chosen = _one_order(path, cache, order)
+    words = _read_words(path)
+    if orders := _orders_of_short(words):
+        _one_order(path, orders, order)
+    cache = _records(path, words)
+    chosen = _one_order(path, np.unique(cache.orders).tolist(), order)
     highest = int(max(cache.keys.max(), cache.pairs[:, 0].max()))
     if highest >= tokenizer.record.vocabulary:
         raise InputError(
@@ -190,8 +194,7 @@ def _require_some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> I
         )
 
 
-def _one_order(path: Path, cache: NgramCache, order: int | None) -> int:
-    orders = np.unique(cache.orders).tolist()
+def _one_order(path: Path, orders: Sequence[int], order: int | None) -> int:
     listed = ", ".join(map(str, orders))
     if order is None and len(orders) > 1:
         raise UsageError(
@@ -364,6 +367,11 @@ def write_cache(
 
 def read_cache(path: Path) -> NgramCache:
     """Read a file. Raises InputError where it is missing, cut short or of another format."""
+    return _records(path, _read_words(path))
+
+
+def _read_words(path: Path) -> npt.NDArray[np.int32]:
+    """Read a file that begins with a record."""
     try:
         with open_plain(path, error=InputError) as file:
             raw = np.fromfile(file, np.uint8)
@@ -374,6 +382,10 @@ def read_cache(path: Path) -> NgramCache:
     words = raw.view(np.int32)
     if not _begins_with_record(words):
         raise _foreign(path, "it is empty" if not len(raw) else "its first record makes no sense")
+    return words
+
+
+def _records(path: Path, words: npt.NDArray[np.int32]) -> NgramCache:
     from ngramkit.kernels.ngram_cache import measure_records, split
 
     records, pairs, bad = measure_records(words)
@@ -385,6 +397,17 @@ def read_cache(path: Path) -> NgramCache:
     )  # fmt: skip
     split(words, cache.keys, cache.offsets, cache.pairs)
     return cache
+
+
+def _orders_of_short(words: npt.NDArray[np.int32]) -> list[int]:
+    """Return how many ids the keys of a file of at most SHORT words hold, without compiling a
+    kernel; [] of a longer or invalid one."""
+    ids = words.tolist() if len(words) <= SHORT else []
+    orders, at = set(), 0
+    while at + KEY < len(ids) and ids[at + KEY] > 0:
+        orders.add(sum(each >= 0 for each in ids[at : at + KEY]))
+        at += KEY + 1 + 2 * ids[at + KEY]
+    return sorted(orders) if at == len(ids) and 0 not in orders else []
 
 
 def _begins_with_record(words: npt.NDArray[np.int32]) -> bool:

@@ -145,6 +145,10 @@ class ArtifactWriter:
             self._finished.pop(name, None)
             self._note(name)
 
+    def abandon(self) -> None:
+        """Keep nothing for a later run: it would come to the same end."""
+        self._finished.clear()
+
     def commit(
         self,
         tokenizer: TokenizerRecord,

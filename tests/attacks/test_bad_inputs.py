@@ -80,9 +80,9 @@ LINES = [
     (f"model-bigram demo --out b --width {HUGE}", 2, "--width must be 1 to 1024"),
     ("model-bigram demo --out b --k 0", 2, "--k must be at least 1, is 0"),
     (f"inspect t --top {HUGE}", 2, "--top"),
-    ("calibrate demo --time nan", 2, "--time must be 0 to 86400, is nan"),
-    ("calibrate demo --time 1e300", 2, "--time must be 0 to 86400"),
-    ("calibrate demo --time -1", 2, "--time must be 0 to 86400"),
+    ("calibrate demo --time nan", 2, "--seconds must be 0 to 86400, is nan"),
+    ("calibrate demo --time 1e300", 2, "--seconds must be 0 to 86400"),
+    ("calibrate demo --time -1", 2, "--seconds must be 0 to 86400"),
     ("replay --answers a.txt --plot x.zzz", 2, "x.zzz is no picture's name"),
     ("toknize", 2, "tokenize"),
 ]

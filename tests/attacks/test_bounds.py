@@ -289,7 +289,9 @@ def test_a_column_of_nulls_is_no_text(folder):
     result = run_here(["tokenize", "--corpus", "p.parquet", "--out", "t", "--model", "demo"])
     assert result.code == 3
     assert "gives no text: of its 2 documents none has any" in result.err
+    assert "kept in" not in result.err  # the same command would come to the same end
     assert not Path("t").exists()
+    assert not Path("t.partial").exists()
     tally("bad files", "an error, exit 3")
 
 

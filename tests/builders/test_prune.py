@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from reporters import Notes
 
 from ngramkit.builders import prune as pruning
 from ngramkit.builders.datastore import build_datastore
@@ -157,3 +158,13 @@ def test_the_card_says_how_it_was_made(datastore, tmp_path):
     assert build_command(again.manifest) == ""
     assert again.manifest.corpus["pruned"]["of"]["pruned"] == pruned.manifest.corpus["pruned"]
     assert pruning.FROZEN_RULE not in text
+
+
+def test_an_artifact_that_fits_is_kept_whole_and_that_is_said(datastore, frozen, tmp_path):
+    notes = Notes()
+    for name, artifact in (("d", datastore), ("f", frozen)):
+        whole = prune_artifact(artifact, tmp_path / name, 1 << 20, reporter=notes)
+        assert notes.lines.pop() == f"nothing had to be pruned: all of {artifact.path} fits"
+        assert whole.manifest.corpus["pruned"]["of"]["build"] == artifact.manifest.build
+    prune_artifact(datastore, tmp_path / "p", EMPTY + 6 * 200, reporter=notes)
+    assert not notes.lines

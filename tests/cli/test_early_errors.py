@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ngramkit.builders.datastore import build_datastore
@@ -100,7 +101,7 @@ replay --answers qa.jsonl --repeat 2             | and --prompts are for --keep-
 replay --answers qa.jsonl --model ./none         | there is no model folder ./none
 replay --oracle none                             | none holds no recorded evidence
 replay --oracle none --answers qa.jsonl          | a top-k record has its own answers
-calibrate --time nan                             | --time must be 0 to 86400
+calibrate --time nan                             | --seconds must be 0 to 86400
 calibrate ./none                                 | there is no model folder ./none
 calibrate --dtype nope                           | --dtype must be auto
 decode --prompt EMPTY                            | --prompt is empty
@@ -209,6 +210,11 @@ replay --answers qa.jsonl --drafter ssd:query=0  | query must be at least 1, is 
 bench --questions q.jsonl --drafter ssd:query=0  | query must be at least 1, is 0
 record --questions q.jsonl --out r --drafter recycling:keep=3 | keep must be true or false, is '3'
 warm --workers 0                                 | --workers
+decode --prompt-file long.txt                    | tokens, the context of demo 1,024
+decode --prompt x --reference theirs             | Is a directory -> check the path
+forecast qa.jsonl --model demo --history none    | there is no --history at none
+import cache.bin --from llama.cpp --order 3      | cache.bin has no n-grams of 3 tokens
+import cache.bin --from llama.cpp                | cache.bin holds n-grams of 1, 2 tokens
 """
 HEAVY = {"torch", "transformers", "numba", "pyarrow", "datasets", "matplotlib"}
 PROGRAM = f"""
@@ -244,11 +250,14 @@ def here(tmp_path_factory):
         "bad.toml": "nope = [\n",
         "chat.jsonl": '{"question_id": 1, "choices": [{"turns": ["yes"]}]}\n',
         "theirs/mine.txt": "mine",
+        "long.txt": "a b " * 1200,
     }
     (folder / "theirs").mkdir()
     (folder / "empty").mkdir()
     for name, text in texts.items():
         (folder / name).write_text(text)
+    records = [5, -1, -1, -1, 1, 6, 9, 5, 6, -1, -1, 1, 7, 9]  # of llama.cpp
+    np.array(records, np.int32).tofile(folder / "cache.bin")
     store = tokenize(folder / "a.txt", "demo", folder / "store")
     build_datastore(store, folder / "ds")
     build_datastore(tokenize(folder / "b.txt", "demo", folder / "store2"), folder / "ds2")
@@ -325,5 +334,6 @@ run()
 def test_nothing_is_left_behind(here, outcomes):
     assert sorted(path.name for path in here.iterdir()) == sorted(
         ["a.txt", "b.txt", "chat.jsonl", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl",
-         "bad.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen"]
+         "bad.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen",
+         "long.txt", "cache.bin"]
     )  # fmt: skip

@@ -121,3 +121,9 @@ def test_the_picture_promises_no_interval_where_there_is_none(tmp_path):
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<figcaption>Speed-up over no drafts</figcaption>" in text
     assert "95% interval over questions" not in text
+
+
+def test_one_thread_is_shown_as_one(tmp_path):
+    text = page(tmp_path / "r.html", device="cpu, 1 threads, packed weights")
+    assert "cpu, 1 thread, packed weights" in text
+    assert "1 threads" not in text
