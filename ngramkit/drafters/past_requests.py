@@ -225,12 +225,14 @@ class PastRequests:
         return state
 
     def _with_job(
-        self, state: _State, work: Callable[[], tuple[DatastoreShard, ...]], *where: int
-    ) -> _State:
+        self, state: _State, work: Callable[[], tuple[DatastoreShard, ...]],
+        origin: int, first: int, count: int,
+    ) -> _State:  # fmt: skip
         """Return the state with a job whose result is put in place after so many more tokens that
         it has the time; that number does not depend on how long it takes."""
         until = state.sorted_end + max(self._rebuild_tokens, state.tokens // LAG)
-        job = _Job(work, until if self._background else 0, *where, after=state.saving)
+        due = until if self._background else 0
+        job = _Job(work, due, origin, first, count, after=state.saving)
         return state._replace(job=job)
 
     def _save_if_due(self) -> None:
