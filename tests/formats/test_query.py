@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ngramkit.formats.datastore import DatastoreShard, search_table
-from ngramkit.formats.query import spans_of, top_continuations
+from ngramkit.formats.query import DEEPEST, spans_of, top_continuations
 from ngramkit.kernels.jit import allocating_entry
 from ngramkit.kernels.suffix import continuations, search
 from ngramkit.kernels.suffix.sort import sort_shard
