@@ -17,7 +17,7 @@ most_frequent_continuations = allocating_entry(continuations.most_frequent_conti
 
 TEXT = st.lists(st.integers(0, 3), max_size=40)
 SHARDS = st.lists(st.lists(TEXT, min_size=1, max_size=5), min_size=1, max_size=3)
-VOCABULARY, DEEPEST = 4, 5
+VOCABULARY = 4
 
 
 def shards_of(held):
