@@ -351,32 +351,45 @@ class _AfterContext:
         By what factor the prior is wrong is a Gaussian process over the logarithm of the rows: a
         random walk with a trend, known at the sizes that were run as well as their passes agree.
         """
-        place = np.log2(np.arange(len(curve)) + 1.0)
+        prior = _covariance(len(curve))
         measured = np.array(sorted(n for n in self.passes if 0 < n < len(curve)), int)
         unit = self.typical(0)
-        before = WALK**2 * place + TREND**2 * place**2
         if not len(measured) or not unit:
-            return curve, curve, np.sqrt(before)
-        at = place[measured]
-        known = WALK**2 * np.minimum.outer(place, at) + TREND**2 * np.outer(place, at)
+            return curve, curve, np.sqrt(prior.diagonal())
+        known = prior[:, measured]
         seen = np.log([self.typical(n) / unit for n in measured.tolist()]) - np.log(curve[measured])
-        noise = [MEDIAN * self._noise**2 / len(self.passes[n]) for n in (0, *measured.tolist())]
-        system = known[measured] + np.diag(noise[1:]) + noise[0]
+        noise = MEDIAN * self._noise**2
+        unit_noise, *noises = [noise / len(self.passes[n]) for n in (0, *measured.tolist())]
+        system = known[measured] + np.diag(noises) + unit_noise
         gain = np.linalg.solve(system, known.T).T
         likely = np.maximum(curve * np.exp(gain @ seen), LEAST_COST)
         likely[0] = 1.0
-        deviations = np.sqrt(np.maximum(before - np.sum(gain * known, axis=1), 0.0))
+        left = prior.diagonal() - np.sum(gain * known, axis=1)
+        deviations = np.sqrt(np.maximum(left, 0.0))
+        return likely, self._hopes(likely, deviations, measured), deviations
+
+    def _hopes(self, likely: Costs, deviations: Costs, measured: npt.NDArray[np.int_]) -> Costs:
+        """Return the likely costs, with those of the anchors within reach as low as they may be."""
         hopes = likely.copy()
         for anchor in ANCHORS:
-            if anchor <= min(self.reach, len(likely) - 1):
-                age = self._now - self._last_run.get(size_of(anchor), 0)
-                hopes[anchor] *= exp(-HOPE * sqrt(deviations[anchor] ** 2 + DRIFT * age))
-                if (
-                    size_of(anchor) not in self.passes and anchor > measured[0]
-                ):  # costs may be level there
-                    below = measured[measured < anchor][-1]
-                    hopes[anchor] = min(hopes[anchor], float(likely[below]))
-        return likely, hopes, deviations
+            if anchor > min(self.reach, len(likely) - 1):
+                break
+            size = size_of(anchor)
+            age = self._now - self._last_run.get(size, 0)
+            hopes[anchor] *= exp(-HOPE * sqrt(deviations[anchor] ** 2 + DRIFT * age))
+            if size not in self.passes and anchor > measured[0]:  # costs may be level there
+                below = measured[measured < anchor][-1]
+                hopes[anchor] = min(hopes[anchor], float(likely[below]))
+        return hopes
+
+
+@cache
+def _covariance(sizes: int) -> Costs:
+    """Return the covariance of the logarithms of what the prior is wrong by before any pass,
+    float64[sizes, sizes]: of a walk over the logarithm of the rows, and its trend."""
+    place = np.log2(np.arange(sizes) + 1.0)
+    walk: Costs = WALK**2 * np.minimum.outer(place, place)
+    return walk + TREND**2 * np.outer(place, place)
 
 
 @cache

@@ -4,10 +4,10 @@ A pass earns tokens and costs time, and time is worth what the run makes of it o
 rate), but at least what passes without drafts would. So of all sizes, the likeliest nodes first,
 that one is taken whose expected tokens exceed the rate times its time by most
 (`kernels.draft_cut`): by that rule the whole run is as fast as its drafts allow, which it is not if
-each pass takes its own best ratio. Scores are a drafter's own
-estimates, so they are corrected by the acceptance of such scores before, across requests of the
-same drafter. Nodes that the rule left out are compared with the text as well, so they can come
-back. Time is counted in passes without a draft, see `budget.costs`.
+each pass takes its own best ratio. Scores are a drafter's own estimates, so they are corrected by
+the acceptance of such scores before, across requests of the same drafter. Nodes that the rule left
+out are compared with the text as well, so they can come back. Time is counted in passes without a
+draft, see `budget.costs`.
 """
 
 from __future__ import annotations
