@@ -20,7 +20,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from types import ModuleType, NoneType
 from typing import Any, ParamSpec, TypeVar
@@ -58,18 +58,10 @@ def public_with(
 
 
 def _refusing(function: Callable[P, R], signature: inspect.Signature) -> Callable[P, R]:
-    known = list(signature.parameters)
-
     @functools.wraps(function)
     def call(*args: P.args, **words: P.kwargs) -> R:
-        for word in words:
-            if word not in known:
-                raise TypeError(unknown_keyword(function.__qualname__, word, known))
-        plain = functools.partial(as_plain, function.__qualname__)
-        parameters = list(signature.parameters.values())
-        values: Any = (*map(plain, parameters, args), *args[len(parameters) :])
-        named: Any = {word: plain(signature.parameters[word], words[word]) for word in words}
-        return function(*values, **named)
+        given: Any = plain_arguments(function.__qualname__, signature.parameters, args, words)
+        return function(*given[0], **given[1])
 
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call
@@ -78,6 +70,24 @@ def _refusing(function: Callable[P, R], signature: inspect.Signature) -> Callabl
 def unknown_keyword(function: str, word: str, known: list[str]) -> str:
     """Return the text of a TypeError for a keyword that `function` does not know."""
     return f"{function}() got an unexpected keyword argument {word!r}: {meant(word, known)}"
+
+
+def plain_arguments(
+    function: str,
+    parameters: Mapping[str, inspect.Parameter],
+    args: Sequence[Any],
+    words: Mapping[str, Any],
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return a call's positional arguments and keywords as `as_plain` does.
+
+    Raises TypeError as that, and for an unknown keyword, with the near ones.
+    """
+    for word in words:
+        if word not in parameters:
+            raise TypeError(unknown_keyword(function, word, list(parameters)))
+    plain = functools.partial(as_plain, function)
+    values = [*map(plain, parameters.values(), args), *args[len(parameters) :]]
+    return values, {word: plain(parameters[word], value) for word, value in words.items()}
 
 
 def as_plain(function: str, parameter: inspect.Parameter, value: Any) -> Any:

@@ -26,7 +26,7 @@ from ngramkit.drafters.sources import (
 )
 from ngramkit.errors import UsageError, require_between, require_list
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import as_plain, unknown_keyword
+from ngramkit.public import plain_arguments
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -263,14 +263,9 @@ def takes_words(
         def call(*args: Any, **words: Any) -> R:
             if first.name in words:
                 args = (words.pop(first.name), *args)
-            for word in words:
-                if word not in parameters:
-                    raise TypeError(unknown_keyword(name, word, list(parameters)))
+            rest, words = plain_arguments(name, parameters, args[1:], words)
             if not args:
                 raise TypeError(f"{name}() misses its argument {first.name!r}")
-            plain = functools.partial(as_plain, name)
-            rest = [*map(plain, parameters.values(), args[1:]), *args[1 + len(parameters) :]]
-            words = {word: plain(parameters[word], value) for word, value in words.items()}
             return function(args[0], DecodeOptions(*rest, **{**defaults, **words}))
 
         own = [
