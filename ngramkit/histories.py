@@ -171,10 +171,7 @@ def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     require_list("paths", paths)
     if not len(paths):
         raise UsageError("there is no history to merge", "name at least one", option="paths")
-    sources = [History.open(path) for path in paths]
-    merged = merge_histories(sources, Path(out))
-    held = sum(HistorySize.of(source).requests for source in sources)
-    return HistorySize.of(merged, held - HistorySize.of(merged).requests)
+    return HistorySize.of(*merge_histories([History.open(path) for path in paths], Path(out)))
 
 
 @public

@@ -428,8 +428,9 @@ def _checksum(arrays: dict[str, Array]) -> int:
     return total
 
 
-def merge_histories(sources: Sequence[History], out: Path) -> History:
-    """Merge histories into a new one, with the newest requests of each at its end.
+def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int]:
+    """Merge histories into a new one, with the newest requests of each at its end; return it, and
+    how many copies of requests were dropped.
 
     Copies of a history hold the same requests. So of equal ones as many stay as the history that
     has most of them holds: samples of one prompt may be equal, and count.
@@ -437,8 +438,8 @@ def merge_histories(sources: Sequence[History], out: Path) -> History:
     Raises UsageError where `out` exists, ArtifactError where the tokenizers differ.
     """
     require_one_tokenizer(sources)
-    columns = [_numbered(reversed(source.log.read().requests)) for source in sources]
-    rows = itertools.zip_longest(*columns)
+    held = [source.log.read().requests for source in sources]
+    rows = itertools.zip_longest(*(_numbered(reversed(requests)) for requests in held))
     # By content and number; of equal ones the newest stands.
     newest_first: dict[tuple[bytes, int], PastRequest] = {}
     for row in rows:
@@ -448,7 +449,7 @@ def merge_histories(sources: Sequence[History], out: Path) -> History:
         new.empty(PRIVATE)
         create(new.partial, sources[0].tokenizer, list(newest_first.values())[::-1])
         new.put_in_place()
-    return History.open(out)
+    return History.open(out), sum(map(len, held)) - len(newest_first)
 
 
 def _numbered(
