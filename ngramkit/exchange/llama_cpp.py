@@ -380,7 +380,7 @@ def _read_words(path: Path) -> npt.NDArray[np.int32]:
     if len(raw) % 4:
         raise _foreign(path, f"its {len(raw):,} bytes are not whole 32-bit words")
     words = raw.view(np.int32)
-    if not _begins_with_record(words):
+    if not next(_key_sizes(words), 0):
         raise _foreign(path, "it is empty" if not len(raw) else "its first record makes no sense")
     return words
 
@@ -402,22 +402,24 @@ def _records(path: Path, words: npt.NDArray[np.int32]) -> NgramCache:
 def _orders_of_short(words: npt.NDArray[np.int32]) -> list[int]:
     """Return how many ids the keys of a file of at most SHORT words hold, without compiling a
     kernel; [] of a longer or invalid one."""
-    ids = words.tolist() if len(words) <= SHORT else []
-    orders, at = set(), 0
-    while at + KEY < len(ids) and ids[at + KEY] > 0:
-        orders.add(sum(each >= 0 for each in ids[at : at + KEY]))
-        at += KEY + 1 + 2 * ids[at + KEY]
-    return sorted(orders) if at == len(ids) and 0 not in orders else []
+    sizes = set(_key_sizes(words.tolist())) if len(words) <= SHORT else {0}
+    return [] if 0 in sizes else sorted(sizes)
 
 
-def _begins_with_record(words: npt.NDArray[np.int32]) -> bool:
-    """Return whether the first record can be one, without what numba's import costs."""
-    if len(words) <= KEY:
-        return False
-    key, size = words[:KEY], int(words[KEY])
-    held = int((key >= 0).sum())
-    whole = KEY + 1 + 2 * size <= len(words)
-    return held > 0 and bool((key[:held] >= 0).all()) and size > 0 and whole
+def _key_sizes(words: Sequence[int] | npt.NDArray[np.int32]) -> Iterator[int]:
+    """Yield how many ids each record's key holds, without what numba's import costs; 0 for one that
+    makes no sense, the last."""
+    at = 0
+    while at < len(words):
+        key, counts = words[at : at + KEY], words[at + KEY : at + KEY + 1]
+        held = sum(int(each) >= 0 for each in key)
+        sound = held > 0 and all(each >= 0 for each in key[:held])
+        pairs = int(counts[0]) if len(counts) else 0
+        at += KEY + 1 + 2 * pairs
+        if not sound or pairs <= 0 or at > len(words):
+            yield 0
+            return
+        yield held
 
 
 def is_cache(path: Path) -> bool:
