@@ -96,10 +96,8 @@ def build_frozen(
     read, and where `out` holds something else; InputError where no document has
     leader_len + follower_len tokens.
     """
-    table, memory = (
-        FrozenParameters(leader_len, leaders, follower_len, followers),
-        parse_memory(memory),
-    )
+    table = FrozenParameters(leader_len, leaders, follower_len, followers)
+    memory = parse_memory(memory)
     table.validate()
     require_out(out, force=force)
     with open_executor(executor, ray_address, workers, reporter) as runner:

@@ -87,9 +87,10 @@ def prune_artifact(
     ) as writer:
         if isinstance(artifact, Datastore):
             parameters, counts = _datastore(artifact, writer, size, answers, reporter)
+            amount = "tokens"
         else:
             parameters, counts = _frozen_table(artifact, writer, size, answers, reporter)
-        amount = "tokens" if isinstance(artifact, Datastore) else "followers"
+            amount = "followers"
         if counts[amount] == manifest.counts.get(amount):
             reporter.note(f"nothing had to be pruned: all of {artifact.path} fits")
         writer.commit(

@@ -297,7 +297,7 @@ class BatchDrafter:
                 session.request.rewind(self._workspaces[0], session.kept)
                 session.draft = None
             if len(written) and session.draft is not None:
-                accepted = accepted_length(session.draft, written) if len(session.draft) else 0
+                accepted = accepted_length(session.draft, written)
                 session.outcome = session.draft, accepted
                 session.pause.judge(len(session.draft), accepted, self.cost)
         session.drafting = not self.pause or session.pause.opens()
@@ -414,6 +414,8 @@ def _finish_all(history: GrowingHistory, sessions: Sessions) -> None:
 
 def accepted_length(tree: DraftTree, written: TokenArray) -> int:
     """Return how many tokens of `written`, int32[n], are a path from the root of `tree`."""
+    if not len(tree):  # most drafts of a large batch
+        return 0
     at, tokens, parents = -1, tree.token_ids.tolist(), tree.parents.tolist()
     for count, token in enumerate(written.tolist()):
         for node in range(at + 1, len(tokens)):

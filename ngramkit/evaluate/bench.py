@@ -62,9 +62,7 @@ class BenchResults(Tabular):
     """The results, the baseline first, and the folder that holds everything."""
 
     results: list[BenchResult]
-    runs: list[
-        QuestionRun
-    ]  # one per question that all have answered and drafter, the baseline's too
+    runs: list[QuestionRun]  # a drafter's, the baseline's too, of questions that all answered
     plan: dict[str, Any]
     folder: Path
 

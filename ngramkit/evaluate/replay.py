@@ -327,10 +327,12 @@ def read_answers(
             option=("answers", "oracle"),
         )
     listed = [answers] if isinstance(answers, str | Path) else list(answers)
-    odd = next((each for each in listed if not isinstance(each, str | Path | Record)), answers)
-    if odd is not answers or hasattr(answers, "columns"):  # a DataFrame's items are its columns
+    odd: list[Any] = [each for each in listed if not isinstance(each, str | Path | Record)]
+    if hasattr(answers, "columns"):  # a DataFrame's items are its columns
+        odd = [answers]
+    if odd:
         raise UsageError(
-            f"answers are files or Records, not {type(odd).__name__}",
+            f"answers are files or Records, not {type(odd[0]).__name__}",
             'write them into a file, a line of {"prompt": ..., "output": ...} each, and name that',
             option="answers",
         )

@@ -1,4 +1,4 @@
-"""Where a draft is cut, because more of it does not pay, and the record of acceptance by scores.
+"""The cut of a draft where more of it does not pay, and the record of acceptance by scores.
 
 Arrays in, arrays out. Nodes are classed by two things: their share of the parent's score (LEVELS),
 and how many tokens in a row were drafted right before them, in this draft and before it (RUNS): a

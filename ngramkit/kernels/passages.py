@@ -1,4 +1,4 @@
-"""What the passages of a corpus are worth: the n-grams of other text that they hold.
+"""The worth of a corpus's passages: the n-grams of other text that they hold.
 
 A passage helps where the context reaches an n-gram that it holds. So the n-grams of other text have
 a worth each, in a table, and a passage is worth those of its n-grams that no chosen passage holds
