@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -101,10 +102,10 @@ def beside_linears(verifier: Any, nodes: int) -> Iterator[Row]:
     now = work_clock("cpu")
 
     def seconds(task: Callable[[], object], shares: bool = True) -> float:
-        os.environ[SHARES] = str(int(shares))
-        started = now()
-        task()
-        return now() - started
+        with patch.dict(os.environ, {SHARES: str(int(shares))}):
+            started = now()
+            task()
+            return now() - started
 
     passing = partial(tokens_of, verifier, nodes)
     for what, ours, reference, how in (

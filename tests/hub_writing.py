@@ -33,6 +33,12 @@ def may_write(request: Request, id: str) -> bool:
     return True
 
 
+def find_own(request: Request, kind: str, id: str, revision: str) -> tuple[Repository, str] | None:
+    """The repository and its commit; None, with the answer sent, where they may not be written."""
+    found = request.find(kind, id, revision)
+    return found if found is not None and may_write(request, id) else None
+
+
 @route("GET", "/api/whoami-v2")
 def whoami(request: Request) -> None:
     if request.token == TOKEN:
@@ -78,8 +84,8 @@ def front_matter(text: str) -> dict[str, Any]:
 
 @route("POST", rf"{KIND}/{REPO}/preupload/(?P<revision>[^/]+)")
 def preupload(request: Request, kind: str, id: str, revision: str) -> None:
-    found = request.find(kind, id, revision)
-    if found is None or not may_write(request, id):
+    found = find_own(request, kind, id, revision)
+    if found is None:
         return
     there = found[0].commits[found[1]]
     answers = []
@@ -129,8 +135,8 @@ def lfs_verify(request: Request) -> None:
 
 @route("POST", rf"{KIND}/{REPO}/commit/(?P<revision>[^/]+)")
 def commit(request: Request, kind: str, id: str, revision: str) -> None:
-    found = request.find(kind, id, revision)
-    if found is None or not may_write(request, id):
+    found = find_own(request, kind, id, revision)
+    if found is None:
         return
     repository, parent = found
     files = dict(repository.commits[parent])
@@ -153,8 +159,8 @@ def commit(request: Request, kind: str, id: str, revision: str) -> None:
 
 @route("POST", rf"{KIND}/{REPO}/branch/(?P<name>[^/]+)")
 def branch(request: Request, kind: str, id: str, name: str) -> None:
-    found = request.find(kind, id, "main")
-    if found is None or not may_write(request, id):
+    found = find_own(request, kind, id, "main")
+    if found is None:
         return
     if name in found[0].refs:
         request.json({"error": "Reference already exists"}, 409)
@@ -165,8 +171,8 @@ def branch(request: Request, kind: str, id: str, name: str) -> None:
 
 @route("POST", rf"{KIND}/{REPO}/super-squash/(?P<name>[^/]+)")
 def super_squash(request: Request, kind: str, id: str, name: str) -> None:
-    found = request.find(kind, id, name)
-    if found is None or not may_write(request, id):
+    found = find_own(request, kind, id, name)
+    if found is None:
         return
     repository, newest = found
     files = repository.commits[newest]
@@ -179,8 +185,8 @@ def super_squash(request: Request, kind: str, id: str, name: str) -> None:
 
 @route("POST", rf"{KIND}/{REPO}/tag/(?P<revision>[^/]+)")
 def tag(request: Request, kind: str, id: str, revision: str) -> None:
-    found = request.find(kind, id, revision)
-    if found is None or not may_write(request, id):
+    found = find_own(request, kind, id, revision)
+    if found is None:
         return
     name = json.loads(request.body)["tag"]
     if name in found[0].tags:

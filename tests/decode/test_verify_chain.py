@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from auto_budgets import auto_of
 from lossless import decoded, references
 from scripted import ChainOracle
 from tiny_models import INEXACT, RECURRENT, tiny_model
 
 import ngramkit
-from ngramkit.budget.costs import TRUSTED, PassCosts, Prior
-from ngramkit.budget.profile import Pass, Profile
-from ngramkit.budget.rule import AutoBudget
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.cache import is_recurrent
 from ngramkit.decode.calibrate import measure
@@ -129,25 +127,14 @@ def test_a_pass_has_no_more_rows_than_the_budget_allows():
     assert len(verifier.fit(whole, 2)) == 0  # the states catch up
 
 
-def auto(per_row):
-    """A row costs so much of a pass, which is known."""
-    passes = [Pass(size, 0, 1 + per_row * size) for size in (0, 1, 8, 16)]
-    profile = Profile("made-up", "cpu", "float32", passes)
-    costs = PassCosts(Prior.by_profile(profile, 17))
-    costs.learn(0, 9, 1.0)
-    for _ in range(TRUSTED):
-        costs.learn(1, 9, 1 + per_row)
-    return AutoBudget(costs, NoDraft())
-
-
 def test_an_auto_budget_counts_the_rows_that_ride():
     unsure = chain(5, 6, 7, 8)
     unsure.scores[:] = [0.6, 0.3, 0.1, 0.05]
     kept = {}
     for per_row in (0.0, 0.2, 2.0):
-        cuts = [auto(per_row).cut(unsure, 9, replayed) for replayed in (0, 8)]
+        cuts = [auto_of(per_row).cut(unsure, 9, replayed) for replayed in (0, 8)]
         kept[per_row] = [len(each) for each in cuts]
-        assert len(auto(per_row).cut(unsure, 9)) >= kept[per_row][0]
+        assert len(auto_of(per_row).cut(unsure, 9)) >= kept[per_row][0]
     assert kept == {0.0: [4, 4], 0.2: [1, 0], 2.0: [0, 0]}
 
 
