@@ -112,8 +112,8 @@ def table(figures: Mapping[str, Any]) -> str:
 
 def grow(source: Path, target: Path, times: int) -> int:
     """Write a token store of `times` as much text, and return its number of tokens."""
+    from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
     from ngramkit.formats.tokens import TokenStore
-    from ngramkit.formats.writer import ArtifactWriter, already_built
 
     whole = TokenStore.open(source)
     plan = {"copies": times, "noise": NOISE, "of": whole.manifest.build}

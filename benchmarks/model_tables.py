@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks import Row, interleaved
 from ngramkit.builders.model_bigram import build_model_bigram
 from ngramkit.builders.model_passes import Work, matmul_peak
-from ngramkit.corpus.tokenizer import TextTokenizer, fingerprint
-from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.formats.tokenizer_record import TokenizerRecord, fingerprint
 
 MISTRAL_7B = {
     "vocab_size": 32000,

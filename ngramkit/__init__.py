@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.replay import KeepState as KeepState, replay as replay
     from ngramkit.evaluate.self_corpus import self_corpus as self_corpus
     from ngramkit.exchange.convert import export as export, import_ as import_
-    from ngramkit.histories import (
+    from ngramkit.history_commands import (
         history_forget as history_forget,
         history_import as history_import,
         history_inspect as history_inspect,
@@ -110,7 +110,7 @@ _NAMES = {
     "ngramkit.evaluate.replay": "KeepState replay",
     "ngramkit.evaluate.self_corpus": "self_corpus",
     "ngramkit.exchange.convert": "export import_",
-    "ngramkit.histories": (
+    "ngramkit.history_commands": (
         "history_forget history_import history_inspect history_merge history_trim"
     ),
     "ngramkit.hub.pull": "pull",

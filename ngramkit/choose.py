@@ -53,7 +53,7 @@ from ngramkit.kinds import KIND_OF_ROLE, KINDS, ROLES
 from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
-from ngramkit.text import many
+from ngramkit.terminal_text import many
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter

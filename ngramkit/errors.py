@@ -19,7 +19,7 @@ from numbers import Real
 from os import PathLike
 from typing import Any
 
-from ngramkit.text import visible
+from ngramkit.terminal_text import visible
 
 
 class NgramkitError(Exception):

@@ -54,7 +54,7 @@ from ngramkit.formats.manifest import VERSION, build_id, read_manifest
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.outputs import ARTIFACTS, RECIPE
 from ngramkit.formats.replacing import tidy
-from ngramkit.formats.writer import recipe_text, write_text
+from ngramkit.formats.resumable_writer import recipe_text, write_text
 from ngramkit.gguf.files import find_gguf
 from ngramkit.hub.push import push as upload
 from ngramkit.kinds import KINDS

@@ -44,15 +44,15 @@ from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
+from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.kernels import code_folder
 from ngramkit.machine import cores, start_python
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.results import Result
-from ngramkit.text import many
+from ngramkit.terminal_text import many
 
 ALL = "all"
 BUILD = "build"
@@ -236,7 +236,7 @@ def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord, *, first_al
     and lay out a draft as rows.
     """
     from ngramkit.budget.rule import prepare
-    from ngramkit.kernels.tree import paths
+    from ngramkit.kernels.tree_paths import paths
 
     needs_all = _needs_artifacts(name)
     sources: dict[str, Any] = {}

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ngramkit.formats.artifact import token_dtype
+from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter
 
 # No test fails because the machine is slow.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

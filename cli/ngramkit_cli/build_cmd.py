@@ -10,7 +10,7 @@ import typer
 
 import ngramkit
 from ngramkit.errors import UsageError
-from ngramkit.text import many
+from ngramkit.terminal_text import many
 from ngramkit_cli import completion
 from ngramkit_cli.corpus_cmd import CorpusOptions
 from ngramkit_cli.options import ExecutorOptions, Force, Memory, Model, Out, takes_urls

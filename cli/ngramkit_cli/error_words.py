@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ngramkit.errors import InputError, NetworkError, NgramkitError, UsageError
-from ngramkit.text import visible
+from ngramkit.terminal_text import visible
 
 try:
     # Newer typers have their own click.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.text import device_text
+from ngramkit.terminal_text import device_text
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import LoadOptions
 from ngramkit_cli.options import Force, NamedModel, Out, takes_urls

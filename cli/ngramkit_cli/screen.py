@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from ngramkit.errors import NgramkitError
 from ngramkit.progress import Reporter
-from ngramkit.text import harmless, visible
+from ngramkit.terminal_text import harmless, visible
 
 
 def prepare() -> None:

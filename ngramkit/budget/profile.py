@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ngramkit.errors import InputError
 from ngramkit.formats.replacing import locked
-from ngramkit.formats.writer import write_text
+from ngramkit.formats.resumable_writer import write_text
 from ngramkit.untrusted import read_json
 
 NOISY = 0.25  # the spread from which on times are not to be trusted

@@ -33,8 +33,8 @@ from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import require, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.resumable_writer import ArtifactWriter, already_built, in_progress
 from ngramkit.formats.tokens import LAYOUT, TokenStore
-from ngramkit.formats.writer import ArtifactWriter, already_built, in_progress
 from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
@@ -243,7 +243,7 @@ def sort_piece(
 
 
 def _sort_all(layout: _Layout, fill: int, stages: StageRunner) -> None:
-    store, separator = str(layout.store.path.absolute()), layout.store.tokenizer.vocabulary
+    store, separator = str(layout.store.path.absolute()), layout.store.tokenizer.separator
     pieces = list(layout.cut(fill))
     tasks = [
         stages.task(

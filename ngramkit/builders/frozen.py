@@ -34,8 +34,8 @@ from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
+from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with

@@ -49,7 +49,7 @@ from ngramkit.formats.container import Array, WrongFileError, open_arrays, sha25
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.kinds import a_kind
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public

@@ -31,7 +31,7 @@ from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
-from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
 
 SAVE_AFTER = 30.0  # seconds

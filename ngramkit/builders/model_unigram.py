@@ -28,7 +28,7 @@ from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_unigram import TABLE, ModelUnigram
-from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
 
 if TYPE_CHECKING:

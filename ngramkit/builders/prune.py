@@ -33,7 +33,7 @@ from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
-from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.kinds import a_kind
 from ngramkit.progress import SILENT, Reporter
 

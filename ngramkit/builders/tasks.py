@@ -29,10 +29,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import ngramkit
 from ngramkit.errors import InputError, NetworkError, NgramkitError, UsageError, meant, reason
 from ngramkit.formats.container import Array, FileRecord, write_whole
-from ngramkit.formats.writer import SCRATCH, ArtifactWriter
+from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter
 from ngramkit.machine import threads
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.text import visible
+from ngramkit.terminal_text import visible
 
 EXECUTORS = ("local", "ray")
 RETRIES = 3  # of one task

@@ -1,7 +1,7 @@
 """Corpus to token store (`ngramkit.formats.tokens`).
 
 Documents become ids batch by batch, in the corpus's order: on this machine from memory, on a
-cluster out of files that tasks write, one for each part of the corpus (`builders.token_parts`). A
+cluster out of files that tasks write, one for each part of the corpus (`builders.corpus_parts`). A
 shard ends with the document that fills it, whatever the batches, parts or workers were.
 
 Between two shards, what is encoded is kept every few seconds in a file of the build's own, and
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.builders.corpus_parts import encode_parts
 from ngramkit.builders.tasks import Executor, StageRunner, open_executor
-from ngramkit.builders.token_parts import encode_parts
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoding import EncodedBatch, encode_documents, open_encoder, use_cores
@@ -34,15 +34,15 @@ from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.manifest import build_id
 from ngramkit.formats.outputs import corpus_name, default_place
+from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import SCRATCH, ArtifactWriter, already_built
 from ngramkit.machine import parse_size
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.remote.fetch import fetch
 from ngramkit.remote.publishing import build_at, require_out
-from ngramkit.text import many
+from ngramkit.terminal_text import many
 
 SHARD_TOKENS = 1 << 24
 KEEP_EVERY = 5.0  # seconds after which a kill costs no more

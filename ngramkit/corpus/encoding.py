@@ -31,7 +31,7 @@ from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.machine import Lock, threads
 from ngramkit.progress import Reporter
-from ngramkit.text import visible
+from ngramkit.terminal_text import visible
 
 LOG = logging.getLogger("ngramkit")
 BATCH_CHARACTERS = 1 << 20

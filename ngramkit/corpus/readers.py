@@ -35,7 +35,7 @@ from ngramkit.corpus.unpacking import (
     without_dictionaries,
 )
 from ngramkit.errors import InputError, first_line
-from ngramkit.text import many, visible
+from ngramkit.terminal_text import many, visible
 from ngramkit.untrusted import parse_json
 
 PREFERRED = ("text", "content")

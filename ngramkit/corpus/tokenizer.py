@@ -25,11 +25,13 @@ from ngramkit.cache import TextCache
 from ngramkit.errors import InputError, from_hub, hub_errors, reason
 from ngramkit.formats.manifest import SHA256
 from ngramkit.formats.tokenizer_record import (
+    DECISIVE,
     FORM,
     MOST_TOKENS,
     PROBES,
     TokenizerRecord,
     encodes,
+    fingerprint,
     same_ids,
 )
 from ngramkit.gguf.files import find_gguf, tokenizer_folder
@@ -47,8 +49,6 @@ MOST = 1 << 28  # bytes of one file; the largest tokenizers take an eighth of it
 AGAIN = "download the model again"
 CACHE = TextCache("tokenizers", 256, 1 << 29)
 CACHE_FORM = 1  # goes up when what is kept of a tokenizer changes
-# The parts of a tokenizer that decide ids: not the post-processor, the padding or the file's name.
-DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
 LARGEST = 1 << 31  # vocabulary that is believed of a cached text
 PANIC = "PanicException"  # of Rust, by pyo3; no Exception, and nowhere to import from
 log = logging.getLogger(__name__)
@@ -380,15 +380,6 @@ def compute_digests(backend: Any) -> Digests:
         fingerprint(backend),
         encodes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids),
     )
-
-
-def fingerprint(backend: Any) -> str:
-    """Return the sha256 over the parts of a tokenizers.Tokenizer that decide ids, as canonical
-    JSON."""
-    body = json.loads(backend.to_str())
-    decisive = {part: body.get(part) for part in DECISIVE}
-    text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def encodes_alike(backend: Any, record: TokenizerRecord) -> bool:

@@ -20,7 +20,7 @@ from ngramkit.machine import require_package
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.results import Tabular
-from ngramkit.text import device_text
+from ngramkit.terminal_text import device_text
 
 if TYPE_CHECKING:
     from ngramkit.decode.base import Verifier

@@ -17,7 +17,7 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import NONE, ReferenceTexts
 from ngramkit.errors import InputError, UsageError
 from ngramkit.progress import Reporter
-from ngramkit.text import many
+from ngramkit.terminal_text import many
 from ngramkit.untrusted import read_given
 
 Reference = str | Path | Sequence[int]  # text, a file of it, or token ids

@@ -23,7 +23,7 @@ import torch
 
 from ngramkit.decode.cache import RecurrentCache
 from ngramkit.drafters.base import DraftTree, TokenArray
-from ngramkit.kernels.tree import best_path, paths
+from ngramkit.kernels.tree_paths import best_path, paths
 
 
 class BatchVerifier:

@@ -91,7 +91,7 @@ class PastRequests:
             raise UsageError("past requests need a history or a tokenizer", "give one of them")
         require_between("history_tokens", capacity, 1, (1 << 31) - 1)
         self.tokenizer = tokenizer
-        self.separator = tokenizer.vocabulary
+        self.separator = tokenizer.separator
         self._history = history
         self._capacity = capacity
         self._rebuild_tokens = rebuild_tokens

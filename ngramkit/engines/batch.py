@@ -21,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
-from ngramkit.engines.chain_length import ScoreThreshold, TokenCost
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
+from ngramkit.engines.score_threshold import ScoreThreshold
 from ngramkit.engines.sessions import Session, Sessions, clipped
 from ngramkit.engines.source import DraftSource, open_source, require_same
+from ngramkit.engines.token_cost import TokenCost
 from ngramkit.engines.workspace import Job
 from ngramkit.errors import UsageError, reason
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -55,7 +56,7 @@ class BatchDrafter:
     `cost` is what a drafted token costs, in passes, or a TokenCost that tells it for each step: a
     chain ends where a token's score is below it, and a request whose drafts have cost more than
     they saved pauses (unless `pause` is False). With `learn` the score of that end is learnt from
-    acceptance, see engines.chain_length. `statistics` counts, shown by `counters` after each step;
+    acceptance, see engines.token_cost. `statistics` counts, shown by `counters` after each step;
     every `log_steps` rows they are logged and written to `metrics`.
 
     Where the source's history grows, a request joins it in the step in which its row is gone. What
@@ -108,8 +109,8 @@ class BatchDrafter:
         """Open what `config` names, and compile all kernels.
 
         Without a min_probability in `config` a token is supposed to cost `cost` passes, and the
-        threshold is learnt. `timed`: for `engines.timed`, which decides both and the pauses.
-        `tokenizer` and `writes` as in `open_source`.
+        threshold is learnt. `timed`: for `engines.timed_drafter`, which decides both and the
+        pauses. `tokenizer` and `writes` as in `open_source`.
 
         Raises as `open_source`, and UsageError for a `clock` of the configuration without `timed`.
         """

@@ -12,7 +12,7 @@ from ngramkit.drafters.base import Drafter, DraftTree, LiveContext, TokenArray
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.engines.workspace import Job, RequestSource
 from ngramkit.kernels.draft_cut import LEVELS, RUNS, chances, update_record
-from ngramkit.kernels.tree import best_path
+from ngramkit.kernels.tree_paths import best_path
 
 WIDTH = 4  # nodes of the tree that a chain is taken from, for each of its tokens
 FADE = 0.99  # of the record of scores, with each draft

@@ -34,7 +34,7 @@ from ngramkit.engines.batch import FIRST, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.growth import Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
-from ngramkit.engines.timed import Clock, TimedDrafter
+from ngramkit.engines.timed_drafter import Clock, TimedDrafter
 from ngramkit.errors import UsageError
 
 # What a drafted token costs, in passes, until passes were timed: a pass of two tokens took 1.6

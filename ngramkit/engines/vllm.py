@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.engines.batch import Asked, BatchDrafter
-from ngramkit.engines.chain_length import FREE, FREE_ON_CPU, TokenCost
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Finished
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
+from ngramkit.engines.token_cost import FREE, FREE_ON_CPU, TokenCost
 from ngramkit.errors import NgramkitError, UsageError, one_line
 
 LOG = logging.getLogger("ngramkit")

@@ -43,7 +43,7 @@ from ngramkit.machine import require_package
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.results import Tabular
-from ngramkit.text import many
+from ngramkit.terminal_text import many
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel

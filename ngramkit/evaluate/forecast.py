@@ -13,8 +13,8 @@ from ngramkit.choose import DrafterChoice, choose_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
-from ngramkit.engines.chain_length import TokenCost
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.token_cost import TokenCost
 from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import read_answers

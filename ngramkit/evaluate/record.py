@@ -32,7 +32,7 @@ from ngramkit.formats.evidence import KEPT, About, EvidenceFolder
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.results import Result
-from ngramkit.text import many
+from ngramkit.terminal_text import many
 
 if TYPE_CHECKING:
     import torch

@@ -36,7 +36,7 @@ from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.models import DEFAULT
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.text import visible
+from ngramkit.terminal_text import visible
 from ngramkit.untrusted import parse_json
 
 if TYPE_CHECKING:

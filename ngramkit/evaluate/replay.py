@@ -28,7 +28,7 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.remote.fetch import open_fetched
 from ngramkit.results import Entries, Tabular
-from ngramkit.text import many
+from ngramkit.terminal_text import many
 
 BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 

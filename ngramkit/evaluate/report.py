@@ -25,8 +25,8 @@ from ngramkit.evaluate.plots import (
 from ngramkit.evaluate.results import BenchResult
 from ngramkit.evaluate.simulation import Replay
 from ngramkit.evaluate.statistics import shown_interval
-from ngramkit.formats.writer import write_text
-from ngramkit.text import device_text
+from ngramkit.formats.resumable_writer import write_text
+from ngramkit.terminal_text import device_text
 
 LENGTHS = 10  # shown one by one, the last for all that are longer
 COLUMNS = (

@@ -22,7 +22,7 @@ from typing import Any
 from ngramkit.decode.options import TRANSFORMERS_WAYS
 from ngramkit.evaluate.runs import BASELINE, QuestionRun, Runs
 from ngramkit.evaluate.statistics import ratio
-from ngramkit.formats.writer import write_text
+from ngramkit.formats.resumable_writer import write_text
 from ngramkit.machine import cores, processor
 from ngramkit.results import Result
 

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, require_writable
-from ngramkit.formats.writer import write_text
-from ngramkit.text import visible
+from ngramkit.formats.resumable_writer import write_text
+from ngramkit.terminal_text import visible
 from ngramkit.untrusted import not_linked, open_stream, read_plain
 
 BASELINE = "none"  # the drafter of the runs that others are compared with

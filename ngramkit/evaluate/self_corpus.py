@@ -39,7 +39,7 @@ from ngramkit.evaluate.records import (
 )
 from ngramkit.evaluate.runs import plan_difference
 from ngramkit.formats.replacing import locked, require_writable
-from ngramkit.formats.writer import write_text
+from ngramkit.formats.resumable_writer import write_text
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.results import Result

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ngramkit.budget.profile import Pass, Profile
 from ngramkit.drafters.base import TokenArray
-from ngramkit.engines.chain_length import FREE
+from ngramkit.engines.token_cost import FREE
 from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.simulation import Replay, Tally
@@ -206,7 +206,7 @@ class PassTimes:
     """The times of passes, in passes of one token.
 
     `cost`: what a pass of SHOWN tokens costs; a pass of T is then taken to last 1 + T / free, as
-    engines.chain_length has it, and None is what engines suppose of a GPU. Or times by tokens, such
+    engines.token_cost has it, and None is what engines suppose of a GPU. Or times by tokens, such
     as {1: 57, 9: 109}, or the path of a profile of `ngramkit calibrate`, by tokens and context:
     between them it is interpolated, beyond the last it goes on as at the end.
 

@@ -210,7 +210,7 @@ def replay_turn(
 
 def draft_chain(drafter: Drafter, length: int) -> DraftTree:
     """Return the path of at most `length` tokens on which most are expected to be accepted."""
-    from ngramkit.kernels.tree import best_path
+    from ngramkit.kernels.tree_paths import best_path
 
     tree = drafter.draft(CHAIN_WIDTH * length)
     path = best_path(tree.parents, tree.scores, length, 0.0)

@@ -44,7 +44,7 @@ from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.replacing import whole_file
-from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.untrusted import open_plain
 

@@ -34,8 +34,8 @@ from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import discard, whole_file
+from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.untrusted import open_plain
 

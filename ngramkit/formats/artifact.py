@@ -1,33 +1,25 @@
 """An artifact is a folder: manifest.json, README.md and `.safetensors` files.
 
 Each kind is a subclass in a module of its own, whose docstring is the format's specification.
-`Artifact.open` checks every value, or finds a proof that this machine has checked it before.
-
-A proof is a small file in the user's own cache, never inside an artifact. Its name is the checksum
-of a manifest (which lists every file's sha256) and the version of the checks, so it holds for
-bytes, wherever they lie. Its content is the identities (device, inode, size, times) of the copies
-whose bytes were found to be the listed ones. Without a cache folder, everything is checked each
-time.
+`Artifact.open` checks every value, or finds a proof that this machine has checked it before
+(`formats.proofs`).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ngramkit.cache import TextCache
-from ngramkit.errors import ArtifactError, InputError
+from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import (
     Array,
     FileRecord,
@@ -37,11 +29,12 @@ from ngramkit.formats.container import (
     sha256_of,
 )
 from ngramkit.formats.manifest import Manifest, read_manifest
+from ngramkit.formats.proofs import as_copy, recall_proof, write_proof
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kinds import a_kind
 from ngramkit.machine import cores
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.untrusted import AGAIN, Identity, identity, parse_json, whole_number
+from ngramkit.untrusted import AGAIN, Identity, identity, whole_number
 
 # array name -> (allowed dtypes, number of dimensions)
 Layout = Mapping[str, tuple[tuple[str, ...], int]]
@@ -51,11 +44,6 @@ Part = Callable[[], list[str]]
 SHARDS = re.compile(r"shard-\d{5,}\.safetensors")
 MOST_PARAMETER = (1 << 31) - 1
 SLOW = 1.0  # seconds from which on a check is logged
-CHECKS = 1  # goes up when an artifact that passed before might not pass now
-COPIES = 8  # of one artifact, whose identities a proof holds
-PROOFS = TextCache("proofs", 4096)
-# A file that is written again within a tick of the file system's clock looks the same.
-TICK_NS = 20_000_000
 
 LOG = logging.getLogger("ngramkit")
 
@@ -220,7 +208,7 @@ def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity
     if not identities:  # a history: it grows, and is checked as it is read
         return identities
     copies = recall_proof(checksum)
-    if copies is not None and _copy(identities) in copies:
+    if copies is not None and as_copy(identities) in copies:
         return identities
     started = time.perf_counter()
     reporter.stage(f"checking {artifact.path}", artifact.manifest.bytes, "bytes")
@@ -271,53 +259,3 @@ def check_whole(
             yield from part.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def recall_proof(checksum: str) -> list[Any] | None:
-    """Return the copies of the manifest with this checksum that are known to be whole, as JSON.
-
-    None where its values were never checked by these checks.
-    """
-    text = PROOFS.get(_name(checksum))
-    if text is None:
-        return None
-    try:
-        body = parse_json(text, "a proof")
-    except InputError:
-        return None
-    copies = body.get("copies") if isinstance(body, dict) else None
-    return copies if isinstance(copies, list) else None
-
-
-def write_proof(checksum: str, files: Mapping[str, Identity]) -> None:
-    """Write a proof that a copy of these `files` was found whole, bytes and values."""
-    copies, copy = recall_proof(checksum) or [], _copy(files)
-    if all(time.time_ns() - file[-1] >= TICK_NS for file in files.values()):
-        copies = [*[other for other in copies if other != copy][-COPIES + 1 :], copy]
-    if not PROOFS.put(_name(checksum), json.dumps({"copies": copies})):
-        _warn_once()
-
-
-def vouch(folder: Path, manifest: Manifest) -> None:
-    """Write a proof of files that this process has written from arrays that it made."""
-    with suppress(OSError):
-        write_proof(
-            manifest.checksum,
-            {name: identity((folder / name).stat()) for name in manifest.files},
-        )
-
-
-def _name(checksum: str) -> str:
-    return f"{checksum}-{CHECKS}.json"
-
-
-def _copy(files: Mapping[str, Identity]) -> dict[str, list[int]]:
-    """Return the identities as they are read back from JSON."""
-    return {name: list(file) for name, file in files.items()}
-
-
-@cache
-def _warn_once() -> None:
-    LOG.warning(
-        "the cache folder cannot be used, so artifacts are checked each time they are opened"
-    )

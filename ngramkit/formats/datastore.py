@@ -80,7 +80,7 @@ class Datastore(Artifact):
 
     @property
     def separator(self) -> int:
-        return self.tokenizer.vocabulary
+        return self.tokenizer.separator
 
     def parts(self) -> list[Part]:
         """Return the checks: of the whole order, in 32 bytes per id, 8 more for each thread."""

@@ -72,8 +72,8 @@ from ngramkit.formats.datastore import (
 from ngramkit.formats.manifest import NAME, Manifest, build_id
 from ngramkit.formats.replacing import Replacement, locked
 from ngramkit.formats.request_log import Mark, PastRequest, Reading, RequestLog
+from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.formats.writer import write_text
 from ngramkit.untrusted import (
     owner_only,
     read_json,
@@ -130,7 +130,7 @@ class History(Artifact):
 
     @property
     def separator(self) -> int:
-        return self.tokenizer.vocabulary
+        return self.tokenizer.separator
 
     def news(self) -> tuple[list[PastRequest], bool]:
         """Return the requests that were added since the last call, oldest first; at first, all.

@@ -14,6 +14,7 @@ compared.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import require
 from ngramkit.untrusted import is_short_text, whole_number
 
+# The parts of a tokenizer that decide ids: not the post-processor, the padding or the file's name.
+DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
 # Where tokenizers differ: spaces, line ends, digits, contractions, scripts, marks, code, specials.
 PROBES = (
     "Hello world",
@@ -84,9 +87,14 @@ class TokenizerRecord:
 
     id: str
     vocabulary: int  # one more than the highest id
-    fingerprint: str  # sha256, see ngramkit.corpus.tokenizer.fingerprint
+    fingerprint: str  # sha256, see the function
     eos: int | None = None
     encodes: str | None = None  # older manifests lack it
+
+    @property
+    def separator(self) -> int:
+        """The id that stands behind each document: the first that is none of the tokenizer's."""
+        return self.vocabulary
 
     def agrees(self, other: TokenizerRecord) -> bool:
         """Return whether ids mean the same to both."""
@@ -123,6 +131,15 @@ def parse_tokenizer(path: object, body: Any) -> TokenizerRecord:
     sound = encodes is None or (isinstance(encodes, str) and bool(FORM.fullmatch(encodes)))
     require(sound, path, "what its tokenizer encodes is no hex digits")
     return TokenizerRecord(**body)
+
+
+def fingerprint(backend: Any) -> str:
+    """Return the sha256 over the parts of a tokenizers.Tokenizer that decide ids, as canonical
+    JSON."""
+    body = json.loads(backend.to_str())
+    decisive = {part: body.get(part) for part in DECISIVE}
+    text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def encodes(vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]]) -> str:

@@ -32,12 +32,12 @@ from ngramkit.formats.manifest import NAME
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
 from ngramkit.formats.query import most_frequent
-from ngramkit.formats.writer import recipe_text
+from ngramkit.formats.resumable_writer import recipe_text
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import HubName, fetch, silence_client
 from ngramkit.results import Result
-from ngramkit.text import many
+from ngramkit.terminal_text import many
 from ngramkit.untrusted import read_json, read_plain, require_no_links
 
 GENERATE = Path("custom_generate") / "generate.py"

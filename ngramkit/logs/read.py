@@ -14,7 +14,7 @@ from ngramkit.logs import agents, columns, openai, rollouts, servers
 from ngramkit.logs.files import LogFile, log_files
 from ngramkit.logs.request import Found, Line, LoggedRequest
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.text import many
+from ngramkit.terminal_text import many
 
 Files = str | Path | Iterable[str | Path]
 

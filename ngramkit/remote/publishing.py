@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from ngramkit.errors import ArtifactError, InputError, NgramkitError, UsageError
-from ngramkit.formats.artifact import Artifact, vouch
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import NAME, Manifest
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
+from ngramkit.formats.proofs import vouch
 from ngramkit.formats.replacing import locked, require_place
-from ngramkit.formats.writer import write_text
+from ngramkit.formats.resumable_writer import write_text
 from ngramkit.machine import Lock
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.staging import (  # fmt: skip
@@ -40,7 +41,7 @@ from ngramkit.remote.staging import (  # fmt: skip
     staged_folder,
 )
 from ngramkit.remote.urls import UrlFolder, as_path, as_url, require_whole_writes
-from ngramkit.text import visible
+from ngramkit.terminal_text import visible
 from ngramkit.untrusted import read_json
 
 Made = TypeVar("Made", bound=Artifact)

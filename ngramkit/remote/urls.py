@@ -30,7 +30,7 @@ from ngramkit.errors import (
     storage_errors,
 )
 from ngramkit.formats.container import FileRecord
-from ngramkit.text import visible
+from ngramkit.terminal_text import visible
 
 # Two letters and more: C:// is a drive.
 URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)

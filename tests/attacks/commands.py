@@ -22,8 +22,8 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History, merge_histories as history_merge
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.request_log import PastRequest
-from ngramkit.formats.writer import write_text
-from ngramkit.histories import history_import
+from ngramkit.formats.resumable_writer import write_text
+from ngramkit.history_commands import history_import
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.recipes import build

@@ -11,8 +11,8 @@ from command_lines import run_here
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.history import DAMAGED, INDEX, LOCK, LOG, History
 from ngramkit.formats.manifest import NAME
+from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.formats.writer import write_text
 
 from . import tally
 

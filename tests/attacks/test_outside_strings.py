@@ -10,7 +10,7 @@ import pytest
 from command_lines import run_here
 
 import ngramkit.untrusted
-from ngramkit.text import harmless, visible
+from ngramkit.terminal_text import harmless, visible
 from ngramkit_cli.output import Output
 
 from . import tally

@@ -14,9 +14,9 @@ from ngramkit.exchange.text import is_jsonl
 from ngramkit.formats import replacing
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.replacing import partial_of, whole_file
+from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.hub.pull import pull
 
 from . import tally

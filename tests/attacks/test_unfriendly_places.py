@@ -21,7 +21,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
-from ngramkit.formats import artifact
+from ngramkit.formats import proofs
 from ngramkit.formats.history import History
 
 from . import FOLDER, tally
@@ -128,8 +128,8 @@ def test_a_cache_that_is_not_this_users_alone(tmp_path, monkeypatch, caplog, how
             pytest.skip("only root can make a folder another user's")
     assert cache.private_folder("proofs") is None
     with caplog.at_level(logging.WARNING, "ngramkit"):
-        artifact.write_proof("0" * 64, {})
-    assert artifact.recall_proof("0" * 64) is None
+        proofs.write_proof("0" * 64, {})
+    assert proofs.recall_proof("0" * 64) is None
     if folder.is_dir():
         assert not list(folder.iterdir())
     tally("a cache that is not the user's alone", "not used")

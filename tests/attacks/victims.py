@@ -18,9 +18,9 @@ from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.query import ask, most_frequent
+from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.kernels.suffix.sort import sort_shard
 
 VOCABULARY, EOS = 24, 3

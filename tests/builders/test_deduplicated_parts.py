@@ -11,7 +11,7 @@ import pytest
 from elsewhere import Elsewhere, contents
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from ngramkit.builders import token_parts
+from ngramkit.builders import corpus_parts
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError
@@ -132,7 +132,7 @@ def test_a_node_with_another_rensa_is_an_error(repeats, tmp_path):
     corpus = opened(repeats, False, dedup="minhash")
     found = mock.Mock(side_effect=["1.2.3", "1.2.4"])
     with (
-        mock.patch.object(token_parts, "version", found),
+        mock.patch.object(corpus_parts, "version", found),
         pytest.raises(InputError, match=r"has rensa 1\.2\.4, the build was begun with 1\.2\.3"),
     ):
         tokenize(corpus, "demo", tmp_path / "t", executor=Elsewhere())

@@ -20,7 +20,7 @@ import numpy as np
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter
+from ngramkit.formats.resumable_writer import ArtifactWriter
 
 def taken():  # bytes that no file backs
     return int(re.search(r"RssAnon:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) << 10

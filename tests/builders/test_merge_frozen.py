@@ -17,7 +17,7 @@ from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import TableFile, add_leaders, merge, row_bytes
 from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.writer import ArtifactWriter
+from ngramkit.formats.resumable_writer import ArtifactWriter
 
 QUICK = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

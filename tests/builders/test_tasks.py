@@ -17,7 +17,7 @@ from ngramkit.builders.tasks import Local, require_shared
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError
-from ngramkit.formats.writer import ArtifactWriter
+from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.progress import Reporter
 
 QUICK = settings(

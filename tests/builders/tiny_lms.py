@@ -7,8 +7,8 @@ import transformers
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 
-from ngramkit.corpus.tokenizer import TextTokenizer, fingerprint
-from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.formats.tokenizer_record import TokenizerRecord, fingerprint
 
 PADDED = 64  # what every model's embeddings hold
 VOCABULARY = 53  # what its tokenizer does, an added token the last of it

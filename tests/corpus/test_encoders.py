@@ -18,7 +18,7 @@ from ngramkit.corpus import encoding
 from ngramkit.corpus.encoding import PlainEncoder, hard_texts, open_encoder
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.text import visible
+from ngramkit.terminal_text import visible
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (1 + n % 3) for n in range(60)]
 BATCH = 10

@@ -14,7 +14,7 @@ from ngramkit.corpus.mixing import Mixture, Weighted, parse_weighted
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import UsageError
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.formats.writer import ArtifactWriter
+from ngramkit.formats.resumable_writer import ArtifactWriter
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer
 
 from ngramkit import cache
 from ngramkit.corpus import tokenizer
-from ngramkit.corpus.tokenizer import Digests, digests, fingerprint, load_tokenizer
+from ngramkit.corpus.tokenizer import Digests, digests, load_tokenizer
+from ngramkit.formats.tokenizer_record import fingerprint
 
 TEXT = {"vocabulary": 64, "fingerprint": "0" * 64, "encodes": "1" * 24}
 FOUND = Digests(**TEXT)

@@ -18,7 +18,7 @@ from ngramkit.drafters.base import Drafter, Evidence, TokenArray
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DRAFTERS, load_drafter
 from ngramkit.formats.history import History
-from ngramkit.formats.writer import ArtifactWriter
+from ngramkit.formats.resumable_writer import ArtifactWriter
 
 K, WIDTH = 4, 3
 ENDS = 12  # tokens of a text that the unigram table is made of

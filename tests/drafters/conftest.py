@@ -9,8 +9,8 @@ from blend_sources import EOS, VOCABULARY
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.formats.writer import ArtifactWriter
 
 
 @pytest.fixture

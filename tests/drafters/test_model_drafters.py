@@ -10,8 +10,8 @@ from ngramkit.drafters.registry import load_drafter
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
+from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.formats.writer import ArtifactWriter
 
 EOS = 3
 RECORD = TokenizerRecord("made-up", 4, "f4", EOS)

@@ -11,9 +11,10 @@ from twins import threshold as twin
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import BatchDrafter
-from ngramkit.engines.chain_length import FREE, PROBE, ScoreThreshold, TokenCost
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
+from ngramkit.engines.score_threshold import PROBE, ScoreThreshold
+from ngramkit.engines.token_cost import FREE, TokenCost
 
 LENGTH = 16
 

@@ -20,8 +20,8 @@ import pytest
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines import vllm
-from ngramkit.engines.chain_length import FREE, FREE_ON_CPU, TokenCost
 from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.token_cost import FREE, FREE_ON_CPU, TokenCost
 from ngramkit.engines.vllm import Proposer
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.history import History

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.formats.model_bigram import ModelBigram
-from ngramkit.formats.writer import ArtifactWriter
+from ngramkit.formats.resumable_writer import ArtifactWriter
 
 
 def random_documents(*, vocabulary, documents, longest, seed=0):

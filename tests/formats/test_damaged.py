@@ -19,9 +19,9 @@ from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import card
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.opening import open_folder, verify_artifact
+from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 KINDS = ["tokens", "datastore", "frozen-table"]

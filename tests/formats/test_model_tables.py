@@ -11,8 +11,8 @@ from ngramkit.errors import ArtifactError
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.opening import open_folder, verify_artifact
+from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.formats.writer import ArtifactWriter
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RECORD = TokenizerRecord("made-up", 3, "f3", 2)

@@ -19,8 +19,8 @@ from ngramkit.exchange.transformers import export_folder
 from ngramkit.formats.history import History
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.outputs import AUTOMATIC, artifacts_in, default_place, short_name
+from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.formats.writer import ArtifactWriter
 
 RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
 PLAN = {"kind": "tokens"}

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from attacks import tally
 
-from ngramkit.formats.writer import recipe_text
+from ngramkit.formats.resumable_writer import recipe_text
 
 SECRET = "-----BEGIN A KEY-----"
 ATTACK = "links and files in a folder that is sent"

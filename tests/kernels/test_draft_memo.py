@@ -4,9 +4,9 @@ from hypothesis import given, settings, strategies as st
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters import rest
 from ngramkit.drafters.registry import load_drafter
+from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.kernels import rest as kernels
 from ngramkit.kernels.jit import allocating_entry
 

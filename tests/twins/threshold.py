@@ -1,4 +1,4 @@
-"""A naive twin of engines.chain_length.ScoreThreshold: everything is kept and summed anew."""
+"""A naive twin of engines.score_threshold.ScoreThreshold: everything is kept and summed anew."""
 
 from __future__ import annotations
 

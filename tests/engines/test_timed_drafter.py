@@ -11,7 +11,7 @@ from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.llama_cpp import Drafter
-from ngramkit.engines.timed import TimedDrafter
+from ngramkit.engines.timed_drafter import TimedDrafter
 from ngramkit.errors import UsageError
 
 PASS = 0.01  # seconds of one without a draft

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins import kernels as reference
 
-from ngramkit.kernels.tree import best_path, paths
+from ngramkit.kernels.tree_paths import best_path, paths
 
 
 @st.composite

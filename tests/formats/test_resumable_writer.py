@@ -10,8 +10,8 @@ import yaml
 
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.formats.writer import ArtifactWriter, already_built
 
 TOKENIZER = TokenizerRecord("demo", 4096, "f" * 64, 0)
 PLAN = {"kind": "tokens", "shards": 3}

@@ -55,7 +55,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import InputError
 from ngramkit.formats.artifact import Layout, require, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
-from ngramkit.formats.writer import SCRATCH
+from ngramkit.formats.resumable_writer import SCRATCH
 from ngramkit.progress import Reporter
 
 MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task: a tokenizer, batches of text, and their ids

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from elsewhere import Elsewhere, contents
 
-from ngramkit.builders import token_parts
+from ngramkit.builders import corpus_parts
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import readers
 from ngramkit.corpus.open import open_corpus
@@ -77,7 +77,7 @@ def test_a_corpus_without_documents_is_an_error(texts, tmp_path):
 def test_a_part_is_taken_apart_in_batches(texts, tmp_path, monkeypatch, dedup):
     corpus = open_corpus(str(texts), dedup=dedup, limit=23)
     here = tokenize(corpus, "demo", tmp_path / "here", shard_tokens=60)
-    monkeypatch.setattr(token_parts, "BATCH", 3)
+    monkeypatch.setattr(corpus_parts, "BATCH", 3)
     there = tokenize(
         corpus, "demo", tmp_path / "there", shard_tokens=60, executor=Elsewhere(ahead=1)
     )
@@ -95,13 +95,13 @@ DAMAGES = {
 @pytest.mark.parametrize("said", DAMAGES)
 def test_a_damaged_part_is_an_error(texts, tmp_path, monkeypatch, said):
     """As of a node that wrote something else than it says."""
-    read = token_parts.EncodedPart.read
+    read = corpus_parts.EncodedPart.read
 
     def damaged(path, *given):
         write_arrays(path, DAMAGES[said]({n: a.copy() for n, a in open_arrays(path).items()}))
         return read(path, *given)
 
-    monkeypatch.setattr(token_parts.EncodedPart, "read", damaged)
+    monkeypatch.setattr(corpus_parts.EncodedPart, "read", damaged)
     corpus = open_corpus(str(texts), dedup="exact")
     with pytest.raises(ArtifactError, match=said):
         tokenize(corpus, "demo", tmp_path / "t", executor=Elsewhere())
