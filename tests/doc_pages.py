@@ -98,7 +98,7 @@ CHAPTERS = {
     "Decoding": "decode warming",
     "Judging": "evaluate",
     "Engines": "engines",
-    "Past requests": "histories",
+    "Past requests": "history_commands",
     "Errors": "errors",
 }
 
