@@ -7,16 +7,19 @@ Mistral 7B, in bfloat16.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks import Row, interleaved
 from ngramkit.builders.model_bigram import build_model_bigram
-from ngramkit.builders.model_passes import Work, matmul_peak
+from ngramkit.builders.model_passes import Work
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.tokenizer_record import TokenizerRecord, fingerprint
 
+# Side of the square matrices whose product is the device's peak: a fraction of a second each.
+CPU_SIDE, ACCELERATOR_SIDE = 1024, 8192
 MISTRAL_7B = {
     "vocab_size": 32000,
     "hidden_size": 4096,
@@ -63,6 +66,28 @@ def _row(what: str, model: Any, tokenizer: TextTokenizer, target: str) -> Row:
         ratio=best.flops_per_second / max(peaks),
         target=target,
     )
+
+
+def matmul_peak(device: Any, dtype: Any) -> float:
+    """Measure FLOP/s: the best of some products of large square matrices."""
+    import torch
+
+    def finished() -> float:
+        """Return the time at which the device has finished its work."""
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        return time.perf_counter()
+
+    side = CPU_SIDE if device.type == "cpu" else ACCELERATOR_SIDE
+    # Not ones or zeros: an accelerator draws less power for those, and runs faster than it can.
+    left = torch.randn(side, side, device=device).to(dtype)
+    right = torch.randn(side, side, device=device).to(dtype)
+    best = float("inf")
+    for _ in range(4):
+        began = finished()
+        torch.mm(left, right)
+        best = min(best, finished() - began)
+    return 2.0 * side**3 / best
 
 
 def _of_mistrals_shape() -> tuple[Any, TextTokenizer]:

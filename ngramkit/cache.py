@@ -97,7 +97,7 @@ def private_folder(name: str) -> Path | None:
         state = folder.lstat()
     except OSError:
         return None
-    if hasattr(os, "geteuid") and (state.st_uid != os.geteuid() or state.st_mode & 0o077):
+    if state.st_uid != os.geteuid() or state.st_mode & 0o077:
         return None
     return folder if stat.S_ISDIR(state.st_mode) and _is_private_once(folder.parent) else None
 
@@ -127,8 +127,6 @@ def is_private(path: Path) -> bool:
     by others, unless its sticky bit keeps what is in it with its owners (as /tmp). A group of the
     user's own, as most systems give each user, counts as the user.
     """
-    if not hasattr(os, "geteuid"):
-        return True  # there are no such modes to read
     owners, links = {0, os.geteuid()}, 0
     place, ahead = Path(path.anchor), list(reversed(path.parts[1:]))
     try:

@@ -17,7 +17,7 @@ from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.read import Files, read_log
 from ngramkit.logs.tokens import RequestTokenizer
-from ngramkit.models import chosen_model
+from ngramkit.models import named_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.results import Result, Rows
@@ -133,10 +133,7 @@ def history_import(
         require_between("tokens", tokens, 1)
     if model is None and (Path(out) / NAME).exists():
         model = History.open(out).tokenizer.id
-    chosen = chosen_model(model)
-    if chosen.why:
-        reporter.note(f"model: {chosen.name} ({chosen.why})")
-    tokenizer = load_tokenizer(chosen.name)
+    tokenizer = load_tokenizer(named_model(model, reporter))
     encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
     reporter.stage("reading the log", unit="requests")
     requests: deque[tuple[TokenArray, int]] = deque()

@@ -122,5 +122,4 @@ def _free_locks() -> None:
         each._lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_locks)
+os.register_at_fork(after_in_child=_free_locks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ngramkit.builders.model_passes import (
     BuiltTable,
@@ -12,12 +12,11 @@ from ngramkit.builders.model_passes import (
     require_bigram_options,
     require_unigram_options,
 )
-from ngramkit.decode.pending import require_model
-from ngramkit.decode.placement import require_placement
+from ngramkit.decode.options import DecodeOptions, LoadWords
+from ngramkit.decode.pending import prepare
 from ngramkit.formats.outputs import default_place
-from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
+from ngramkit.public import public_with
 from ngramkit.remote.publishing import build_at, require_out
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ngramkit.formats.model_unigram import ModelUnigram
 
 
-@public
+@public_with(DecodeOptions, LoadWords)
 def model_bigram(
     model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
@@ -36,12 +35,9 @@ def model_bigram(
     width: int = 4,
     prefix: str = "none",
     extend: str = "bigram",
-    device: str = "auto",
-    dtype: str = "auto",
-    device_map: str | None = None,
-    trust_remote_code: bool = False,
     reporter: Reporter = SILENT,
     force: bool = False,
+    **words: Unpack[LoadWords],
 ) -> BuiltTable[ModelBigram]:
     """Build a model's bigram table: its likeliest tokens after every single token.
 
@@ -49,61 +45,36 @@ def model_bigram(
     other options, and the errors, are those of `builders.model_bigram.build_model_bigram`.
     """
     require_bigram_options(k, width, prefix, extend)
+    require_out(out, force=force)
     from ngramkit.builders.model_bigram import build_model_bigram
 
-    require_out(out, force=force)
-    loaded = _load(model, device, dtype, device_map, trust_remote_code)
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
+    loaded = prepare(DecodeOptions(model, reporter=reporter, **words)).load()
     return _build("bigram", build_model_bigram, loaded, out, options, reporter, force)
 
 
-@public
+@public_with(DecodeOptions, LoadWords)
 def model_unigram(
     model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
     *,
     k: int = 100,
     rule: str = "distance",
-    device: str = "auto",
-    dtype: str = "auto",
-    device_map: str | None = None,
-    trust_remote_code: bool = False,
     reporter: Reporter = SILENT,
     force: bool = False,
+    **words: Unpack[LoadWords],
 ) -> BuiltTable[ModelUnigram]:
     """Build a model's unigram table: tokens that its embeddings make likely anywhere.
 
     As `model_bigram`; `k` and `rule` as in `builders.model_unigram.build_model_unigram`.
     """
     require_unigram_options(k, rule)
+    require_out(out, force=force)
     from ngramkit.builders.model_unigram import build_model_unigram
 
-    require_out(out, force=force)
-    loaded = _load(model, device, dtype, device_map, trust_remote_code)
-    options = {"k": k, "rule": rule}
-    return _build("unigram", build_model_unigram, loaded, out, options, reporter, force)
-
-
-def _load(
-    model: str | Path | LanguageModel | None,
-    device: str,
-    dtype: str,
-    device_map: str | None,
-    trust_remote_code: bool,
-) -> LanguageModel:
-    if model is not None and not isinstance(model, str | Path):
-        return model
-    name = chosen_model(model).name
-    require_model(name)
-    require_placement(device, dtype, device_map)
-    from ngramkit.decode.load import load_model
-
-    return load_model(
-        name,
-        device=device,
-        dtype=dtype,
-        device_map=device_map,
-        trust_remote_code=trust_remote_code,
+    loaded = prepare(DecodeOptions(model, reporter=reporter, **words)).load()
+    return _build(
+        "unigram", build_model_unigram, loaded, out, {"k": k, "rule": rule}, reporter, force
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from ngramkit.errors import InputError, UsageError, meant
+from ngramkit.progress import Reporter
 from ngramkit.public import callable_module, public
 from ngramkit.results import Result, Rows
 from ngramkit.untrusted import parse_json, read_plain
@@ -176,6 +177,14 @@ def chosen_model(name: str | Path | None = None) -> ChosenModel:
     if setting := read_settings().get("model"):
         return ChosenModel(setting, "chosen with: ngramkit use")
     return ChosenModel(DEFAULT, "default")
+
+
+def named_model(name: str | Path | None, reporter: Reporter) -> str:
+    """Return the name of the model to use, see `chosen_model`; note it where nobody gave one."""
+    chosen = chosen_model(name)
+    if chosen.why:
+        reporter.note(f"model: {chosen.name} ({chosen.why})")
+    return chosen.name
 
 
 @public

@@ -82,9 +82,8 @@ def read_given(path: Path, most: int, *, too_long: str) -> bytes:
 def not_linked(path: str, flags: int, mode: int = 0o666) -> int:
     """Open for `open(..., opener=not_linked)`: OSError where a link, a pipe or a device stands at
     `path`, which is not waited for."""
-    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        descriptor = os.open(path, flags, mode)
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a pipe that nobody reads from
             raise _not_plain(path) from error

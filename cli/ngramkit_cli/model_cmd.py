@@ -136,10 +136,7 @@ def _done(
     speed, rate = "", None
     if work is not None:
         rate = round(work.flops_per_second)
-        speed = (
-            f"; {work.seconds:.2f} s after loading, {rate / 1e9:,.0f} GFLOP/s, "
-            f"{work.flops_per_second / work.peak:.0%} of one large matrix product's"
-        )
+        speed = f"; {work.seconds:.2f} s after loading, {rate / 1e9:,.0f} GFLOP/s"
     out.say(f"{table.where}: {contents}, {table.manifest.bytes:,} bytes{speed}")
     out.result(
         table.where,

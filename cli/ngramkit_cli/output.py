@@ -184,10 +184,8 @@ def _log_to(note: Callable[[str], None], verbosity: int) -> Iterator[None]:
 
 
 def peak_rss() -> int:
-    """Return the peak memory of this process in bytes; 0 where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
+    """Return the peak memory of this process in bytes."""
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak << 10

@@ -323,7 +323,7 @@ def sum_rows(rows: Array, counts: Array) -> tuple[Array, Array]:
     """
     order = np.lexsort(_words(rows)[::-1])
     rows, counts = rows[order], counts[order]
-    starts = np.flatnonzero(_changes(rows))
+    starts = np.flatnonzero(changes(rows))
     return rows[starts], np.add.reduceat(counts, starts) if len(starts) else counts
 
 
@@ -340,16 +340,16 @@ def _words(rows: Array) -> list[Array]:
     return words
 
 
-def _changes(rows: Array) -> Array:
+def changes(rows: Array) -> Array:
     """Mark rows that differ from the one before, and the first: bool [n]."""
-    changes = np.ones(len(rows), bool)
-    changes[1:] = np.any(rows[1:] != rows[:-1], axis=1)
-    return changes
+    marks = np.ones(len(rows), bool)
+    marks[1:] = np.any(rows[1:] != rows[:-1], axis=1)
+    return marks
 
 
 def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> LeaderPiece:
     """Return a piece of distinct rows of leader and follower, in order, `followers` of each."""
-    begins = _changes(rows[:, :leader_len])
+    begins = changes(rows[:, :leader_len])
     starts, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
     totals = np.add.reduceat(counts, starts) if len(starts) else counts
     order = np.lexsort((-counts, owner))

@@ -21,7 +21,6 @@ from ngramkit.builders.model_passes import (
     Work,
     absent_ids,
     flops_of_a_pass,
-    matmul_peak,
     require_bigram_options,
     require_usable,
     table_plan,
@@ -104,8 +103,7 @@ def _write(
     writer.write(TABLE, {**rows.arrays, "extended": extended})
     for stage in stages:
         stage.discard()
-    peak = matmul_peak(passes.model.device, passes.model.dtype)
-    return Work(flops * ran, seconds, peak)
+    return Work(flops * ran, seconds)
 
 
 def _next_tokens(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -36,8 +35,6 @@ MOST_WIDTH = 1024  # tokens of a draft
 RULES = ("distance", "inner-product")
 NO_MORE = "the vocabulary has no more tokens"
 HASHED = 1 << 22  # elements summed up at a time
-# Side of the square matrices whose product is the device's peak: a fraction of a second each.
-CPU_SIDE, ACCELERATOR_SIDE = 1024, 8192
 # Rows of a first batch. Matrices this tall keep an accelerator's (a CPU's) multipliers busy; more
 # gains nothing, and less is found by halving.
 ROWS = {"cpu": 512}
@@ -95,11 +92,10 @@ def _require_known(name: str, chosen: str, known: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """The work of building a table, loading left out. `peak` is in FLOP/s."""
+    """The work of building a table, loading left out."""
 
     flops: float  # floating-point operations, two for a multiplication and its addition
     seconds: float
-    peak: float  # of one large matrix product on the same device, in the same run
 
     @property
     def flops_per_second(self) -> float:
@@ -206,28 +202,6 @@ def absent_ids(tokenizer: TextTokenizer) -> Array:
     present = np.zeros(tokenizer.record.vocabulary, bool)
     present[list(tokenizer.backend.get_vocab(with_added_tokens=True).values())] = True
     return np.flatnonzero(~present)
-
-
-def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """Measure FLOP/s: the best of some products of large square matrices."""
-    import torch
-
-    def finished() -> float:
-        """Return the time at which the device has finished its work."""
-        if device.type != "cpu":
-            torch.accelerator.synchronize(device)
-        return time.perf_counter()
-
-    side = CPU_SIDE if device.type == "cpu" else ACCELERATOR_SIDE
-    # Not ones or zeros: an accelerator draws less power for those, and runs faster than it can.
-    left = torch.randn(side, side, device=device).to(dtype)
-    right = torch.randn(side, side, device=device).to(dtype)
-    best = float("inf")
-    for _ in range(4):
-        began = finished()
-        torch.mm(left, right)
-        best = min(best, finished() - began)
-    return 2.0 * side**3 / best
 
 
 # The likeliest tokens after each of many short texts.

@@ -17,7 +17,6 @@ from ngramkit.builders.model_passes import (
     BuiltTable,
     Work,
     absent_ids,
-    matmul_peak,
     out_of_memory,
     require_unigram_options,
     require_usable,
@@ -105,7 +104,7 @@ def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:
     width = outputs.shape[1]
     products = 2 if rule == "distance" else 1
     flops = 2.0 * len(present) * width**2 * products
-    return values, Work(flops, seconds, matmul_peak(embedding.device, torch.float32))
+    return values, Work(flops, seconds)
 
 
 def weight_rows(weight: torch.Tensor, present: Array, device: torch.device) -> torch.Tensor:

@@ -37,7 +37,7 @@ from ngramkit.formats.outputs import corpus_name, default_place
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.machine import parse_size
-from ngramkit.models import chosen_model
+from ngramkit.models import named_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.remote.fetch import fetch
@@ -94,7 +94,7 @@ def tokenize(
             text = open_corpus(corpus, **options, reporter=reporter)
         tokenizer = model
         if not isinstance(tokenizer, TextTokenizer):
-            tokenizer = load_tokenizer(chosen_model(tokenizer).name)
+            tokenizer = load_tokenizer(named_model(tokenizer, reporter))
         build = partial(_build, text, tokenizer, eos, shard_tokens, workers, runner)
         return build_at(build, out, reporter=reporter, force=force)
 

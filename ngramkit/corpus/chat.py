@@ -264,8 +264,7 @@ class _Renderer:
 
 
 _renderer = _Renderer()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renderer.forget)
+os.register_at_fork(after_in_child=_renderer.forget)
 
 
 def answer_requests() -> None:
@@ -290,19 +289,19 @@ def answer_requests() -> None:
 
 
 def _bound_memory() -> None:
-    with suppress(ImportError, ValueError, OSError):  # not on every system
-        import resource
+    import resource
 
+    with suppress(ValueError, OSError):  # not every system bounds it
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _bound_time(seconds: int) -> None:
     """Bound the processor time from now on; the system kills a process that takes longer."""
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-        import time
+    import resource
+    import time
 
+    with suppress(ValueError, OSError):
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + seconds, hard))
 

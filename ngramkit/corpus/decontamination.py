@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.corpus.unpacking import SUFFIXES, open_lines
+from ngramkit.corpus.files import reader_suffix
+from ngramkit.corpus.unpacking import open_lines
 from ngramkit.errors import InputError, NgramkitError, reason
 from ngramkit.formats.container import Array
 from ngramkit.untrusted import parse_json
@@ -124,8 +125,7 @@ def _any_in(keys: Array, table: Array) -> bool:
 
 def is_evaluation(path: Path) -> bool:
     """Return whether a file is an evaluation set by its name."""
-    suffix = path.with_suffix("").suffix if path.suffix in SUFFIXES else path.suffix
-    return suffix == ".jsonl"
+    return reader_suffix(path) == ".jsonl"
 
 
 def read_evaluation_texts(paths: Iterable[Path]) -> EvaluationTexts | None:

@@ -93,8 +93,7 @@ def _lose_cores() -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_lose_cores)
+os.register_at_fork(after_in_child=_lose_cores)
 
 
 def encode_documents(

@@ -10,7 +10,6 @@ killed build goes on in the middle of any of them.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -142,8 +141,7 @@ def parse_weighted(text: str) -> Weighted:
         return Weighted(text)
     if text == "hf:":
         raise UsageError("hf: names no dataset", "write hf:ID or hf:ID:CONFIG", option="corpus")
-    drive = os.name == "nt" and len(name) == 1
-    if not number and not drive:
+    if not number:
         raise UsageError(
             f"the weight of {name} is missing", f"write {name}:0.3, or {name}", option="corpus"
         )

@@ -35,7 +35,7 @@ from ngramkit.corpus.mixing import Mixture, Weighted
 from ngramkit.corpus.readers import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
 from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
-from ngramkit.errors import UsageError, require_list
+from ngramkit.errors import UsageError, meant, require_list
 from ngramkit.formats.manifest import NAME
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
@@ -383,10 +383,9 @@ def _require_path(name: str) -> None:
     path = Path(name).expanduser()
     if path.exists() or glob.has_magic(name) or "/" in name or is_read(path):
         return
-    near = difflib.get_close_matches(name, NAMED, n=1, cutoff=0.5)
     raise UsageError(
-        f"no corpus is called {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
-        f"names: {', '.join(NAMED)}; or hf:ID for a Hub dataset, or a file, folder or glob"
+        f"no corpus is called {name!r}",
+        f"{meant(name, NAMED)}; or hf:ID for a Hub dataset, or a file, folder or glob"
         + ("; iter(texts) if these are texts, not names" if " " in name else ""),
     )
 

@@ -7,18 +7,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ngramkit.budget.profile import NOISY, Pass, Profile
-from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.options import DecodeOptions, LoadWords
 from ngramkit.decode.pending import prepare
 from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import NgramkitError, require_between
 from ngramkit.machine import require_package
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
+from ngramkit.public import public_with
 from ngramkit.results import Tabular
 from ngramkit.terminal_text import device_text
 
@@ -58,16 +58,13 @@ class Calibration(Tabular):
         return f"<Calibration of {p.model} on {device_text(p.device)}, {p.dtype}: {self.path}>"
 
 
-@public
+@public_with(DecodeOptions, LoadWords)
 def calibrate(
     model: str | Path | LanguageModel | None = None,
     *,
-    device: str = "auto",
-    dtype: str = "auto",
-    device_map: str | None = None,
-    trust_remote_code: bool = False,
     seconds: float = 20.0,
     reporter: Reporter = SILENT,
+    **words: Unpack[LoadWords],
 ) -> Calibration:
     """Measure passes by draft size and context length, for about `seconds`; from then on decoding
     this model here begins with these figures, and corrects them.
@@ -78,15 +75,7 @@ def calibrate(
     """
     require_between("seconds", seconds, 0, DAY)
     require_package("matplotlib", "the heat map")
-    options = DecodeOptions(
-        model,
-        device=device,
-        dtype=dtype,
-        device_map=device_map,
-        trust_remote_code=trust_remote_code,
-        reporter=reporter,
-    )
-    loaded = prepare(options).load()
+    loaded = prepare(DecodeOptions(model, reporter=reporter, **words)).load()
     profile = measure(loaded, seconds=seconds, reporter=reporter)
     if profile.noise > NOISY:
         raise NgramkitError(

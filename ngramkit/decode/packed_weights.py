@@ -15,7 +15,6 @@ import hashlib
 import logging
 import mmap
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -261,16 +260,11 @@ def _forget(weight: torch.Tensor, mapped: Sequence[tuple[int, int]]) -> None:
     end = (weight.data_ptr() + weight.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if end > begin and any(low <= begin and end <= high for low, high in mapped):
         size = ctypes.c_size_t(end - begin)
-        _c_library().madvise(ctypes.c_void_p(begin), size, mmap.MADV_DONTNEED)
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), size, mmap.MADV_DONTNEED)
 
 
 def _give_back() -> None:
     """Let glibc return what was freed, as packed weights seldom fit where plain ones lay."""
-    trim = getattr(_c_library(), "malloc_trim", None)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
-
-
-def _c_library() -> Any:
-    """Return the C library that is loaded; None on Windows."""
-    return None if sys.platform == "win32" else ctypes.CDLL(None)

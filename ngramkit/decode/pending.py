@@ -18,7 +18,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.drafters.sources import Sources
 from ngramkit.errors import InputError
-from ngramkit.models import chosen_model, resolve_model
+from ngramkit.models import named_model, resolve_model
 from ngramkit.untrusted import read_json
 
 if TYPE_CHECKING:
@@ -74,25 +74,23 @@ def prepare(options: DecodeOptions) -> PendingModel:
     given: Any = options.model
     if hasattr(given, "tokenizer"):  # a LanguageModel
         return PendingModel(given.name, given.tokenizer, given.context, lambda: given)
-    chosen = chosen_model(given)
-    if chosen.why:
-        options.reporter.note(f"model: {chosen.name} ({chosen.why})")
-    require_model(chosen.name)
+    name = named_model(given, options.reporter)
+    require_model(name)
 
     @functools.cache
     def load() -> LanguageModel:
         from ngramkit.decode.load import load_model
 
         return load_model(
-            chosen.name,
+            name,
             device=options.device,
             dtype=options.dtype,
             device_map=options.device_map,
             trust_remote_code=options.trust_remote_code,
         )
 
-    tokenizer = load_tokenizer(chosen.name, trust_remote_code=options.trust_remote_code)
-    return PendingModel(chosen.name, tokenizer, _context(chosen.name), load)
+    tokenizer = load_tokenizer(name, trust_remote_code=options.trust_remote_code)
+    return PendingModel(name, tokenizer, _context(name), load)
 
 
 def _context(name: str) -> int | None:

@@ -51,7 +51,8 @@ PART = 16  # one part of so many is dropped, or added to a saved index, at a tim
 
 
 class Shards(NamedTuple):
-    """Past requests by origin, each the oldest first; at most MOST + 1 or two of the newest."""
+    """Past requests by origin, the oldest first: at most MOST + 1 suffix arrays each, two of the
+    newest."""
 
     at_start: tuple[DatastoreShard, ...] = ()  # there at start, or when the log was rewritten
     since: tuple[DatastoreShard, ...] = ()  # added since, by any process, but for the newest

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ngramkit.drafters.registry import require_kind
 from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
-from ngramkit.errors import NgramkitError, UsageError, one_line
+from ngramkit.errors import NgramkitError, UsageError, meant, one_line
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
@@ -146,9 +146,7 @@ def require_engine(engine: str) -> None:
     """Raise UsageError where there is no adapter for an engine of that name."""
     if engine not in ENGINES:
         raise UsageError(
-            f"there is no adapter for {engine!r}",
-            f"there are: {', '.join(ENGINES)}",
-            option="engine",
+            f"there is no adapter for {engine!r}", meant(engine, ENGINES), option="engine"
         )
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from typing import Any
 
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DrafterSpec
 from ngramkit.drafters.sources import HISTORY_TOKENS
-from ngramkit.errors import ArtifactError, InputError, UsageError, reason
+from ngramkit.errors import ArtifactError, InputError, UsageError, meant, reason
 from ngramkit.formats.history import History, require_no_other
 from ngramkit.formats.manifest import NAME
 from ngramkit.kinds import KIND_OF_ROLE
@@ -75,11 +74,7 @@ class DraftConfig:
         names = [field.name for field in fields(cls)]
         for key, value in given.items():
             if key not in names:
-                near = difflib.get_close_matches(str(key), names, n=1)
-                meant = f"did you mean {near[0]}? " if near else ""
-                raise UsageError(
-                    f"{where} has no key {key!r}", f"{meant}there are: {', '.join(names)}"
-                )
+                raise UsageError(f"{where} has no key {key!r}", meant(str(key), names))
             _check(key, value, where)
         if given.get("history_by") is not None and not given.get("history"):
             raise UsageError(f"history_by of {where} needs a history", option="history_by")

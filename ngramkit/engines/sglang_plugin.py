@@ -37,7 +37,7 @@ def plugin() -> None:
 
 
 class LateCorpus:
-    """The class that SGLang makes its corpus of: it becomes an `NgramCorpus` of ours."""
+    """Stand-in for SGLang's corpus class: making one makes our `NgramCorpus`."""
 
     def __new__(cls, **options: Any) -> Any:
         from ngramkit.engines.sglang import NgramCorpus

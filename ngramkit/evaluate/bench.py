@@ -379,7 +379,7 @@ class Bench:
         self, contestant: Contestant, drafter: Drafter, index: int, question: Question
     ) -> QuestionRun:
         turns: list[TurnRun] = []
-        load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
+        load = round(os.getloadavg()[0], 2)
         task = contestant.task(self.task.numbered(index))
         for prompt in self.conversation(question, turns):
             if contestant.answer is None:

@@ -18,33 +18,32 @@ A record is tokenised as the model saw it: the answer is what follows the prompt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ngramkit.corpus import unpacking
 from ngramkit.corpus.chat import Message, Template
+from ngramkit.corpus.files import reader_suffix
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import Given as References
 from ngramkit.errors import InputError, UsageError, require_between
+from ngramkit.logs.files import LogFile
 from ngramkit.logs.read import in_time, read_log
-from ngramkit.logs.request import LoggedRequest
+from ngramkit.logs.request import FilePlace, LoggedRequest, take
 from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.models import DEFAULT
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.terminal_text import visible
-from ngramkit.untrusted import parse_json
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
 
 EMBEDDED = 20  # questions of the embedded model
 NAME = 80  # characters of a request's name and kind
-Line = tuple[str, dict[str, Any]]  # where ("FILE, line N"), what
 
 
 @dataclass(frozen=True)
@@ -104,8 +103,8 @@ def read_questions(path: Path) -> Questions:
     Raises InputError, with file and line, where a line has none of the known shapes, or an id comes
     twice.
     """
-    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    questions = list(_plain(path) if suffix == ".txt" else _objects(path))
+    require_files(path)
+    questions = list(_plain(path) if reader_suffix(path) == ".txt" else _objects(path))
     if not questions:
         raise InputError(f"{path} holds no questions", "check the path")
     return Questions(questions, path.name.split(".")[0])
@@ -120,13 +119,13 @@ def embedded_questions(count: int = EMBEDDED) -> Questions:
 
 
 def _plain(path: Path) -> Iterator[Question]:
-    for number, (_, text) in enumerate(text_lines(path), 1):
+    for number, (_, text) in enumerate(LogFile(path).lines(), 1):
         yield Question(number, "all", [text])
 
 
 def _objects(path: Path) -> Iterator[Question]:
     seen: set[int | str] = set()
-    for number, (where, body) in enumerate(read_lines(path), 1):
+    for number, (where, body) in enumerate(LogFile(path).objects(), 1):
         question = _question(where, number, body)
         if question.id in seen:
             raise InputError(f"{where}: a second question {question.id}", "ids must be unique")
@@ -134,7 +133,7 @@ def _objects(path: Path) -> Iterator[Question]:
         yield question
 
 
-def _question(where: str, number: int, body: dict[str, Any]) -> Question:
+def _question(where: FilePlace, number: int, body: dict[str, Any]) -> Question:
     category = str(body.get("category", "all"))
     name = body.get("question_id", body.get("id", number))
     if not isinstance(name, int | str):
@@ -154,7 +153,7 @@ def _question(where: str, number: int, body: dict[str, Any]) -> Question:
     )
 
 
-def _texts(where: str, value: Any, key: str = "turns") -> list[str]:
+def _texts(where: FilePlace, value: Any, key: str = "turns") -> list[str]:
     if not _is_texts(value) or not value or not all(value):
         wanted = "a list of texts" if key == "turns" else "a text"
         raise InputError(f"{where}: `{key}` is not {wanted}")
@@ -232,9 +231,10 @@ def _named(answers: str | Path | Sequence[str | Path]) -> str:
 
 def _with_questions(answers: Any, questions: Path) -> list[LoggedRequest]:
     files = [answers] if isinstance(answers, str | Path) else list(answers)
+    require_files(*files)
     by_id = {str(question.id): question for question in read_questions(questions)}
     requests: list[LoggedRequest] = []
-    for where, body in (line for file in files for line in read_lines(Path(file))):
+    for where, body in (line for file in files for line in LogFile(Path(file)).objects()):
         if "question_id" not in body:
             raise InputError(f"{where}: no `question_id`", "FastChat's question and answer format")
         question = by_id.get(str(body["question_id"]))
@@ -247,7 +247,7 @@ def _with_questions(answers: Any, questions: Path) -> list[LoggedRequest]:
     return requests
 
 
-def _alternate(where: str, question: Question, answers: list[str]) -> Iterator[LoggedRequest]:
+def _alternate(where: FilePlace, question: Question, answers: list[str]) -> Iterator[LoggedRequest]:
     if len(answers) > len(question.turns):
         raise InputError(
             f"{where}: {len(answers)} answers to {len(question.turns)} turns",
@@ -260,22 +260,12 @@ def _alternate(where: str, question: Question, answers: list[str]) -> Iterator[L
         before.append(Message("assistant", answer))
 
 
-def _answer_turns(where: str, body: dict[str, Any]) -> list[str]:
-    choices = _get(where, body, "choices", lambda v: isinstance(v, list) and v, "a list")
-    if not isinstance(choices[0], dict):
-        raise InputError(f"{where}: choices[0] is not an object", "FastChat's answer format")
-    turns: list[str] = _get(where, choices[0], "turns", _is_texts, "a list of strings")
+def _answer_turns(where: FilePlace, body: dict[str, Any]) -> list[str]:
+    choices = take(where, body, "choices", list)
+    turns: list[str] = take(where, choices[0] if choices else {}, "turns", list)
+    if not _is_texts(turns):
+        raise InputError(f"{where}: `turns` is not a list of texts")
     return turns
-
-
-def _get(
-    where: str, body: dict[str, Any], key: str, holds: Callable[[Any], Any], wanted: str
-) -> Any:
-    if key not in body:
-        raise InputError(f"{where}: no `{key}`", f"it should be {wanted}")
-    if not holds(body[key]):
-        raise InputError(f"{where}: `{key}` is not {wanted}")
-    return body[key]
 
 
 def _is_texts(value: Any) -> bool:
@@ -309,30 +299,3 @@ def answer_text(tokenizer: TextTokenizer, template: Template, token_ids: Sequenc
     """Return the text of an answer, as a conversation goes on with it."""
     text: str = tokenizer.backend.decode(token_ids, skip_special_tokens=True)
     return text if template.name == "none" else text.strip()
-
-
-def read_lines(path: Path) -> Iterator[Line]:
-    """Yield every object of a .jsonl or .jsonl.gz file, with where it stands; skip blank lines.
-
-    Raises InputError, with file and line, where a line is not a JSON object.
-    """
-    for where, text in text_lines(path):
-        body = parse_json(text, where, hint="one object per line")
-        if not isinstance(body, dict):
-            raise InputError(f"{where}: not a JSON object", "one object per line")
-        yield where, body
-
-
-def text_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (where, text) of every line that is not blank; bytes that are no UTF-8: U+FFFD."""
-    if path.is_dir():
-        raise InputError(f"{path} is a folder", "name a file")
-    require_files(path)
-    suffix = ".gz" if path.suffix == ".gz" else ""
-    try:
-        for number, line in unpacking.open_lines(path, suffix):
-            text = line.decode("utf-8", "replace").rstrip("\r")
-            if text.strip():
-                yield f"{path}, line {number}", text
-    except unpacking.ERRORS as error:
-        raise InputError(f"{path} is damaged: {error}", "download it again") from error

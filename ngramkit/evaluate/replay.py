@@ -23,7 +23,7 @@ from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kinds import ROLES
-from ngramkit.models import chosen_model
+from ngramkit.models import named_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.remote.fetch import open_fetched
@@ -371,7 +371,4 @@ def _verify_by(record: TopKRecord, model: Any, reporter: Reporter) -> None:
 def _tokenizer(model: Any, reporter: Reporter) -> TextTokenizer:
     if isinstance(model, TextTokenizer):
         return model
-    chosen = chosen_model(model)
-    if chosen.why:
-        reporter.note(f"model: {chosen.name} ({chosen.why})")
-    return load_tokenizer(chosen.name)
+    return load_tokenizer(named_model(model, reporter))

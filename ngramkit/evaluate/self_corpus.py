@@ -34,12 +34,12 @@ from ngramkit.evaluate.records import (
     answer_text,
     conversation,
     questions_for,
-    read_lines,
     require_files,
 )
 from ngramkit.evaluate.runs import plan_difference
 from ngramkit.formats.replacing import locked, require_writable
 from ngramkit.formats.resumable_writer import write_text
+from ngramkit.logs.files import LogFile
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.results import Result
@@ -292,7 +292,7 @@ class AnswerFile:
         if there > size:
             os.truncate(self._path, size)
         self.done, self.result.left_out = done, left_out
-        for where, body in read_lines(self._path):
+        for where, body in LogFile(self._path).objects():
             text, tokens = body.get("text"), body.get("tokens")
             if not isinstance(text, str) or not isinstance(tokens, int):
                 raise self._damaged(f"{where}: no answer")

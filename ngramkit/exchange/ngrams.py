@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.builders.merge import changes, sum_rows
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
@@ -40,8 +40,7 @@ class Ngrams:
 
     def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return where each ngram's rows begin, int64[groups], and each row's group, int64[n]."""
-        begins = np.ones(len(self.rows), bool)
-        begins[1:] = np.any(self.rows[1:, :-1] != self.rows[:-1, :-1], axis=1)
+        begins = changes(self.rows[:, :-1])
         return np.flatnonzero(begins), np.cumsum(begins) - 1
 
     def slice(self, begin: int, end: int) -> Ngrams:
@@ -140,19 +139,8 @@ def _frozen_pieces(table: FrozenTable, length: int) -> Iterator[Ngrams]:
         leaders = np.repeat(table.leaders[begin:end], sizes, axis=0)
         part = slice(offsets[begin], offsets[end])
         rows = np.hstack([leaders, table.followers[part]])[:, :length].astype(np.int32)
-        yield add_up(rows, table.follower_counts[part].astype(np.int64))
+        yield Ngrams(*sum_rows(rows, table.follower_counts[part].astype(np.int64)))
         begin = end
-
-
-def add_up(rows: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]) -> Ngrams:
-    """Sort rows, and add up the counts of equal ones."""
-    order = np.lexsort(rows.T[::-1])
-    rows, counts = rows[order], counts[order]
-    first = np.ones(len(rows), bool)
-    first[1:] = np.any(rows[1:] != rows[:-1], axis=1)
-    starts = np.flatnonzero(first)
-    sums: Array = np.add.reduceat(counts, starts) if len(starts) else counts
-    return Ngrams(rows[starts], sums)
 
 
 def _whole_groups(pieces: Iterator[Ngrams]) -> Iterator[Ngrams]:
@@ -161,7 +149,7 @@ def _whole_groups(pieces: Iterator[Ngrams]) -> Iterator[Ngrams]:
     for piece in pieces:
         if rest is not None:
             rows = np.concatenate([rest.rows, piece.rows])
-            piece = add_up(rows, np.concatenate([rest.counts, piece.counts]))
+            piece = Ngrams(*sum_rows(rows, np.concatenate([rest.counts, piece.counts])))
         last = int(piece.groups()[0][-1]) if len(piece.rows) else 0
         if last:
             yield piece.slice(0, last)
@@ -194,4 +182,4 @@ def bigram_ngrams(bigram: ModelBigram, order: int) -> Iterator[Ngrams]:
     else:
         y = y[sure]
         rows = np.column_stack([y, bigram.next_tokens[y, 0]])
-    yield add_up(rows.astype(np.int32), counts[y])
+    yield Ngrams(*sum_rows(rows.astype(np.int32), counts[y]))

@@ -287,8 +287,6 @@ def exchange(one: Path, other: Path) -> bool:
 
     At no moment does either stand for nothing. Both must exist, on one file system.
     """
-    if sys.platform == "win32":
-        return False
     import ctypes
 
     library: Any = ctypes.CDLL(None, use_errno=True)
@@ -341,8 +339,6 @@ def mend(path: Path) -> bool:
 
 def sync_folder(path: Path) -> None:
     """Return when the names in the folder are on the disk; for files see `sync_file`."""
-    if sys.platform == "win32":  # it opens no folders, and writes names itself
-        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -385,6 +381,3 @@ def locked(path: Path, *, busy: str | None = None) -> Iterator[None]:
         with suppress(OSError):
             path.unlink()
         lock.release()
-        if sys.platform == "win32":  # it deletes no open file
-            with suppress(OSError):
-                path.unlink()

@@ -23,7 +23,7 @@ def empty(size: int, dtype: npt.DTypeLike) -> Array:
     longer ones again and again.
     """
     count = size * np.dtype(dtype).itemsize
-    if count < LARGE or sys.platform == "win32":
+    if count < LARGE:
         return np.empty(size, dtype)
     pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if sys.platform == "linux":

@@ -96,11 +96,10 @@ def _serves(place: Path, name: str) -> bool:
 def own_temporary() -> Path | None:
     """Return a temporary folder of this user, a new one where that name is somebody else's; None
     where the system's temporary folder is not safe from others."""
-    place = Path(tempfile.gettempdir(), f"ngramkit-kernels-{getattr(os, 'getuid', int)()}")
+    place = Path(tempfile.gettempdir(), f"ngramkit-kernels-{os.getuid()}")
     try:
         place.mkdir(mode=0o700, exist_ok=True)
-        closed = not hasattr(os, "getuid") or not place.lstat().st_mode & 0o077
-        if place.is_symlink() or not closed or not is_private(place):
+        if place.is_symlink() or place.lstat().st_mode & 0o077 or not is_private(place):
             place = Path(tempfile.mkdtemp(prefix="ngramkit-kernels-"))
     except OSError:
         return None

@@ -107,10 +107,10 @@ def _watch_compiler() -> None:
                 gc.enable()
 
     event.register("numba:compile", Watcher())
-    if hasattr(os, "register_at_fork"):  # else numba's lock could stay locked in the child for ever
-        os.register_at_fork(
-            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
-        )
+    # Else numba's lock could stay locked in the child for ever.
+    os.register_at_fork(
+        before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+    )
 
 
 _watch_compiler()

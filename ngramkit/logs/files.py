@@ -71,7 +71,9 @@ class LogFile:
         Raises InputError, with file and line, where a line is no JSON object.
         """
         lines = self._raw()
-        first = next(lines, (1, b""))
+        first = next(lines, None)
+        if first is None:
+            return
         if self._begins_document(*first, lines):
             yield from self._document()
             return

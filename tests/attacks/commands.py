@@ -36,7 +36,6 @@ from .made import RECIPE, RECORD, datastore, each, frozen, source, texts, tiny, 
 
 def bigram(k: int) -> None:
 
-    model_bigram.matmul_peak = lambda *device: 1.0  # measured, which takes seconds
     model_bigram.SAVE_AFTER = 0.0  # every part of the work is kept
     model_bigram.build_model_bigram(*tiny(), "x", k=k, width=2, force=True)
 
@@ -44,7 +43,6 @@ def bigram(k: int) -> None:
 def unigram(k: int) -> None:
     from ngramkit.builders import model_unigram
 
-    model_unigram.matmul_peak = lambda *device: 1.0
     model_unigram.build_model_unigram(*tiny(), "x", k=k, force=True)
 
 

@@ -12,11 +12,11 @@ from attacks import tally
 from ngramkit.cache import private_folder
 from ngramkit.corpus.readers import READERS, ReaderOptions
 from ngramkit.errors import ArtifactError, InputError
-from ngramkit.evaluate.records import read_lines
 from ngramkit.evaluate.runs import Runs
 from ngramkit.formats.artifact import CHECKS
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.opening import open_folder
+from ngramkit.logs.files import LogFile
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DEEP = "[" * 100_000
@@ -32,8 +32,8 @@ def one_line(failure):
 def test_questions_and_answers(tmp_path, text):
     path = tmp_path / "x.jsonl"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"x\.jsonl, line 1") as failure:
-        list(read_lines(path))
+    with pytest.raises(InputError, match=r"x\.jsonl") as failure:
+        list(LogFile(path).objects())
     one_line(failure)
 
 

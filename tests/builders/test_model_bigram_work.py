@@ -158,7 +158,6 @@ def test_work_counts_this_runs_passes(llama, tmp_path):
     assert quick.flops == VOCABULARY * one
     assert slow.work.flops == VOCABULARY * one * (1 + K * (WIDTH - 1))
     assert quick.seconds > 0
-    assert quick.peak > 0
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ drafters nope                                    | no drafter is called 'nope'
 replay                                           | there is nothing to replay
 replay --answers EMPTY                           | --answers is empty
 replay --answers chat.jsonl                      | without its question
-replay --answers q.jsonl --questions empty       | empty is a folder
+replay --answers q.jsonl --questions empty       | empty is not a plain file
 replay --answers none.jsonl                      | there is no file none.jsonl
 replay --answers qa.jsonl --questions none.jsonl | there is no file none.jsonl
 replay --answers qa.jsonl --budget x             | is not a list of numbers

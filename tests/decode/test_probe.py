@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 
 import pytest
 import torch
@@ -238,7 +237,6 @@ def test_a_model_that_takes_no_tree_is_probed_by_each_process(cache):
     assert [path.name.partition("-")[0] for path in cache.iterdir()] == ["BatchVerifier"]
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no permissions here")
 def test_what_others_may_write_is_not_believed(checkpoint, cache):
     verify_mode(checkpoint())
     cache.chmod(0o777)

@@ -13,6 +13,7 @@ from twins import lookup as llama
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
+from ngramkit.builders.merge import sum_rows
 from ngramkit.errors import UsageError
 from ngramkit.exchange.llama_cpp import (
     MOST,
@@ -23,7 +24,7 @@ from ngramkit.exchange.llama_cpp import (
     totals,
     write_cache,
 )
-from ngramkit.exchange.ngrams import add_up, datastore_ngrams
+from ngramkit.exchange.ngrams import Ngrams, datastore_ngrams
 
 ORDERS = (1, 2, 3, 4)
 
@@ -31,7 +32,7 @@ ORDERS = (1, 2, 3, 4)
 def ngrams(*rows):
     """Make Ngrams of (ids..., count) rows."""
     array = np.array(rows, np.int64)
-    return add_up(array[:, :-1].astype(np.int32), array[:, -1])
+    return Ngrams(*sum_rows(array[:, :-1].astype(np.int32), array[:, -1]))
 
 
 def counted(documents, orders):

@@ -12,10 +12,11 @@ from made_up import random_documents
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
+from ngramkit.builders.merge import sum_rows
 from ngramkit.drafters.blend import Blend
 from ngramkit.errors import InputError, UsageError
 from ngramkit.exchange.llama_cpp import import_cache, read_cache, write_cache
-from ngramkit.exchange.ngrams import Ngrams, add_up, datastore_ngrams, frozen_ngrams
+from ngramkit.exchange.ngrams import Ngrams, datastore_ngrams, frozen_ngrams
 
 GOLDEN = bytes.fromhex(
     "07000000 08000000 ffffffff ffffffff 02000000 09000000 03000000 05000000 01000000"
@@ -25,7 +26,7 @@ GOLDEN = bytes.fromhex(
 def ngrams(*rows):
     """Make Ngrams of (ids..., count) rows."""
     array = np.array(rows, np.int64)
-    return add_up(array[:, :-1].astype(np.int32), array[:, -1])
+    return Ngrams(*sum_rows(array[:, :-1].astype(np.int32), array[:, -1]))
 
 
 def as_dict(cache):

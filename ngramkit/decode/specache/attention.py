@@ -133,8 +133,8 @@ def _weighted(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 def _seen(
     mask: torch.Tensor | None, rows: int, n: int, last: int, device: torch.device
 ) -> torch.Tensor:
-    """Return what each row attends to, bool[rows, n]. Without a mask that is all until itself; the
-    last row's own place is `last` - 1, or the end."""
+    """Return what each row attends to, bool[rows, n]: without a mask, all tokens up to its own. The
+    last row's own is the one before `last`, or the very last."""
     if mask is not None:
         return mask[0, 0, :, :n] if mask.dtype == torch.bool else mask[0, 0, :, :n] >= 0
     end = n if last < 0 else last
