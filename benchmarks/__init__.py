@@ -6,10 +6,12 @@ module without an underscore is a program of its own: `python -m benchmarks.NAME
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 Way = TypeVar("Way")
@@ -24,6 +26,13 @@ class Row:
     reference: str  # the other's figure and name
     ratio: float
     target: str  # what the project set out to reach
+
+
+def existing(name: str) -> Path:
+    """Return the path of a file or folder that is there: a type of argparse's."""
+    if not Path(name).exists():
+        raise argparse.ArgumentTypeError(f"there is no {name}")
+    return Path(name)
 
 
 def interleaved(*tasks: Callable[[], object], rounds: int = 3) -> list[float]:

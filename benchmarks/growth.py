@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import markdown
+from benchmarks import existing, markdown
 from benchmarks._data import contexts, draft_times
 
 SIZES = (1, 4, 16)
@@ -50,7 +50,8 @@ class Spent(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
-    for name in ("data", "work", "out"):
+    parser.add_argument("--data", type=existing, metavar="DIR", required=True)
+    for name in ("work", "out"):
         parser.add_argument(f"--{name}", type=Path, metavar="DIR", required=True)
     parser.add_argument("--memory", default="1G")
     parser.add_argument("--no-builds", action="store_true", help="only drafts, of what --work has")

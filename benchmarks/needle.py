@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks import existing
 from ngramkit.corpus.files import stdlib_files
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.base import Verifier
@@ -32,6 +33,8 @@ from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
 from ngramkit.drafters.registry import NoDraft
+from ngramkit.errors import InputError, NgramkitError, one_line
+from ngramkit.evaluate.plots import require_picture, saved_figure
 
 NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "iris", "juniper")
 NEEDLE = "\nThe special magic number for {name} is {number}.\n"
@@ -68,15 +71,34 @@ class Reading:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.needle", description=__doc__)
     parser.add_argument("model", nargs="?", default="demo", help="a folder, short name or Hub id")
-    parser.add_argument("--lengths", default="1k,2k", help="tokens of the haystacks")
+    parser.add_argument(
+        "--lengths", type=token_counts, default="1k,2k", help="of the haystacks, tokens"
+    )
     parser.add_argument("--depths", type=int, default=5, help="places in each haystack")
     parser.add_argument("--needles", type=int, default=1, help="needles for each place")
-    parser.add_argument("--haystack", type=Path, help="default: the standard library's docstrings")
+    parser.add_argument(
+        "--haystack", type=existing, help="default: the standard library's docstrings"
+    )
     parser.add_argument("--cache", default=",".join(CACHES), help="which caches to compare")
     for name, default in (("bits", 2), ("group", 64), ("top-k", 64), ("residual", 64)):
         parser.add_argument(f"--kv-{name}", type=int, default=default)
     parser.add_argument("--plot", type=Path, help="a picture: length by depth, a panel per cache")
     arguments = parser.parse_args()
+    try:
+        measure(arguments)
+    except NgramkitError as error:
+        parser.error(one_line(error))
+
+
+def token_counts(text: str) -> list[int]:
+    """Return 1k,2k as tokens."""
+    return [int(part.replace("k", "")) << 10 * ("k" in part) for part in text.split(",")]
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Read every needle with each cache; print what each loses, and draw it."""
+    if arguments.plot is not None:
+        require_picture(arguments.plot)
     options = SpeCache(
         bits=arguments.kv_bits,
         group=arguments.kv_group,
@@ -85,16 +107,15 @@ def main() -> None:
         measure=True,
     )
     caches = {name: cache_of(name, options) for name in arguments.cache.split(",")}
-    lengths = [int(part.replace("k", "")) << 10 * ("k" in part) for part in
-               arguments.lengths.split(",")]  # fmt: skip
     model = load_model(arguments.model)
     text = (
-        docstrings(max(lengths) * CHARACTERS)
+        docstrings(max(arguments.lengths) * CHARACTERS)
         if arguments.haystack is None
         else arguments.haystack.read_text(encoding="utf-8", errors="replace")
     )
     readings: list[tuple[Needle, dict[str, Reading]]] = []
-    for needle in needles(model.tokenizer, text, lengths, arguments.depths, arguments.needles):
+    asked = arguments.lengths, arguments.depths, arguments.needles
+    for needle in needles(model.tokenizer, text, *asked):
         readings.append((needle, read_with_each(model.model, needle.prompt, needle.answer, caches)))
         shown = (f"{name} {read.loss:.2f}" for name, read in readings[-1][1].items())
         print(f"{needle.length:,} tokens, depth {needle.depth:.0%}: {', '.join(shown)}", flush=True)
@@ -108,12 +129,12 @@ def needles(
 ) -> Iterator[Needle]:
     """Yield `seeds` needles at `depths` evenly spaced places of a text of each length.
 
-    Raises ValueError where the haystack is too short for the longest.
+    Raises InputError where the haystack is too short for the longest.
     """
     most = max(lengths)
     hay = tokenizer.encode(haystack[: most * CHARACTERS])
     if len(hay) < most:
-        raise ValueError(f"the haystack has {len(hay):,} tokens, {most:,} are needed")
+        raise InputError(f"the haystack has {len(hay):,} tokens, {most:,} are needed")
     for length in lengths:
         for place in range(depths):
             depth = place / (depths - 1) if depths > 1 else 0.5
@@ -133,7 +154,7 @@ def _needle(
     answer = tokenizer.encode(f"{question_text} {number}")[len(question) :]
     room = length - len(line) - len(question) - len(answer)
     if room < 1:
-        raise ValueError(f"a needle and its question do not fit into {length} tokens")
+        raise InputError(f"a needle and its question do not fit into {length} tokens")
     at = round(room * depth)
     prompt = np.concatenate([hay[:at], line, hay[at:room], question]).astype(np.int32)
     return Needle(prompt, answer, length, depth, seed)
@@ -244,8 +265,6 @@ def cells(readings: Sequence[tuple[Needle, Mapping[str, Reading]]]) -> list[dict
 
 def plot(grid: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw `cells`, a panel per cache: the loss, or a tick where all needles are exact."""
-    from ngramkit.evaluate.plots import saved_figure
-
     names = list(grid[0]["loss"])
     lengths, depths = (sorted({cell[key] for cell in grid}) for key in ("length", "depth"))
     place = {(cell["length"], cell["depth"]): cell for cell in grid}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError, UsageError, require_between, require_list
-from ngramkit.formats.history import History, merge_histories
+from ngramkit.formats.history import History, merge_histories, require_no_other
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.read import Files, read_log
@@ -131,14 +132,16 @@ def history_import(
     """
     if tokens is not None:
         require_between("tokens", tokens, 1)
+    require_no_other(Path(out))
     if model is None and (Path(out) / NAME).exists():
         model = History.open(out).tokenizer.id
     tokenizer = load_tokenizer(named_model(model, reporter))
     encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
-    reporter.stage("reading the log", unit="requests")
     requests: deque[tuple[TokenArray, int]] = deque()
     imported = total = waiting = 0
     for request in read_log(files, format=format, columns=columns, reporter=reporter):
+        if not imported:  # before it, what is wrong with the files is said
+            reporter.stage("reading the log", unit="requests")
         prompt, output, _ = encode(request)
         ids = np.concatenate([prompt, output]) if prompts else output
         requests.append((ids, len(prompt) if prompts else 0))
@@ -168,6 +171,8 @@ def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     require_list("paths", paths)
     if not len(paths):
         raise UsageError("there is no history to merge", "name at least one", option="paths")
+    if os.path.lexists(out):
+        raise UsageError(f"{out} exists", "choose another out", option="out")
     return HistorySize.of(*merge_histories([History.open(path) for path in paths], Path(out)))
 
 
@@ -191,11 +196,12 @@ def history_forget(
     again. Raises UsageError unless one of the two is given, InputError where the tokenizer cannot
     be loaded to read the requests.
     """
-    if (not text) == (not everything):
+    both = ("text", "everything")
+    if text and everything:
+        raise UsageError("text and everything exclude each other", "give one of them", option=both)
+    if not text and not everything:
         raise UsageError(
-            "it was not said what to forget",
-            "give text, or everything=True",
-            option=("text", "everything"),
+            "it was not said what to forget", "give text, or everything=True", option=both
         )
     history = History.open(path)
     if everything:

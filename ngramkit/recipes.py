@@ -63,7 +63,7 @@ from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import fetch, silence_client
-from ngramkit.remote.publishing import build_at
+from ngramkit.remote.publishing import build_at, require_out
 from ngramkit.remote.staging import fetch_texts, put_text
 from ngramkit.remote.urls import UrlFolder, as_path, as_url
 from ngramkit.results import Result
@@ -182,6 +182,8 @@ def build(
     url = as_url(out)
     root = as_path(out) if url is None else ARTIFACTS
     place = str(root / wanted.name) if url is None else f"{url.rstrip('/')}/{wanted.name}"
+    if not check:
+        require_out(place, force=True)
     resolved = resolve(wanted, reporter)
     verdict = _judge_place(resolved, root, url and place, push)
     status, size = "up to date", None

@@ -34,11 +34,14 @@ PAGES = [
 NOTEBOOKS = sorted((ROOT / "research").glob("*.md"))
 SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 FORMATS = [
+    "manifest",
+    "container",
     "tokens",
     "datastore",
     "frozen_table",
     "model_bigram",
     "model_unigram",
+    "history",
     "request_log",
     "evidence",
 ]

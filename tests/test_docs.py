@@ -8,6 +8,8 @@ import shlex
 import doc_pages
 import pytest
 
+from ngramkit.formats.opening import CLASSES
+
 COMMANDS = dict(doc_pages.leaves())
 SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
@@ -60,6 +62,10 @@ def test_the_files_that_a_page_walks_through_are_there(name):
     named = FILE.findall((doc_pages.ROOT / name).read_text(encoding="utf-8"))
     missing = [path for path in named if not (doc_pages.ROOT / path).exists()]
     assert not missing, f"{name} names what has moved: mend its sentence"
+
+
+def test_the_bytes_of_every_kind_are_on_the_page_of_formats():
+    assert {kind.__module__.rpartition(".")[2] for kind in CLASSES.values()} <= {*doc_pages.FORMATS}
 
 
 def test_links_of_the_pages_lead_to_files():

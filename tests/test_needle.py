@@ -17,6 +17,7 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.load import load_model
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.drafters.base import DraftTree
+from ngramkit.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 HAY = docstrings(12_000)
@@ -44,7 +45,7 @@ def test_a_needle_lies_at_its_depth_and_the_text_has_its_length():
 
 
 def test_a_haystack_that_is_too_short_is_refused():
-    with pytest.raises(ValueError, match="the haystack has"):
+    with pytest.raises(InputError, match="the haystack has"):
         list(needles(load_tokenizer("demo"), "short", [256], 1, 1))
 
 

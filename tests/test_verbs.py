@@ -125,6 +125,13 @@ def test_the_options_of_a_command_are_the_words_of_its_function(command):
         assert known, f"{command} {flag}: {sorted(words)}"
 
 
+def test_what_takes_urls_says_where_their_files_are_staged():
+    for command, parsed in doc_pages.leaves():
+        options = {option.name for option in parsed.params}
+        urls = [option.name for option in parsed.params if "URL" in (option.metavar or "")]
+        assert not urls or {"cache_dir", "cache_size"} <= options, (command, urls)
+
+
 SCRIPT = """
 import json
 import sys

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
+from ngramkit.text import many
 from ngramkit_cli import completion
 from ngramkit_cli.options import (
     WHERE,
@@ -106,13 +107,17 @@ def _facts(manifest: Manifest) -> dict[str, object]:
         **{f"--{n.replace('_', '-')}": v for n, v in manifest.parameters.items()},
         **{name: f"{count:,}" for name, count in manifest.counts.items()},
         **{name: f"{record.bytes:,} bytes" for name, record in manifest.files.items()},
-        "bytes": f"{manifest.bytes:,}",
+        **(
+            {"bytes": f"{manifest.bytes:,}"}
+            if manifest.files
+            else {"requests": "`ngramkit history inspect` shows them"}  # nothing else has no files
+        ),
     }
 
 
 def _show_phrases(title: str, phrases: Iterable[Phrase], show: Callable[..., None]) -> None:
     for phrase in phrases:
-        show("", f"{title}: {phrase.phrase}  {phrase.matches:,} matches")
+        show("", f"{title}: {phrase.phrase}  {many(phrase.matches, 'match', 'matches')}")
         rows = [
             ("", f"{each.count:,}", f"{each.count / phrase.matches:.1%}", each.text)
             for each in phrase.continuations

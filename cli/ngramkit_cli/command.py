@@ -16,6 +16,7 @@ import functools
 import inspect
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -51,6 +52,19 @@ class Command(TyperCommand):
                     ctx.fail(f"{entry.opts[0]} is given {times} times: it takes one value")
             return super().parse_args(ctx, args)
 
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        fit(formatter)
+        super().format_usage(ctx, formatter)
+
+
+def fit(formatter: Any) -> None:
+    """Let help fit a narrow terminal: the option parser takes 50 columns at least, and puts the
+    words of an option behind 30 of them."""
+    columns = shutil.get_terminal_size().columns
+    if columns < screen.NARROW:
+        formatter.width = min(formatter.width, max(columns - 2, 20))
+        formatter.write_dl = functools.partial(formatter.write_dl, col_max=columns // 4)
+
 
 def words_as_typed() -> list[str]:
     """Return the running command's name and the words behind it."""
@@ -60,6 +74,10 @@ def words_as_typed() -> list[str]:
 
 class Group(TyperGroup):
     """Commands under one name; under --json an unknown one is an error in JSON, too."""
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        fit(formatter)
+        super().format_usage(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands with whole summaries, which Typer would cut to the terminal."""

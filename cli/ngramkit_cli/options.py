@@ -56,7 +56,9 @@ class NamedModel:
         return the_model(self.model if self.model_name is None else self.model_name, out)
 
 
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, help="Only the first N questions or requests.")
+]
 Model = Annotated[
     str | None,
     typer.Option(
@@ -185,7 +187,7 @@ class SourceOptions:
     history_tokens: Annotated[
         int, typer.Option(min=1, help="How many of its newest are searched.")
     ] = 4_000_000
-    no_store: Annotated[bool, typer.Option("--no-store", help="Do not remember this request.")] = (
+    no_store: Annotated[bool, typer.Option("--no-store", help="Add nothing to the history.")] = (
         False
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,6 +113,16 @@ RecordFolder = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class RecordingOptions(opt.RunOptions):
+    """Options of passes that are recorded, all of one size. A field is an option."""
+
+    budget: Annotated[
+        str | None, typer.Option(metavar="N", help="Draft tokens per pass at most. Default: 64.")
+    ] = None
+
+
+@takes_urls
 def record(
     *,
     asking: QuestionOptions,
@@ -119,7 +130,7 @@ def record(
     model: opt.Model = None,
     sources: SourceOptions,
     max_new_tokens: opt.NewTokens = 256,
-    running: opt.RunOptions,
+    running: RecordingOptions,
     out_path: RecordFolder,
     out: Output,
 ) -> None:
@@ -128,7 +139,7 @@ def record(
     The model answers the questions with drafts; its 16 likeliest tokens at every node that it
     verifies are kept. ngramkit replay --oracle DIR gives them to drafters as decoding does.
 
-    Default: --drafter blend --budget 64. Interrupted, it goes on where it was when it is run again.
+    Without --drafter: blend. Interrupted, it goes on where it was when it is run again.
 
     Example: ngramkit record --questions question.jsonl --model smollm2-135m --out evidence
     """

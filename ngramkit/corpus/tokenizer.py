@@ -211,8 +211,7 @@ def load_tokenizer(
         elif not files.paths and Path(files.source).is_dir() and not _may_hold(files.source):
             raise InputError(
                 f"{files.source} holds no tokenizer",
-                f"the model {model} must hold a tokenizer.json",
-                option="model",
+                f"{model} must hold a tokenizer.json",
             )
         elif trust_remote_code or TOKENIZER not in files.paths:
             backend, special = _load_by_transformers(model, files, revision, trust_remote_code)
@@ -313,8 +312,7 @@ def _load_by_transformers(
         explained = from_hub(error, files.source, "model") or needs_code(error, what)
         raise explained or InputError(
             f"no tokenizer could be loaded from {files.source}",
-            f"the model {model} must hold a tokenizer.json",
-            option="model",
+            f"{model} must hold a tokenizer.json",
         ) from error
     backend = getattr(full, "backend_tokenizer", None)
     if backend is None:

@@ -160,7 +160,9 @@ class DecodeOptions:
     def _require_sense_of_cache(self) -> None:
         if self.specache is None:
             return
-        for name in ("budget", "verify", "compare"):
+        drafted_from = ("datastores", "frozen_table", "bigram", "unigram", "history")
+        guesses = self.specache.speculative == "drafter"  # at the next token, from all of these
+        for name in ("budget", "verify", "compare", *(() if guesses else drafted_from)):
             if getattr(self, name):
                 raise UsageError(f"{name} is for drafts, a SpeCache takes none", option=name)
         require_no_drafts(self.specache, self.drafter)

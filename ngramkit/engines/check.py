@@ -99,6 +99,7 @@ def check_engine(
         raise UsageError(
             "nothing was named to check", f"set {VARIABLE}, or give model", option="model"
         )
+    _require_fit(config, engine)
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
     from ngramkit.engines.batch import BatchDrafter
 
@@ -107,7 +108,7 @@ def check_engine(
         checked = replace(config, store=False, history=True)  # the engine makes the folder
     else:
         checked = replace(config, store=False)
-    drafter = BatchDrafter.open(checked, vocabulary=vocabulary)
+    drafter = BatchDrafter.open(checked, vocabulary=vocabulary, timed=engine == "llama-cpp")
     if tokenizer is not None:
         drafter.require_same(tokenizer.encode)
     artifacts = drafter.source.artifacts
@@ -151,21 +152,32 @@ def require_engine(engine: str) -> None:
 
 
 def plugin() -> None:
-    """Raise NgramkitError where NGRAMKIT_DRAFT is set and wrong, or names what is not there.
+    """Do as `require_usable` in each of vLLM's processes, the first time before it knows its
+    options."""
+    require_usable("vllm")
 
-    vLLM calls this in each of its processes, the first time before it knows its options. Only
-    manifests of folders are read: numba must not be imported here, since a worker of 0.33 on a CPU
-    looks through all modules when it starts and fails at one of llvmlite's.
-    """
+
+def require_usable(engine: str) -> None:
+    """Raise NgramkitError where NGRAMKIT_DRAFT is set and wrong for this engine, or names what is
+    not there."""
     try:
-        config = DraftConfig.from_environment() or DraftConfig()
-        for role, names in config.artifacts.items():
-            for name in names:
-                if as_url(name) is None and not is_hub_name(name):
-                    require_kind(name, read_manifest(as_path(name)).kind, role)
-        existing_history(config)
+        _require_fit(DraftConfig.from_environment() or DraftConfig(), engine)
     except NgramkitError as error:
         raise type(error)(f"{VARIABLE} cannot be used: {one_line(error)}") from None
+
+
+def _require_fit(config: DraftConfig, engine: str) -> None:
+    """Raise what is wrong with a configuration by itself and by the manifests of its folders.
+
+    Nothing else is read, and numba must not be imported here, since a worker of vLLM 0.33 on a CPU
+    looks through all modules when it starts and fails at one of llvmlite's.
+    """
+    config.require_tenants(engine)
+    for role, names in config.artifacts.items():
+        for name in names:
+            if as_url(name) is None and not is_hub_name(name):
+                require_kind(name, read_manifest(as_path(name)).kind, role)
+    existing_history(config)
 
 
 def _context(

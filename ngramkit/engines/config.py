@@ -25,6 +25,12 @@ VARIABLE = "NGRAMKIT_DRAFT"
 PATHS = ("frozen_table", "bigram", "unigram", "history", "metrics")
 SWITCHES = ("pause", "clock", "store", "history_prompts")
 KEYS = ("lora", "salt", "key")  # what may tell the requests of one tenant
+SHOWN = {  # engine -> those of KEYS that it shows a drafter
+    "vllm": ("lora", "key"),
+    "sglang": KEYS,
+    "llama-cpp": (),
+    "tensorrt-llm": ("lora", "salt"),
+}
 RANGES = {  # whole numbers: key -> least and most
     "tokens": (1, 64),
     "budget": (1, 512),
@@ -96,6 +102,18 @@ class DraftConfig:
     def named(self) -> bool:
         """Return whether an artifact or a history is named, whose ids must be the engine's."""
         return bool(self.artifacts) or isinstance(self.history, str)
+
+    def require_tenants(self, engine: str) -> None:
+        """Raise UsageError where this engine shows no drafter what `history_by` names."""
+        shown = SHOWN[engine]
+        if self.history_by is not None and self.history_by not in shown:
+            named = " or ".join(f'"{key}"' for key in shown)
+            raise UsageError(
+                f'history_by cannot be "{self.history_by}": {engine} shows a drafter none of a '
+                "request",
+                f"use {named}" if shown else "leave history_by out",
+                option="history_by",
+            )
 
     @classmethod
     def read(cls, text: str) -> DraftConfig:

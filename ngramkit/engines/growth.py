@@ -24,7 +24,7 @@ import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -193,6 +193,11 @@ class GrowingHistory:
         assert self._folder is not None
         folder = self._folder / tenant_folder(key) if self.keyed else self._folder
         return PastUse(folder, recorded=not self.stores).history(self._tokenizer)
+
+
+def forbids_remembering(parameters: Mapping[str, Any]) -> bool:
+    """Return whether a request's own parameters say that it is not to be remembered."""
+    return bool(parameters.get(REQUEST_KEY) == 0)  # as False is
 
 
 def tenant_folder(key: str) -> str:

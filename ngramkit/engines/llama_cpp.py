@@ -66,6 +66,7 @@ class Drafter:
         clock: Clock = time.perf_counter,
     ) -> None:
         config = config or DraftConfig.from_environment() or DraftConfig(sessions=SESSIONS)
+        config.require_tenants("llama-cpp")
         if vocabulary is None and config.vocabulary is None and not _has_artifacts(config):
             raise UsageError(
                 "without artifacts the model's vocabulary must be known",

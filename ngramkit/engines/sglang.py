@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.growth import REQUEST_KEY, Departures, Finished
+from ngramkit.engines.growth import REQUEST_KEY, Departures, Finished, forbids_remembering
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.errors import ArtifactError, UsageError, one_line
@@ -156,7 +156,7 @@ class NgramCorpus:
     def _remembered(self, request: Any) -> bool:
         """Return whether a request leaves it to the configuration that it is remembered."""
         said = _parameters(request)
-        return said.get("ngramkit", True) is not False and said.get(REQUEST_KEY, "") is not False
+        return said.get("ngramkit", True) is not False and not forbids_remembering(said)
 
     def _tenant(self, request: Any) -> str:
         if self._tenants is None:

@@ -11,7 +11,7 @@ import importlib
 import os
 from typing import Any
 
-from ngramkit.engines.check import plugin as require_usable
+from ngramkit.engines.check import require_usable
 from ngramkit.engines.config import VARIABLE
 from ngramkit.errors import NgramkitError
 
@@ -28,7 +28,7 @@ def plugin() -> None:
     if not os.environ.get(VARIABLE, "").strip():
         return
     try:
-        require_usable()
+        require_usable("sglang")
     except NgramkitError as error:
         raise SystemExit(str(error)) from None
     hooks = importlib.import_module("sglang.srt.plugins.hook_registry")

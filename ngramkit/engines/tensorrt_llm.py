@@ -50,8 +50,9 @@ def make_drafter(
 
     `max_draft_len`: as in UserProvidedDecodingConfig. `config`: in place of NGRAMKIT_DRAFT; without
     either, blend over the requests' own text. `vocabulary`: how many ids the model knows; needed
-    without artifacts only. `tokenizer`: the model's, as transformers loads it, or its Hub id or
-    folder: artifacts of another one are refused; without it only the number of ids is compared.
+    without artifacts and `tokenizer` only. `tokenizer`: the model's, as transformers loads it, or
+    its Hub id or folder: artifacts of another one are refused; without it only the number of ids is
+    compared.
     `max_concurrency`, `draft_len_schedule`: TensorRT-LLM's own limits of how many requests at once
     are drafted for.
 
@@ -62,6 +63,7 @@ def make_drafter(
     options = {"max_concurrency": max_concurrency, "draft_len_schedule": draft_len_schedule}
     given = {name: value for name, value in options.items() if value is not None}
     config = config or DraftConfig.from_environment() or DraftConfig()
+    config.require_tenants("tensorrt-llm")
     return _class()(max_draft_len, config, vocabulary, tokenizer, given)
 
 
@@ -104,12 +106,6 @@ def _class_over(base: type[Any]) -> type[Any]:
             self._batch.require_same(own)
             self.history, self.statistics = self._batch.history, self._batch.statistics
             self._departures, self._tenants = Departures(), config.history_by
-            if self._tenants == "key":
-                raise UsageError(
-                    "TensorRT-LLM shows no key of a request to a drafter",
-                    'use "lora" or "salt"',
-                    option="history_by",
-                )
             self.enabled = True
 
         def __reduce__(self) -> Any:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growth import REQUEST_KEY, Finished
+from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.engines.token_cost import FREE, FREE_ON_CPU, TokenCost
@@ -53,12 +53,7 @@ class Proposer:
             parallel = getattr(vllm_config, "parallel_config", None)
             rank = getattr(parallel, "rank", 0)
             tokenizer = _tokenizer(vllm_config.model_config) if config.named else None
-            if config.history_by == "salt":
-                raise UsageError(
-                    "vLLM shows no cache salt to a drafter",
-                    'use "lora" or "key"',
-                    option="history_by",
-                )
+            config.require_tenants("vllm")
             device = getattr(getattr(vllm_config, "device_config", None), "device_type", "")
             if device == "cpu" and not rank:
                 LOG.warning("%s", ON_CPU)
@@ -129,7 +124,7 @@ class Proposer:
     def left(self, name: str, state: Any) -> None:
         """Remember a request that ended, a CachedRequestState, unless it was aborted."""
         prompt, sampling = state.prompt_token_ids, state.sampling_params
-        if prompt is None or sampling is None or (sampling.extra_args or {}).get(REQUEST_KEY) == 0:
+        if prompt is None or sampling is None or forbids_remembering(sampling.extra_args or {}):
             return
         output = answer_ids(state, self._longest)
         if output is not None:

@@ -85,7 +85,8 @@ def record(
     of other answers.
     """
     names = asked_drafters(drafters)
-    words["budget"] = words.get("budget") or BUDGET
+    if words.get("budget") is None:
+        words["budget"] = BUDGET
     if words["budget"] == "auto":
         raise UsageError("a record needs passes of one size", "give a budget", option="budget")
     require_template(template)

@@ -58,8 +58,11 @@ def using_cache(folder: str | Path | None = None, size: int | str | None = None)
     """Stage files in `folder`, at most `size` bytes (or "20G"), inside the with block.
 
     None leaves a setting as it is. The default is NGRAMKIT_CACHE_DIR and NGRAMKIT_CACHE_SIZE, else
-    the user's cache folder and half of its free space. Raises UsageError where `size` is no size.
+    the user's cache folder and half of its free space. Raises UsageError where `size` is no size,
+    InputError where `folder` is a file.
     """
+    if folder and Path(folder).is_file():
+        raise InputError(f"{folder} is not a folder", "give another", option=_OPTION)
     bound = parse_size(size) if isinstance(size, str) else size
     before = _chosen.get()
     bound = before[1] if bound is None else bound

@@ -128,14 +128,20 @@ decode --prompt x --device nope                  | --device must be auto
 decode --prompt x --device-map nope              | --device-map must be auto
 decode --prompt x --cache nope                   | there is no --cache called 'nope'
 decode --prompt x --cache specache --drafter rest | drafts are not verified with a SpeCache
+decode --prompt x --cache specache --history h   | --history is for drafts, a SpeCache takes none
+decode --prompt x --cache low-bit --datastore ds | --datastore is for drafts, a SpeCache takes no
 decode --prompt x --chat --template nope         | --template must be one of
 decode --prompt x --system y                     | --system needs a conversation
 decode --prompt x --stop EMPTY                   | --stop is empty
 history inspect none                             | none
 history merge none none2 --out h                 | none
+history merge none none2 --out theirs            | theirs exists -> choose another --out
+history import qa.jsonl --out theirs             | theirs exists and is no history
+history import none.jsonl --out h                | there is no file none.jsonl
+history forget none --text x --everything        | --text and --everything exclude each other
+decode --prompt x --cache-dir a.txt              | a.txt is not a folder
 history trim none --tokens 1                     | none
 history forget none --everything                 | none
-history import none.jsonl --out h                | none.jsonl
 forecast none.jsonl                              | none.jsonl
 bench --questions none.jsonl                     | there is no file none.jsonl
 bench --questions q.jsonl --drafter nope         | no drafter is called 'nope'
@@ -151,6 +157,8 @@ record --questions q.jsonl --out theirs          | theirs exists and is no evide
 record --questions q.jsonl --out SYSTEM/r        | SYSTEM/r cannot be written
 record --questions q.jsonl --out r --drafter nope | no drafter is called 'nope'
 record --questions q.jsonl --out r --model ./none | there is no model folder ./none
+record --questions q.jsonl --out r --budget 0    | --budget must be 1 to 4096, is 0
+record --questions q.jsonl --out r --budget auto | a record needs passes of one size
 self-corpus --questions none.jsonl               | there is no file none.jsonl
 self-corpus --questions q.jsonl --batch 0        | --batch must be 1 to 4096
 self-corpus --questions q.jsonl --out theirs     | theirs is there, and no self-corpus wrote it
@@ -158,6 +166,7 @@ self-corpus --questions q.jsonl --out SYSTEM/x   | SYSTEM/x cannot be written
 self-corpus nope --questions q.jsonl             | no model is called 'nope'
 build nope                                       | there is no recipe nope
 build bad.toml                                   | bad.toml is not TOML
+build good.toml --out a.txt                      | a.txt is not a folder
 push none me/x                                   | none
 push ds nope                                     | nope
 pull me/x@                                       | me/x@
@@ -200,6 +209,9 @@ prune ds --bytes 1M --out SYSTEM/x               | SYSTEM/x cannot be written
 check-engine nope                                | there is no adapter for 'nope'
 check-engine vllm --draft none.json              | names none.json
 check-engine vllm --model ./none                 | there is no model folder ./none
+check-engine vllm --draft {"datastores":["none"]} --model demo | there is no artifact at none
+check-engine vllm --draft {"drafter":"nope"}     | no drafter is called 'nope'
+check-engine vllm --draft {"history":true,"history_by":"salt"} | history_by cannot be "salt"
 warm --drafter nope                              | no drafter is called 'nope'
 warm --drafter rest:nope=1                       | the drafter rest has no option 'nope'
 decode --prompt x --drafter rest:nope=1          | the drafter rest has no option 'nope'
@@ -248,6 +260,7 @@ def here(tmp_path_factory):
         "qa.jsonl": '{"prompt": "def f(x):", "output": " return x"}\n',
         "bad.jsonl": '{"prompt": \n',
         "bad.toml": "nope = [\n",
+        "good.toml": 'kind = "datastore"\nmodel.id = "demo"\ncorpus.name = "python-stdlib"\n',
         "chat.jsonl": '{"question_id": 1, "choices": [{"turns": ["yes"]}]}\n',
         "theirs/mine.txt": "mine",
         "long.txt": "a b " * 1200,
@@ -334,6 +347,6 @@ run()
 def test_nothing_is_left_behind(here, outcomes):
     assert sorted(path.name for path in here.iterdir()) == sorted(
         ["a.txt", "b.txt", "chat.jsonl", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl",
-         "bad.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen",
+         "bad.toml", "good.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen",
          "long.txt", "cache.bin"]
     )  # fmt: skip

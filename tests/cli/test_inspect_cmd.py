@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shutil
 
+import ngramkit
+
 
 def test_build_inspect_and_verify(ngramkit_cli, tmp_path):
-    (tmp_path / "a.txt").write_text("def main(): return 1\n" * 20)
+    (tmp_path / "a.txt").write_text("def main(): return 1\n" * 20 + "x = 5 * 7 + 8\n")
     build = ["build-frozen", "--corpus", "a.txt", "--out", "f", "--json"]
-    built, again, whole, asked, looked, unknown, usage, foreign = ngramkit_cli(
+    (tmp_path / "log.jsonl").write_text('{"prompt": "a", "output": "b"}\n')
+    ngramkit.history_import(tmp_path / "log.jsonl", tmp_path / "past", model="demo")
+    built, again, whole, asked, looked, unknown, usage, foreign, once, past = ngramkit_cli(
         build,
         build,
         ["verify", "f", "--json"],
@@ -17,6 +21,8 @@ def test_build_inspect_and_verify(ngramkit_cli, tmp_path):
         ["inspect", "absent"],
         ["build-frozen", "--corpus", "a.txt", "--leader-len", "9", "--out", "g"],
         ["inspect", "f", "--model", "absent-model"],
+        ["inspect", "f", "--query", "x ="],
+        ["inspect", "past"],
     )
     assert built.code == 0
     keys = [
@@ -42,6 +48,9 @@ def test_build_inspect_and_verify(ngramkit_cli, tmp_path):
     assert usage.code == 2
     assert not (tmp_path / "g").exists()
     assert foreign.code == 3
+    assert "1 match\n" in once.out
+    assert "`ngramkit history inspect` shows them" in past.out
+    assert "bytes" not in past.out
 
 
 def test_verify_stops_at_a_flipped_bit(ngramkit_cli, tmp_path):

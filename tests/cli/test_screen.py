@@ -6,11 +6,13 @@ import io
 import logging
 import re
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from command_lines import run_here
 
+import ngramkit
 from ngramkit.decode.result import Decoded
 from ngramkit.progress import Reporter
 from ngramkit_cli import screen
@@ -195,3 +197,27 @@ def test_how_much_was_drafted_is_said(nodes, declined, said):
     tokens = np.arange(9, dtype=np.int32)
     run = Decoded(3, tokens, [0] * len(nodes), "length", 1.0, 0.1, 0.1, 0.5, nodes, declined)
     assert drafts_of(run) == said
+
+
+@pytest.mark.parametrize("columns", [46, 60, 80])
+@pytest.mark.parametrize("words", [[], ["decode"], ["history"], ["history", "import"], ["warm"]])
+def test_help_fits_the_terminal(words, columns, monkeypatch):
+    """No line is longer, but one that names an option's values."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = run_here([*words, "--help"]).out.splitlines()
+    assert max(len(line) for line in lines if not line.startswith("  --")) < columns
+
+
+def test_an_import_shows_a_bar_once_there_is_a_request(tmp_path):
+    stages = []
+
+    class Stages(Reporter):
+        def stage(self, name, total=None, unit="tokens"):
+            stages.append(name)
+
+    (tmp_path / "a.jsonl").write_text('{"prompt": "a", "output": "b"}\n')
+    for name in ("none.jsonl", "a.jsonl"):
+        with suppress(ngramkit.InputError):
+            out = tmp_path / "past"
+            ngramkit.history_import(tmp_path / name, out, model="demo", reporter=Stages())
+        assert stages == ["reading the log"] * (name == "a.jsonl")

@@ -14,7 +14,7 @@ import ngramkit
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines import check
-from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.config import SHOWN, VARIABLE
 from ngramkit.errors import ArtifactError, InputError, UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -58,15 +58,34 @@ def test_what_cannot_work_is_refused(built, tmp_path, monkeypatch):
         )
     with pytest.raises(UsageError, match="no key 'datastore'"):
         ngramkit.check_engine("vllm", draft='{"datastore": "d"}')
+    for engine, by in (("vllm", "salt"), ("tensorrt-llm", "key"), ("llama-cpp", "lora")):
+        with pytest.raises(UsageError, match=f'history_by cannot be "{by}": {engine} shows'):
+            ngramkit.check_engine(engine, draft=f'{{"history": true, "history_by": "{by}"}}')
+    with pytest.raises(UsageError, match="clock of the configuration is for engines of one text"):
+        ngramkit.check_engine("vllm", draft='{"clock": true}', model="demo")
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(UsageError, match="nothing was named to check"):
         ngramkit.check_engine("vllm")
+
+
+def test_a_clock_is_for_the_engine_whose_passes_it_times(built):
+    draft = f'{{"clock": true, "datastores": ["{built}"]}}'
+    checked = ngramkit.check_engine("llama-cpp", draft=draft, model="demo")
+    assert checked.draft.startswith(" it depends")
+
+
+def test_every_engine_is_known_by_what_it_shows():
+    assert set(check.ENGINES) == set(SHOWN)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("{", "not JSON"),
+        (
+            '{"history": true, "history_by": "salt"}',
+            'cannot be "salt": vllm shows a drafter none of a request (use "lora" or "key")',
+        ),
         ('{"datastores": ["/nowhere"]}', "there is no artifact at /nowhere (check the path"),
         (
             '{"history": "/nowhere", "store": false}',

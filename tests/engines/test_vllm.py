@@ -357,7 +357,7 @@ def test_tenants_are_not_mixed_where_vllm_does_not_tell_them(monkeypatch, tmp_pa
 
 def test_vllm_has_no_salt_to_tell_tenants_by(monkeypatch, tmp_path):
     growing(monkeypatch, tmp_path, history_by="salt")
-    with pytest.raises(UsageError, match="vLLM shows no cache salt to a drafter"):
+    with pytest.raises(UsageError, match='history_by cannot be "salt": vllm shows'):
         Proposer(config())
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import doc_pages
 import numpy as np
 import pytest
 import torch
@@ -19,7 +20,7 @@ from ngramkit.decode.session import Session
 from ngramkit.drafters.base import TOPS
 from ngramkit.drafters.blend import Blend
 from ngramkit.errors import ArtifactError, UsageError
-from ngramkit.evaluate.record import verifying_model
+from ngramkit.evaluate.record import BUDGET as NODES, verifying_model
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.evaluate.topk_record import TopKRecord
@@ -72,6 +73,12 @@ def folder(model, make, tmp_path_factory):
     assert (recording.questions, recording.answers) == (2, 3)
     assert recording.rows > recording.tokens > 0
     return folder
+
+
+def test_the_command_s_help_names_the_size_of_its_passes():
+    options = {option.name: option for option in dict(doc_pages.leaves())["record"].params}
+    assert options["budget"].metavar == "N"
+    assert f"Default: {NODES}." in options["budget"].help
 
 
 def live(model, drafter, turn, budget):
