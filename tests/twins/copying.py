@@ -93,7 +93,7 @@ class Copies:
     same prompt. The attributes are the twin's."""
 
     def forget_copies(self):
-        self.copied_at = {}
+        self.copied, self.copied_at = [CopiedPlace() for _ in range(3)], {}
         self.copy_trust = FITTED[[OWN, PAST, PAST], :, 0].astype(float).tolist()
 
     def begin_copies(self, prompt, answer=None):
