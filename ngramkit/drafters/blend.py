@@ -29,7 +29,12 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels.arrays import NO_TOKEN
-from ngramkit.kernels.blend.copying import forget_trust, new_copy_state, new_copying
+from ngramkit.kernels.blend.copying import (
+    follow_answer,
+    forget_trust,
+    new_copy_state,
+    new_copying,
+)
 from ngramkit.kernels.blend.counts import (
     SearchedCorpus,
     grown,
@@ -135,6 +140,10 @@ class Blend(BaseDrafter):
         self._prompt_tokens = len(prompt)
         self._refresh_past()
         self._append(prompt)
+        # Keeps the array behind the place alive.
+        self._answer = None if self._past is None else self._past.answer_to(prompt)
+        if self._answer is not None:
+            follow_answer(place.copied, self._answer, 0, self.vocabulary)
         if len(self._references):
             act(ALIGN, self._sources, self._place, self._tree, 0, 0)
 

@@ -11,8 +11,12 @@ many there are. Merging changes no match. Of more than `capacity` tokens the old
 What a thread makes is searched after a certain number of tokens more, and waited for in the rare
 case that it is not done: so processes that take in the same requests search the same shards.
 
-All that changes is one attribute, set at once: drafters see the old shards or the new ones, and so
-does the child of a fork, at any time; it merges for itself what the parent's thread had not done.
+All that is searched is one attribute, set at once: drafters see the old shards or the new ones,
+and so does the child of a fork, at any time; it merges for itself what the parent's thread had not
+done.
+
+The last answer to a prompt is found by the prompt, also where answers alone are remembered: what
+was asked again is answered alike.
 
 One thread adds; `shards` may be read at any time.
 """
@@ -28,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramkit.drafters.base import describe
+from ngramkit.drafters.base import TokenArray, describe
 from ngramkit.errors import UsageError, require_between
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import (
@@ -48,6 +52,8 @@ RATIO = 64  # of the lengths of two suffix arrays that are not merged
 MOST = 3  # suffix arrays of those that came since, at rest
 LAG = 256  # one part of so many of the tokens is added before a merged suffix array is searched
 PART = 16  # one part of so many is dropped, or added to a saved index, at a time
+ANSWERS = 4  # answers are found by their prompts as long as they are one part of so many
+ENTRY = 64  # tokens that an answer counts as more: it takes 4 bytes a token and 250
 
 
 class Shards(NamedTuple):
@@ -102,6 +108,8 @@ class PastRequests:
         self._prompts = prompts
         self._saves = history is not None and not read_only
         self.forgetful = forgetful
+        self._answers: dict[int, TokenArray] = {}  # by their prompts' hashes, the newest last
+        self._held = 0  # tokens of these
         self._state = _State()
         if history is not None:
             index, added, _ = history.newest(capacity)
@@ -131,6 +139,8 @@ class PastRequests:
         """Add a finished request; the first `prompt` of its tokens are the prompt."""
         if self.forgetful:
             return
+        if 0 < prompt < len(tokens):
+            self._keep_answer(tokens[:prompt], tokens[prompt:])
         if not self._prompts:
             tokens, prompt = tokens[prompt:], 0
         if self._history is not None and self._saves:
@@ -140,6 +150,28 @@ class PastRequests:
         valid = (tokens >= 0) & (tokens < self.separator)
         size = len(tokens) if valid.all() else int(valid.argmin())
         self._add([tokens[:size]], self._state.mark)
+
+    def answer_to(self, prompt: TokenArray) -> TokenArray | None:
+        """Return what was last answered to exactly this prompt, int32[n]; None where nothing was,
+        or not of late."""
+        return self._answers.get(self._name(prompt)) if self._answers else None
+
+    def _keep_answer(self, prompt: Array, answer: Array) -> None:
+        name = self._name(prompt)
+        self._drop_answer(name)
+        self._answers[name] = np.array(answer, np.int32)
+        self._held += len(answer) + ENTRY
+        while self._held > max(self._capacity // ANSWERS, len(answer) + ENTRY):
+            self._drop_answer(next(iter(self._answers)))
+
+    def _drop_answer(self, name: int) -> None:
+        if (answer := self._answers.pop(name, None)) is not None:
+            self._held -= len(answer) + ENTRY
+
+    def _name(self, prompt: Array) -> int:
+        """Return a hash of a prompt, whose unknown ids are all alike."""
+        ids = np.asarray(prompt, np.int32).view(np.uint32)
+        return hash(np.minimum(ids, np.uint32(self.separator)).tobytes())
 
     def refresh(self) -> None:
         """Take in the requests added to the history since the last call, by any process."""
@@ -167,6 +199,8 @@ class PastRequests:
     def _begin(
         self, at_start: tuple[DatastoreShard, ...], mark: Mark | None, saved: int = 0
     ) -> None:
+        self._answers.clear()
+        self._held = 0
         size = sum(len(shard.tokens) for shard in at_start)
         self._state = _State(Shards(at_start), sorted_end=size, saved=saved, mark=mark)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import accumulate, product
 from multiprocessing.util import Finalize
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.budget.pause import CountedPause
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory
@@ -225,18 +226,19 @@ class BatchDrafter:
         contexts = [np.ascontiguousarray(rows[i], np.int32) for i in wanted]
         tenants = [asked[i].tenant for i in wanted] if asked else ()
         sessions = self.sessions.find(contexts, tenants)
+        begun: dict[Session, int] = {}
         if self.history is not None:
+            begun = _begun(sessions, contexts, [asked[i].prompt for i in wanted] if asked else None)
             if follows:
-                prompts = [asked[i].prompt if asked else None for i in wanted]
-                self._follow(self.history, sessions, contexts, prompts)
+                self._follow(self.history, begun)
             if self.history.take_in():
                 self.source.refresh()
-            for session in self.sessions.left:
+            for session in [*self.sessions.left, *begun]:
                 if session.request is not None:
                     session.request.rest()
         written = self._written(sessions, contexts)
         jobs = [
-            self._job(session, row, new, sizes[i], len(wanted) // LAGGING)
+            self._job(session, row, new, sizes[i], len(wanted) // LAGGING, begun.get(session))
             for session, row, new, i in zip(sessions, contexts, written, wanted, strict=True)
         ]
         drafts = [DraftTree.empty()] * len(rows)
@@ -250,23 +252,12 @@ class BatchDrafter:
         self._report()
         return drafts
 
-    def _follow(
-        self,
-        history: GrowingHistory,
-        sessions: Sequence[Session],
-        rows: Sequence[TokenArray],
-        prompts: Sequence[int | None],
-    ) -> None:
-        """Finish the requests whose rows are gone, and those whose sessions go on with another one:
-        one that begins as they do, such as an agent's next turn."""
-        others = []  # sessions that begin a request in this step, and where its output begins
-        for session, row, given in zip(sessions, rows, prompts, strict=True):
-            prompt = _unwritten(session, len(row)) if given is None else given
-            if session.kept < max(session.size, prompt):
-                others.append((session, prompt))
-        for session in self.sessions.left + [session for session, _ in others]:
+    def _follow(self, history: GrowingHistory, begun: Mapping[Session, int]) -> None:
+        """Finish the requests whose rows are gone, and those whose sessions have `begun` another
+        one."""
+        for session in [*self.sessions.left, *begun]:
             _finish(history, session)
-        for session, prompt in others:
+        for session, prompt in begun.items():
             session.begin = session.remembered = prompt
 
     def _written(
@@ -284,15 +275,22 @@ class BatchDrafter:
         return [joined[end - len(each) : end] for each, end in zip(new, ends, strict=True)]
 
     def _job(
-        self, session: Session, row: TokenArray, written: TokenArray, size: int, lag: int
+        self,
+        session: Session,
+        row: TokenArray,
+        written: TokenArray,
+        size: int,
+        lag: int,
+        prompt: int | None,
     ) -> Job:
         """Return what to do for one row, after learning what became of its last draft. Its past
-        requests may be `lag` to 2 `lag` versions behind."""
+        requests may be `lag` to 2 `lag` versions behind. `prompt`: it begins a request, and that is
+        its prompt."""
         session.outcome = None
         if session.request is None:
-            prompt = clipped(row, self.source.vocabulary)
+            tokens = clipped(row, self.source.vocabulary)
             past = self.source.past(session.tenant)
-            session.request = self._workspaces[0].request(prompt, past)
+            session.request = self._workspaces[0].request(tokens, past)
         else:
             if session.kept < session.request.size:
                 session.request.rewind(self._workspaces[0], session.kept)
@@ -301,6 +299,9 @@ class BatchDrafter:
                 accepted = accepted_length(session.draft, written)
                 session.outcome = session.draft, accepted
                 session.pause.judge(len(session.draft), accepted, self.cost)
+        if prompt is not None:
+            session.pause = CountedPause()
+            written = session.request.begin(self._workspaces[0], prompt, written)
         session.drafting = not self.pause or session.pause.opens()
         lag += session.number % max(lag, 1)  # so that not all catch up in one step
         return Job(session.request, written, size if session.drafting else 0, lag)
@@ -385,6 +386,20 @@ class _Pool:
             self._pool = ThreadPoolExecutor(self._threads, "ngramkit")
             self._process = os.getpid()
         return self._pool.submit(draw)
+
+
+def _begun(
+    sessions: Sequence[Session], rows: Sequence[TokenArray], prompts: Sequence[int] | None
+) -> dict[Session, int]:
+    """Return the sessions that begin a request in this step, and the lengths of their prompts: new
+    ones, and those that go on with a request that begins as theirs did, such as an agent's next
+    turn or the same question again."""
+    begun = {}
+    for i, (session, row) in enumerate(zip(sessions, rows, strict=True)):
+        prompt = prompts[i] if prompts else _unwritten(session, len(row))
+        if session.kept < max(session.size, prompt):
+            begun[session] = prompt
+    return begun
 
 
 def _unwritten(session: Session, size: int) -> int:

@@ -88,6 +88,10 @@ class DrafterRequest:
     def rest(self) -> None:
         """Do nothing: nothing is held but by the drafter."""
 
+    def begin(self, workspace: DrafterSource, prompt: int, written: TokenArray) -> TokenArray:
+        """Return what is still to be taken in of what was written: all of it."""
+        return written
+
     def append(self, tokens: TokenArray) -> None:
         """Take in what was written."""
         if self._shares and len(self._last):

@@ -130,7 +130,11 @@ class GrowingHistory:
                         raise
                     LOG.warning("a tenant's history is not read: %s", first_line(error))
             past = self._by_key[key] = _FixedPastRequests(
-                history, tokenizer=self._tokenizer, capacity=self._tokens, read_only=True
+                history,
+                tokenizer=self._tokenizer,
+                capacity=self._tokens,
+                prompts=self._prompts,
+                read_only=True,
             )
             if len(self._by_key) > TENANTS:
                 self._by_key.popitem(last=False)
@@ -158,15 +162,15 @@ class GrowingHistory:
         if eos is not None:  # a pass may have gone on behind it
             ends = np.flatnonzero(tokens[begin:] == eos)
             tokens = tokens[: begin + ends[0] + 1] if len(ends) else tokens
-        if not self._prompts:
-            tokens, begin = tokens[begin:], 0
         if len(tokens) <= begin:
             return
         self.past(request.key)  # read before anything of this run is written there
-        request = request._replace(tokens=np.array(tokens, np.int32), prompt=begin)
-        self._waiting.append(request)
+        tokens = np.array(tokens, np.int32)
+        self._waiting.append(request._replace(tokens=tokens, prompt=begin))
         if self._writer is not None and self._has_folder(request.key):
-            self._writer.put(request.key, request.tokens, begin)
+            if not self._prompts:
+                tokens, begin = tokens[begin:], 0
+            self._writer.put(request.key, tokens, begin)
 
     def take_in(self) -> int:
         """Let requests be drafted from that ended since the last step; return how many.

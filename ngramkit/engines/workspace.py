@@ -130,19 +130,26 @@ class BlendSource(RequestSource):
         self.trust_ends: list[int] = np.cumsum([len(part) for part in first]).tolist()
         begin, end = TRUSTED.index(PAST[0]), TRUSTED.index(PAST[-1])
         self._past_trust = slice(self.trust_ends[begin - 1], self.trust_ends[end])
+        end = self.trust_ends[TRUSTED.index("copying")]
+        kinds = self.sources.copying.trust.shape[1]
+        self.same = slice(end - kinds, end)  # the trust in answers to the same prompt
         self.live = Packed(new_live(self.vocabulary, 1))
         self.place = Packed(new_place(len(self.sources.corpus.table)))
 
     def trust_in(self, past: PastRequests | None) -> Trust:
         """Return the trust that a request over `past` begins with; do not write to it. The past
-        requests are trusted half as far as the last request that ended had learnt."""
+        requests are trusted half as far as the last request that ended had learnt; answers to the
+        same prompt, as far as the last that had one."""
         return self.first_trust if past is None else self._trusts.get(past, self.first_trust)
 
-    def keep_trust(self, past: PastRequests, trust: Trust) -> None:
+    def keep_trust(self, past: PastRequests, trust: Trust, begun: Trust) -> None:
         """Let the next requests trust `past` as one does that ended, but remember half of it: what
-        comes later may be of another kind."""
-        first, learnt = self.first_trust.copy(), self._past_trust
+        comes later may be of another kind. Of answers to the same prompt it `begun` with a trust,
+        of which all counts that it has changed."""
+        first, learnt, same = self.first_trust.copy(), self._past_trust, self.same
         first[learnt] = (first[learnt] + trust[learnt]) / 2
+        before = self.trust_in(past)[same]
+        first[same] = np.where(trust[same] == begun, before, trust[same])
         self._trusts[past] = first
 
     def workspace(self) -> Workspace:
@@ -170,8 +177,9 @@ class BlendRequest:
     """
 
     __slots__ = (
-        "_checkpoints", "_copied", "_first_trust", "_kept", "_learnt", "_place", "_sizes",
-        "_source", "bound", "live", "past", "place", "prompt", "size", "tables", "trust",
+        "_answer", "_begun", "_checkpoints", "_copied", "_first_trust", "_kept", "_learnt",
+        "_place", "_sizes", "_source", "bound", "live", "past", "place", "prompt", "size",
+        "tables", "trust",
     )  # fmt: skip
 
     def __init__(
@@ -186,7 +194,9 @@ class BlendRequest:
         self.tables: PastTables | None = None
         room = len(prompt) + max(ROOM, len(prompt) // 4)
         self.live = source.live.of_same_type(new_live(source.vocabulary, room))
+        self._answer: TokenArray | None = None  # to the same prompt
         self._first_trust = source.trust_in(past)
+        self._begun = self._first_trust[source.same]  # trust in that answer
         # Its trust, then the places that it copies from: what a checkpoint keeps, in one copy.
         first = self._first_trust.view(np.int64), copying.new_copy_state().ravel()
         self._learnt: npt.NDArray[np.int64] = np.concatenate(first)
@@ -265,6 +275,31 @@ class BlendRequest:
         sources, tree = workspace.bind(self), workspace.tree
         serve_chains(REWIND, sources, self._place, tree, begin, self.size)
 
+    def begin(self, workspace: Workspace, prompt: int, written: TokenArray) -> TokenArray:
+        """Go on as the request whose prompt is the first `prompt` tokens, `written` included:
+        follow what was last answered to it. Return what of `written` is still to be taken in."""
+        if self.past is None:
+            return written
+        more = max(prompt - self.size, 0)
+        whole = np.concatenate([self.tokens, written[:more]])
+        answer = self.past.answer_to(whole[:prompt])
+        if answer is not None and more:
+            self.catch_up(workspace)
+            self._act(workspace, LEARN, *self.append(written[:more]))
+            written = written[more:]
+        self._follow(answer, prompt)
+        trust = self._source.trust_in(self.past)
+        self._begun = trust[self._source.same]
+        self.trust[self._source.same] = self._begun
+        return written
+
+    def _follow(self, answer: TokenArray | None, prompt: int) -> None:
+        """Follow this answer, or none, from now on, if what was written began as it does."""
+        self._answer, at = answer, self.size - prompt
+        self._forget_place(copying.SAME)
+        if answer is not None and np.array_equal(answer[:at], self.tokens[prompt:]):
+            copying.follow_answer(self._copied, answer, at, self._source.vocabulary)
+
     def catch_up(self, workspace: Workspace, lag: int = 0) -> None:
         """Draft from the past requests as they are now, unless `tables` is `lag` versions behind
         them or less: the last tokens are looked up anew."""
@@ -280,15 +315,19 @@ class BlendRequest:
         tables before."""
         self.tables = tables
         self.bound.clear()
-        nowhere = copying.new_copy_state()[copying.PAST]
+        self._forget_place(copying.PAST)
+
+    def _forget_place(self, which: int) -> None:
+        """Forget a place that it copies from, in what it would be taken back to, too."""
+        nowhere = copying.new_copy_state()[which]
         for copied in self._copied, _places(self._checkpoints[:, len(self.trust) :]):
-            copied[..., copying.PAST, :] = nowhere
+            copied[..., which, :] = nowhere
 
     def rest(self) -> None:
         """Let past requests go until `catch_up`."""
         if self.past is None or self.tables is None:
             return
-        self._source.keep_trust(self.past, self.trust)
+        self._source.keep_trust(self.past, self.trust, self._begun)
         self._set_tables(None)
 
 

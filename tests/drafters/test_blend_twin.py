@@ -35,10 +35,11 @@ texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)
 some_texts = st.lists(texts, min_size=1, max_size=8)
 
 
-def assert_twins(drafter, twin, prompt, written, budget, evidence_of=None):
-    """`evidence_of`(text, tokens written next) returns what `learn_evidence` takes."""
+def assert_twins(drafter, twin, prompt, written, budget, evidence_of=None, answer=None):
+    """`evidence_of`(text, tokens written next) returns what `learn_evidence` takes; `answer` is the
+    last to this prompt."""
     drafter.start(ids(*prompt))
-    twin.begin_copies(prompt)
+    twin.begin_copies(prompt, answer)
     live = list(prompt)
     for tokens in [[], *written]:
         before = list(live)
@@ -200,12 +201,13 @@ def test_the_tree_with_evidence_is_its_twins(
         st.tuples(st.integers(0, 59), st.integers(0, VOCABULARY - 2), st.integers(0, 2)), max_size=6
     ),
     step=st.integers(1, 9),
-    remembered=st.booleans(),
+    stands=st.sampled_from(["in the prompt", "in a request", "as the answer"]),
 )
 def test_the_tree_of_a_text_that_is_copied_and_edited_is_its_twins(
-    datastore, text, changes, step, remembered
+    datastore, text, changes, step, stands
 ):
-    """Tokens are replaced, left out and put in; the text stands in the prompt, or in a request."""
+    """Tokens are replaced, left out and put in; the text stands in the prompt, in a request, or was
+    the answer to the same prompt, which is asked a third time."""
     copied = list(text)
     for at, token, what in changes:
         if at < len(copied):
@@ -213,11 +215,16 @@ def test_the_tree_of_a_text_that_is_copied_and_edited_is_its_twins(
     store = datastore([[0, 1]])
     past = remembering(store)
     drafter = Blend([store], past=past, scan=48, sample=8, hops=5)
-    if remembered:
-        past.remember(ids(*text), 0)
-    streams = [(), [[*text, VOCABULARY]] if remembered else ()]
-    prompt = [3] if remembered else [*text, 3]
+    request, prompt = [], [3]
+    if stands == "in the prompt":
+        prompt = [*text, 3]
+    else:
+        request = [3, *text] if stands == "as the answer" else text
+        past.remember(ids(*request), len(request) - len(text))
+    streams = [(), [[*request, VOCABULARY]] if request else ()]
     written = [copied[i : i + step] for i in range(0, len(copied), step)]
     shards, weights = store.shards[0].tokens.tolist(), [w.tolist() for w in load_weights()]
     twin = Twin([[shards]], VOCABULARY, weights, 48, 8, 5, EOS, past=streams)
-    assert_twins(drafter, twin, prompt, written, 12)
+    answer = text if stands == "as the answer" else None
+    for _ in range(1 + (answer is not None)):
+        assert_twins(drafter, twin, prompt, written, 12, answer=answer)

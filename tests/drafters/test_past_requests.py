@@ -34,6 +34,30 @@ def test_without_prompts_outputs_alone_are_remembered():
     assert contents(past) == [(2, 3)]
 
 
+@pytest.mark.parametrize("prompts", [True, False])
+def test_an_answer_is_found_by_its_prompt(prompts):
+    past = remembering(prompts=prompts)
+    past.remember(ids(1, 4, 2, 3), 2)
+    past.remember(ids(4, 5), 1)
+    past.remember(ids(1, 4, 3), 2)
+    past.remember(ids(5, 6), 0)  # of no prompt
+    assert past.answer_to(ids(1, 4)).tolist() == [3]  # the last one
+    assert past.answer_to(ids(4)).tolist() == [5]
+    assert past.answer_to(ids()) is past.answer_to(ids(1)) is past.answer_to(ids(1, 4, 2)) is None
+
+
+def test_the_last_answers_are_found_and_none_that_was_forgotten(tmp_path):
+    past = PastRequests(History.at(tmp_path / "h", RECORD), capacity=1000, background=False)
+    for prompt in (1, 2, 3):
+        past.remember(ids(prompt, *[4] * 50), 1)
+    assert [past.answer_to(ids(prompt)) is None for prompt in (1, 2, 3)] == [True, False, False]
+    past.remember(ids(1, *[4] * 300), 1)  # more than are kept: alone
+    assert [past.answer_to(ids(prompt)) is None for prompt in (1, 2, 3)] == [False, True, True]
+    History.open(tmp_path / "h").trim(0)
+    past.refresh()
+    assert past.answer_to(ids(1)) is None
+
+
 def test_a_history_outlives_its_drafter_and_is_shared(tmp_path):
     history = History.at(tmp_path / "h", RECORD)
     first, second = (load_drafter("ssd", past=PastRequests(history)) for _ in range(2))

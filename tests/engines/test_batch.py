@@ -36,7 +36,7 @@ def makers(tmp_path_factory, token_store):
     other = build_datastore(others, tmp_path_factory.mktemp("other") / "d")
     past = PastRequests(tokenizer=store.tokenizer, background=False)
     for text in texts[::2]:
-        past.remember(ids(text[5:]), 3)
+        past.remember(ids(text[5:]), 0)
     past.forgetful = True
     return {
         "learning": lambda: Blend([datastore], past=past, scan=3, sample=8),

@@ -102,6 +102,53 @@ def test_a_request_trusts_the_past_more_where_the_last_ones_found_it_right():
     assert first_score(True) > 1.05 * first_score(False)
 
 
+@pytest.mark.parametrize("length", [10, 200])
+def test_the_same_question_again_is_drafted_for_from_its_first_token(length):
+    """In a session of its own, or in that of the first time, which takes its tokens back."""
+    engine = opened()
+    question, answer = text(1, length), [7, *text(2)]
+    serve(engine, (question, answer))
+    for seed in range(10, 20):  # all begin alike
+        serve(engine, (text(seed, 12), [7, *text(seed + 10)]))
+    assert serve(engine, (question, answer)) == len(answer) - 1
+    (chain,) = engine.chain_batch([ids([*question, 7])], [4], asked=[Asked(length)])
+    assert chain.token_ids.tolist() == answer[1:5]
+    assert chain.scores[-1] > 0.3
+
+
+def test_a_conversation_that_was_had_before_is_followed_turn_by_turn():
+    engine = opened()
+    first, second = (text(1, 10), [7, *text(2)]), [7, *text(3)]
+    turn = [*first[0], *first[1], *text(4, 6)]
+    for _ in range(2):
+        serve(engine, first)
+        found = serve(engine, (turn, second))
+        serve(engine, *((text(seed, 12), [7, *text(seed + 10)]) for seed in range(10, 14)))
+    assert found == len(second) - 1
+
+
+def test_samples_that_part_from_the_last_one_soon_count_less():
+    def first_score(samples):
+        engine = opened()
+        for sample in samples:
+            serve(engine, (text(1, 10), sample))
+        return engine.chain_batch([ids([*text(1, 10), 7])], [4], asked=[Asked(10)])[0].scores[0]
+
+    greedy, sampled = [[7, *text(2)]] * 4, [[7, *text(2)[:3], *text(seed)] for seed in range(3, 7)]
+    assert first_score(greedy) > first_score(greedy[:1]) > first_score(sampled)
+
+
+def test_a_question_that_is_asked_again_is_drafted_for_although_drafts_did_not_pay():
+    engine = opened(pause=True)
+    question, answer = text(1, 80), [7, *text(2)]
+    serve(engine, (question, answer))
+    (session,) = engine.sessions.latest()
+    session.pause.judge(100, 0, 1.0)
+    (chain,) = engine.chain_batch([ids([*question, 7])], [4], asked=[Asked(80)])
+    assert engine.sessions.latest() == [session]  # that of the first time
+    assert chain.token_ids.tolist() == answer[1 : 1 + len(chain)] != []
+
+
 def test_an_existing_history_needs_no_artifact(tmp_path):
     record = TokenizerRecord("some/model", VOCABULARY - 1, "f" * 64)
     answer = [token % (VOCABULARY - 1) for token in text(5)]

@@ -10,8 +10,8 @@ from ngramkit.kernels.blend.copying import FITTED  # the fitted numbers, not the
 
 RECENT, SOLID, NEAR_WORTH, BACK, NEAR_MATCH, LONG_LOST = 32, 5, 4, 16, 8, 48
 FROM, NEAR_FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64), (1, 2, 4)
-RATE, LEAST_P = 0.1, 2.5e-3
-OWN, PAST = range(2)
+RATES, LEAST_P = (0.1, 0.1, 0.5), 2.5e-3
+OWN, PAST, SAME = range(3)
 
 
 class CopiedPlace:
@@ -41,8 +41,7 @@ class CopiedPlace:
 
     def find(self, texts, context, matches):
         """`matches`: (length, number of the text, end) of what may be longest, the best last."""
-        if self.end is None and self.anchor is not None:
-            self._find_near(context)
+        self.come_back(context)
         worth = self.match
         if self.anchor is not None and (self.end is None or self.near):
             worth += NEAR_WORTH
@@ -52,7 +51,9 @@ class CopiedPlace:
             if self.match >= SOLID:
                 self.anchor, self.lost = self.end, 0
 
-    def _find_near(self, context):
+    def come_back(self, context):
+        if self.end is not None or self.anchor is None:
+            return
         found = []
         for end in range(self.anchor - BACK, self.anchor + 65):
             match = match_before(self.text, end, context, NEAR_MATCH)
@@ -88,18 +89,23 @@ def match_before(text, end, context, most):
 
 
 class Copies:
-    """`copied`: the places, in the live context and in past requests. The attributes are the
-    twin's."""
+    """`copied`: the places, in the live context, in past requests and in the last answer to the
+    same prompt. The attributes are the twin's."""
 
     def forget_copies(self):
-        self.copied, self.copied_at = [CopiedPlace(), CopiedPlace()], {}
-        self.copy_trust = FITTED[:, :, 0].astype(float).tolist()
+        self.copied, self.copied_at = [CopiedPlace() for _ in range(3)], {}
+        self.copy_trust = FITTED[[OWN, PAST, PAST], :, 0].astype(float).tolist()
 
-    def begin_copies(self, prompt):
-        """Read a prompt: only its end tells where it copied from."""
-        self.copied = [CopiedPlace(), CopiedPlace()]
+    def begin_copies(self, prompt, answer=None):
+        """Read a prompt: only its end tells where it copied from. `answer`: the last to it, whose
+        trust is that of the request before."""
+        self.copy_trust[:SAME] = FITTED[:SAME, :, 0].astype(float).tolist()
+        self.copied = [CopiedPlace() for _ in range(3)]
         for i, token in enumerate(prompt):
             self.step_copies(prompt[: i + 1], token, find=i >= len(prompt) - LONG_LOST)
+        if answer is not None:
+            same = self.copied[SAME]
+            same.text, same.end, same.anchor, same.match = answer, 0, 0, FROM[-1]
 
     def step_copies(self, live, token, *, find=True):
         """Move on by `token`, with which `live` ends."""
@@ -122,22 +128,23 @@ class Copies:
                 places[PAST].find(texts, context, self._past_matches(origin, texts, context))
         own = [self._own(t) for t in live]
         places[OWN].find([own], context, self._own_matches(live, context))
+        places[SAME].come_back(context)
         self.copied_at[key] = places
         return places
 
     def mix_copies(self, p, places, written=None):
-        for which in (PAST, OWN):
+        for which in (PAST, OWN, SAME):
             offer = places[which].offer()
             if offer is None:
                 continue
             kind, token = offer
-            trust, slope = self.copy_trust[which], float(FITTED[which, kind, 1])
+            trust, slope = self.copy_trust[which], float(FITTED[min(which, PAST), kind, 1])
             ours = p.get(token, 0.0)
             clipped = min(max(ours, LEAST_P), 1 - LEAST_P)
             logit = trust[kind] + slope * math.log(clipped / (1 - clipped))
             after = 1 / (1 + math.exp(-logit))
             if written is not None:
-                trust[kind] += RATE * ((written == token) - after)
+                trust[kind] += RATES[which] * ((written == token) - after)
             scale = (1 - after) / max(1 - ours, LEAST_P)
             p = {t: value * scale for t, value in p.items()} | {token: after}
         return p

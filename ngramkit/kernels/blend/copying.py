@@ -1,4 +1,5 @@
-"""Copying: the token after the longest match of the context, in the live context and past requests.
+"""Copying: the token after the longest match of the context, in the live context and past requests,
+and the token that follows in the last answer to the same prompt.
 
 Counts end at DEPTH tokens and treat all places alike. But a text that is being copied goes on at
 one place, and the longer it has been copied, the surer that is. So one place is kept in the live
@@ -6,6 +7,10 @@ context and one in past requests, as in PAQ's match model: that of the longest m
 the newest. It moves on while the text agrees. Where the two part, a near place is worth more than a
 longer match elsewhere: edited texts and similar tool calls come together again. Until they do, the
 offer is the token that stands there if every token written since replaced one.
+
+An answer to the same prompt is followed from its first token, as if the prompt before it were a
+long match. Greedy models write it again, sampled texts soon leave it: its trust is learnt over
+requests, and fast.
 
 The probability p of an offered token, as all else predicts it, is raised or lowered by what such
 offers came to (secondary symbol estimation, as PAQ calls it):
@@ -28,6 +33,7 @@ from ngramkit.kernels.blend.counts import MATCH_LENGTH, MATCH_NEXT, MATCH_SHARD,
 from ngramkit.kernels.jit import part
 from ngramkit.kernels.suffix.search import (
     SIZE,
+    TOKEN_BYTES,
     TOKENS,
     VOCABULARY,
     document_token,
@@ -35,7 +41,9 @@ from ngramkit.kernels.suffix.search import (
     token_at,
 )
 
-OWN, PAST = range(2)  # rows of a copying state: in the live context, in past requests
+# Rows of a copying state: in the live context, in past requests, in an answer to the same prompt.
+OWN, PAST, SAME = range(3)
+PLACES = 3
 WIDTH = SIZE + 1  # of a shard table; the row of the text comes first, then these columns:
 NEXT = WIDTH  # the position of the token expected next, -1 for none
 MATCH = WIDTH + 1  # tokens before it that agree with the context
@@ -69,36 +77,47 @@ FITTED = np.array([
      (1.49, 0.75), (2.28, 0.60), (2.77, 0.65), (3.18, 0.56), (0.53, 0.66), (0.76, 0.62),
      (0.94, 0.63), (1.00, 0.90), (0.67, 0.91), (0.47, 0.89)],
 ], np.float32)  # fmt: skip
-RATE = 0.1  # of learning, per token
+FIRST = FITTED[[OWN, PAST, PAST]]  # an answer to the same prompt is a past request
+RATES = np.array([0.1, 0.1, 0.5])  # of learning, per token, by row
 LEAST_P = np.float32(2.5e-3)  # p is taken as at least so far from 0 and 1
 
 
 class Copying(NamedTuple):
     """The worth of offers, by row and kind."""
 
-    trust: Array  # float64[2, kinds], in logits
-    slopes: Array  # float32[2, kinds]
+    trust: Array  # float64[PLACES, kinds], in logits
+    slopes: Array  # float32[PLACES, kinds]
 
 
 def new_copying() -> Copying:
-    return Copying(FITTED[:, :, 0].astype(np.float64), np.ascontiguousarray(FITTED[:, :, 1]))
+    return Copying(FIRST[:, :, 0].astype(np.float64), np.ascontiguousarray(FIRST[:, :, 1]))
 
 
 def forget_trust(copying: Copying) -> None:
-    """Forget what was learnt, for a new request."""
-    copying.trust[:] = FITTED[:, :, 0]
+    """Forget what was learnt, for a new request, but for that of answers to the same prompt."""
+    copying.trust[:SAME] = FIRST[:SAME, :, 0]
 
 
 def new_copy_state() -> Array:
-    """Return the state before the first token, int64[2, COLUMNS]."""
-    state = np.zeros((2, COLUMNS), np.int64)
+    """Return the state before the first token, int64[PLACES, COLUMNS]."""
+    state = np.zeros((PLACES, COLUMNS), np.int64)
     state[:, NEXT] = state[:, ANCHOR] = -1
     return state
 
 
+def follow_answer(state: Array, answer: Array, at: int, vocabulary: int) -> None:
+    """Follow an earlier answer to the same prompt, int32[n], of which `at` tokens were written
+    again. The caller keeps it alive."""
+    place = state[SAME]
+    place[TOKENS], place[TOKEN_BYTES] = answer.ctypes.data, answer.itemsize
+    place[SIZE], place[VOCABULARY] = len(answer), vocabulary
+    place[NEXT] = place[ANCHOR] = at
+    place[MATCH] = LONGEST + at
+
+
 @part
 def copy_places(source, target):
-    for which in range(2):
+    for which in range(PLACES):
         for column in range(COLUMNS):
             target[which, column] = source[which, column]
 
@@ -106,7 +125,7 @@ def copy_places(source, target):
 @part
 def step_places(state, token):
     """Move on by `token`."""
-    for which in range(2):
+    for which in range(PLACES):
         place = state[which]
         if place[NEXT] >= 0 and document_token(place, place[NEXT]) == token:
             place[NEXT] += 1
@@ -128,13 +147,19 @@ def keep_own_text(state, live):
 
 
 @part
-def find_place(place, table, longest, recent):
-    """Move the place to a match near the anchor, or to the longest match in the shards of `table`
-    (`longest`, int64[3]), where that is worth more than the match of the place so far."""
+def come_back(place, recent):
+    """Move a place that the text has left to a match near the anchor."""
     if place[NEXT] < 0 and place[ANCHOR] >= 0:
         end, match = longest_near(place, place[ANCHOR], recent, NEAR_MATCH, BACK)
         if match:
             place[NEXT], place[MATCH], place[NEAR] = end, match, 1
+
+
+@part
+def find_place(place, table, longest, recent):
+    """Move the place to a match near the anchor, or to the longest match in the shards of `table`
+    (`longest`, int64[3]), where that is worth more than the match of the place so far."""
+    come_back(place, recent)
     worth = place[MATCH]
     if place[ANCHOR] >= 0 and (place[NEXT] < 0 or place[NEAR]):
         worth += NEAR_WORTH
@@ -206,7 +231,7 @@ def mix_in_copy(copying, which, place, into, p, written):
     logit = np.float32(trust[kind]) + copying.slopes[which, kind] * np.log(before / (one - before))
     after = one / (one + np.exp(-logit))
     if written >= 0:
-        trust[kind] += RATE * (np.float64(written == token) - after)
+        trust[kind] += RATES[which] * (np.float64(written == token) - after)
     scale = (one - after) / max(one - p[row], LEAST_P)
     for other in range(into.state[0]):
         p[other] *= scale

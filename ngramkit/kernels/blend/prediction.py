@@ -16,7 +16,9 @@ from ngramkit.kernels.blend.copying import (
     LONG_LOST,
     OWN,
     PAST,
+    SAME,
     Copying,
+    come_back,
     find_place,
     keep_own_text,
     mix_in_copy,
@@ -98,7 +100,7 @@ class Place(NamedTuple):
     root_after: Array  # scratch, as root
     past_after: Array  # scratch, as past
     aligned: Array  # int64[STATE], of the alignment with references, see blend.references
-    copied: Array  # int64[2, COLUMNS], the state of copying, see blend.copying
+    copied: Array  # int64[PLACES, COLUMNS], the state of copying, see blend.copying
 
 
 def new_place(shards: int) -> Place:
@@ -225,6 +227,7 @@ def predict(sources, awake, intervals, past, recent, aligned, copied, size, leas
         mix_in_history(sources.past_since, past[1], recent, scan, sample, second, into, p, written)
         find_place(copied[PAST], sources.past_since.corpus.table, second.longest[PAST], recent)
     find_place(copied[OWN], sources.live.table, into.longest[OWN], recent)
+    come_back(copied[SAME], recent)
     into.state[2] = MODEL
     mix_in_evidence(sources.evidence, sources.bigram, recent, into, p, written)
     if is_likeliest_written(sources.evidence.chosen):
@@ -233,5 +236,7 @@ def predict(sources, awake, intervals, past, recent, aligned, copied, size, leas
     mix_in_copy(sources.copying, PAST, copied[PAST], into, p, written)
     into.state[2] = CONTEXT
     mix_in_copy(sources.copying, OWN, copied[OWN], into, p, written)
+    into.state[2] = HISTORY
+    mix_in_copy(sources.copying, SAME, copied[SAME], into, p, written)
     into.state[2] = REFERENCE
     mix_in_reference(sources.references, aligned, into, p, written)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.copying import COLUMNS, copy_places, keep_own_text, step_places
+from ngramkit.kernels.blend.copying import COLUMNS, PLACES, copy_places, keep_own_text, step_places
 from ngramkit.kernels.blend.counts import DEPTH, EOS, RECENT
 from ngramkit.kernels.blend.mixture import awake_for
 from ngramkit.kernels.blend.prediction import (
@@ -59,7 +59,7 @@ class Tree(NamedTuple):
     past: Array  # int64[n + 1, 2, DEPTH + 1, PAST_SHARDS, 2]
     recents: Array  # int32[n + 1, RECENT]
     aligned: Array  # int64[n + 1, STATE], see blend.references
-    copied: Array  # int64[n + 1, 2, COLUMNS], see blend.copying
+    copied: Array  # int64[n + 1, PLACES, COLUMNS], see blend.copying
     queue_p: Array  # float32[n + 1], the best first
     queue: Array  # int32[n + 1, 3], token, parent, source
     # For chains alone: the queue's scores, nodes' values and depths, a token's cost.
@@ -83,7 +83,7 @@ def new_tree(shards: int, budget: int, jobs: int = 0) -> Tree:
         past=np.empty((budget + 1, 2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
         recents=np.empty((budget + 1, RECENT), np.int32),
         aligned=np.empty((budget + 1, STATE), np.int64),
-        copied=np.empty((budget + 1, 2, COLUMNS), np.int64),
+        copied=np.empty((budget + 1, PLACES, COLUMNS), np.int64),
         queue_p=np.empty(budget + 1, np.float32),
         queue=np.empty((budget + 1, 3), np.int32),
         values=np.empty(budget + 1, np.float32),
