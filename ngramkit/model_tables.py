@@ -91,9 +91,10 @@ def _load(
     device_map: str | None,
     trust_remote_code: bool,
 ) -> LanguageModel:
-    if model is not None and not isinstance(model, str | Path):
-        return model
-    name = chosen_model(model).name
+    given: Any = model
+    if hasattr(given, "tokenizer"):
+        return given  # type: ignore[no-any-return]
+    name = chosen_model(given).name
     require_model(name)
     require_placement(device, dtype, device_map)
     from ngramkit.decode.load import load_model

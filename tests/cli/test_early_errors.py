@@ -131,10 +131,12 @@ decode --prompt x --cache specache --drafter rest | drafts are not verified with
 decode --prompt x --chat --template nope         | --template must be one of
 decode --prompt x --system y                     | --system needs a conversation
 decode --prompt x --stop EMPTY                   | --stop is empty
-history inspect none                             | none
-history merge none none2 --out h                 | none
-history trim none --tokens 1                     | none
-history forget none --everything                 | none
+history inspect none                             | there is no history at none
+history merge none none2 --out h                 | there is no history at none
+history trim none --tokens 1                     | there is no history at none
+history trim none --tokens 4M                    | '4M' is no whole number: write it like 4000000
+history import qa.jsonl --out h --tokens 4M      | '4M' is no whole number: write it like 4000000
+history forget none --everything                 | there is no history at none
 history import none.jsonl --out h                | none.jsonl
 forecast none.jsonl                              | none.jsonl
 bench --questions none.jsonl                     | there is no file none.jsonl
@@ -199,6 +201,8 @@ prune ds --bytes 1M --answers none.jsonl         | there is no file none.jsonl
 prune ds --bytes 1M --out SYSTEM/x               | SYSTEM/x cannot be written
 check-engine nope                                | there is no adapter for 'nope'
 check-engine vllm --draft none.json              | names none.json
+check-engine vllm --model demo --draft metrics.json | metrics cannot be written to none/x.prom
+check-engine vllm --draft days.json              | history_days of days.json needs a history
 check-engine vllm --model ./none                 | there is no model folder ./none
 warm --drafter nope                              | no drafter is called 'nope'
 warm --drafter rest:nope=1                       | the drafter rest has no option 'nope'
@@ -248,6 +252,8 @@ def here(tmp_path_factory):
         "qa.jsonl": '{"prompt": "def f(x):", "output": " return x"}\n',
         "bad.jsonl": '{"prompt": \n',
         "bad.toml": "nope = [\n",
+        "metrics.json": '{"metrics": "none/x.prom"}',
+        "days.json": '{"history_days": 3}',
         "chat.jsonl": '{"question_id": 1, "choices": [{"turns": ["yes"]}]}\n',
         "theirs/mine.txt": "mine",
         "long.txt": "a b " * 1200,
@@ -335,5 +341,5 @@ def test_nothing_is_left_behind(here, outcomes):
     assert sorted(path.name for path in here.iterdir()) == sorted(
         ["a.txt", "b.txt", "chat.jsonl", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl",
          "bad.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen",
-         "long.txt", "cache.bin"]
+         "long.txt", "cache.bin", "metrics.json", "days.json"]
     )  # fmt: skip
