@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.registry import (
     DEFAULT_DRAFTER,
     DRAFTERS,
@@ -29,13 +30,14 @@ from ngramkit.drafters.registry import (
     require_kind,
 )
 from ngramkit.drafters.sources import (
+    HISTORY_TOKENS,
     Given,
     PastUse,
     Sources,
     SourceWords,
     given_sources,
 )
-from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.errors import ArtifactError, require_list
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.opening import open_folder
@@ -47,7 +49,7 @@ from ngramkit.formats.outputs import (
     corpus_name,
     default_place,
 )
-from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.kinds import KIND_OF_ROLE, KINDS, ROLES
 from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
@@ -105,7 +107,7 @@ class DrafterChoice:
     def load(self, *, forgetful: bool = False) -> Drafter:
         """Make the drafter, new but for its past requests; with `forgetful` it remembers none."""
         if self.made is not None:
-            return self.made()
+            return require_drafter(self.made())  # type: ignore[no-any-return]
         past = self.past.open(self.tokenizer, forgetful=forgetful) if self.past else None
         sources = {**self.artifacts, "past": past, "tokenizer": self.tokenizer}
         return load_drafter(self.spec.name, **sources, **self.spec.options)
@@ -169,6 +171,10 @@ def choose_drafter(
         if past.history(tokenizer) is None and past.path is not None:
             reporter.note(f"there is no history at {past.path} yet: no past requests")
         choice = replace(choice, past=past)
+    elif past.path is None and past.tokens != HISTORY_TOKENS and spec.name != "none":
+        reporter.note(
+            f"no history is named, whose newest {past.tokens:,} tokens were to be searched"
+        )
     reporter.note(f"drafter: {spec}{default}{over and ' over '}{over}")
     return choice
 
@@ -176,18 +182,32 @@ def choose_drafter(
 def asked_drafters(drafters: Any) -> list[Any]:
     """Return a list of one drafter or several, by name or made by the caller.
 
-    Raises UsageError for an unknown name or option, before anything is read.
+    Raises UsageError for an unknown name or option and for what is no drafter, before anything is
+    read.
     """
-    single = isinstance(drafters, str) or callable(drafters)
-    listed_drafters = [drafters] if single else list(drafters)
-    for drafter in listed_drafters:
+    listed = listed_drafters(drafters)
+    for drafter in listed:
         if isinstance(drafter, str):
             DrafterSpec.parse(drafter)
-    return listed_drafters
+    return listed
+
+
+def listed_drafters(drafters: Any) -> list[Any]:
+    """Return a list of one drafter or several. Raises UsageError for one that is none, but for its
+    name."""
+    single = isinstance(drafters, str) or callable(drafters) or hasattr(drafters, "draft")
+    if not single:
+        require_list("drafters", drafters)
+    listed = [drafters] if single else list(drafters)
+    for drafter in listed:
+        if not isinstance(drafter, str):
+            require_drafter(drafter, or_maker=True)
+    return listed
 
 
 def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
     """Choose a drafter of the caller's own, or what a function of theirs makes."""
+    require_drafter(drafter, or_maker=True)
     is_one = hasattr(drafter, "draft") and not isinstance(drafter, type)
     name = type(drafter).__name__ if is_one else getattr(drafter, "__name__", "drafter")
     made = (lambda: drafter) if is_one else drafter
@@ -224,12 +244,7 @@ def _record(given: Any) -> TokenizerRecord:
         from ngramkit.corpus.tokenizer import load_tokenizer
 
         given = load_tokenizer(chosen_model(None if given is None else str(given)).name)
-    record = getattr(getattr(given, "tokenizer", given), "record", given)
-    if not isinstance(record, TokenizerRecord):
-        raise UsageError(
-            f"tokenizer is a {type(given).__name__}", "give a loaded tokenizer, a model or its name"
-        )
-    return record
+    return record_of(getattr(given, "tokenizer", given))
 
 
 def require_named(sources: Sources, reporter: Reporter = SILENT) -> None:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from ngramkit.terminal_text import visible
@@ -131,17 +132,51 @@ def require_between(
 
 
 def require_list(name: str, value: Any, hint: str = "") -> None:
-    """Raise UsageError where the parameter `name` is one thing in place of a list of them.
+    """Raise UsageError where the parameter `name` is one thing in place of a list of them, or a
+    dict or table, whose items are names.
 
     >>> require_list("stop", "end")
     Traceback (most recent call last):
     ngramkit.errors.UsageError: stop must be a list, is 'end'
     """
-    if isinstance(value, str | bytes | PathLike) or not isinstance(value, Iterable):
-        shown = reprlib.repr(value)
+    one = isinstance(value, str | bytes | PathLike | Mapping) or hasattr(value, "columns")
+    if one or not isinstance(value, Iterable):
+        shown = visible(reprlib.repr(value))
         raise UsageError(
             f"{name} must be a list, is {shown}", hint or f"write {name}=[...]", option=name
         )
+
+
+def require_texts(name: str, value: Any) -> None:
+    """Raise UsageError where the parameter `name` is no list of texts.
+
+    >>> require_texts("stop", [5])
+    Traceback (most recent call last):
+    ngramkit.errors.UsageError: stop must be texts, one is 5
+    """
+    require_list(name, value)
+    for each in value:
+        if not isinstance(each, str):
+            raise UsageError(f"{name} must be texts, one is {each!r:.60}", option=name)
+
+
+def given_paths(name: str, value: Any) -> list[Path]:
+    """Return the paths that the parameter `name` is: one, or a list of them. Raises UsageError for
+    anything else.
+
+    >>> given_paths("exclude", 5)
+    Traceback (most recent call last):
+    ngramkit.errors.UsageError: exclude must be a list, is 5
+    """
+    listed = [value] if isinstance(value, str | PathLike) else value
+    require_list(name, listed, "give a path, or a list of them")
+    paths = list(listed)
+    for each in paths:
+        if not isinstance(each, str | PathLike):
+            raise UsageError(
+                f"{name} must be paths, one is {each!r:.60}", "name files", option=name
+            )
+    return [Path(each) for each in paths]
 
 
 # Errors of the Hub's clients: huggingface_hub, datasets, fsspec, transformers.

@@ -12,7 +12,7 @@ import numpy as np
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
-from ngramkit.errors import InputError, UsageError, require_between, require_list
+from ngramkit.errors import InputError, UsageError, given_paths, require_between
 from ngramkit.formats.history import History, merge_histories, require_no_other
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
@@ -168,12 +168,12 @@ def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     A request that several hold, as copies do, is there once (as often as in the one that holds it
     most often); the others are dropped.
     """
-    require_list("paths", paths)
-    if not len(paths):
+    given = given_paths("paths", paths)
+    if not given:
         raise UsageError("there is no history to merge", "name at least one", option="paths")
     if os.path.lexists(out):
         raise UsageError(f"{out} exists", "choose another out", option="out")
-    return HistorySize.of(*merge_histories([History.open(path) for path in paths], Path(out)))
+    return HistorySize.of(*merge_histories([History.open(path) for path in given], Path(out)))
 
 
 @public

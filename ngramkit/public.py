@@ -1,7 +1,7 @@
 """Decorators of the functions that programs call: editors show their words, errors explain them.
 
 An unknown keyword is a TypeError that names the near ones, and so is a value of another type where
-a number, a text, a truth value or a path is taken. Keywords that a function hands on as
+a number, a text, a truth value, a path or a reporter is taken. Keywords that a function hands on as
 `**words` stand in its signature one by one, with the defaults of where they go:
 
     class ReaderWords(TypedDict, total=False):  # for type checkers and editors
@@ -19,20 +19,24 @@ import functools
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from types import ModuleType, NoneType
 from typing import Any, ParamSpec, TypeVar
 
-from ngramkit.errors import meant
+from ngramkit.errors import meant, require_list
+from ngramkit.progress import Reporter
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+LIST = re.compile(r"Sequence\[[^\[\]]+\]")  # as annotations call a list alone
 # What annotations call plain values, and the types that pass for them: numpy's numbers too.
 PLAIN: dict[str, type] = {
     "int": Integral, "float": Real, "str": str, "bool": bool, "Path": os.PathLike, "None": NoneType,
+    "Reporter": Reporter,
 }  # fmt: skip
 
 
@@ -93,13 +97,15 @@ def plain_arguments(
 def as_plain(function: str, parameter: inspect.Parameter, value: Any) -> Any:
     """Return the value of a parameter, a number of numpy as Python's.
 
-    Raises TypeError where it is of none of the types of the parameter. Those that take anything but
-    PLAIN types are left to the function.
+    Raises TypeError where it is of none of the types of the parameter, UsageError for one thing in
+    place of a list of them. Those that take anything but PLAIN types are left to the function.
 
     >>> as_plain("f", inspect.signature(unknown_keyword).parameters["word"], 3)
     Traceback (most recent call last):
     TypeError: f() takes str as word, not 3
     """
+    if LIST.fullmatch(str(parameter.annotation)):
+        require_list(parameter.name, value)
     names = str(parameter.annotation).split(" | ")
     if not PLAIN.keys() >= set(names):
         return value
@@ -109,6 +115,13 @@ def as_plain(function: str, parameter: inspect.Parameter, value: Any) -> Any:
     if isinstance(value, Real) and not isinstance(value, int | float):
         return int(value) if isinstance(value, Integral) else float(value)
     return value
+
+
+def require_plain(given: object) -> None:
+    """Raise as `as_plain` for the fields of a dataclass."""
+    kind = type(given)
+    for name, parameter in inspect.signature(kind).parameters.items():
+        as_plain(kind.__name__, parameter, getattr(given, name))
 
 
 def callable_module(module: str, home: str, name: str) -> None:

@@ -195,6 +195,18 @@ def test_what_is_named_and_not_drafted_from_is_said(here, tmp_path):
     assert "does not" not in str(chosen("blend", artifacts=named)[1])
 
 
+def test_tokens_of_no_history_are_said_to_be_left(here, tmp_path):
+    said = "no history is named, whose newest 5 tokens were to be searched"
+    for drafter, path, noted in (
+        ("blend", None, True),
+        ("blend", tmp_path / "past", False),
+        ("ssd", None, False),  # it remembers so many in memory
+        ("none", None, False),
+    ):
+        named = Sources(past=PastUse(path, tokens=5))
+        assert (said in chosen(drafter, artifacts=named)[1]) == noted
+
+
 def test_past_requests_are_used_where_they_are_named(here, tmp_path):
     past = Sources(past=PastUse(tmp_path / "past"))
     assert chosen("ssd")[0].learns

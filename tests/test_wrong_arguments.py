@@ -14,8 +14,8 @@ import ngramkit
 ONE = ["a text of a few words"]
 
 
-class OnlyDrafts:
-    def draft(self, budget): ...
+def recorded(turns):
+    return [ngramkit.Record("one", "all", turns)]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,14 @@ WRONG_TYPES = [
     (lambda: ngramkit.decode("a", history=5), "takes str or Path or None as history, not 5"),
     (lambda: ngramkit.calibrate("demo", seconds="x"), "takes float as seconds, not 'x'"),
     (lambda: ngramkit.load_drafter(None), "takes str as name, not None"),
-    (lambda: ngramkit.Sampling(temperature="hot"), "temperature must be a number, is 'hot'"),
+    (lambda: ngramkit.tokenize(ONE, "demo", reporter=print), "takes Reporter as reporter, not"),
+    (lambda: ngramkit.decode("a", reporter=None), "takes Reporter as reporter, not None"),
+    (lambda: ngramkit.Sampling(temperature="hot"), "Sampling() takes float as temperature, not"),
+    (lambda: ngramkit.SpeCache(group="x"), "SpeCache() takes int as group, not 'x'"),
+    (lambda: ngramkit.DecodeOptions(top_k=2.5), "DecodeOptions() takes int as top_k, not 2.5"),
+    (lambda: ngramkit.KeepState(seed="x"), "KeepState() takes int or None as seed, not 'x'"),
+    (lambda: ngramkit.PastUse(5), "PastUse() takes Path or None as path, not 5"),
+    (lambda: ngramkit.Question(1.5, "a", ["x"]), "Question() takes int or str as id, not 1.5"),
 ]
 
 
@@ -77,7 +84,6 @@ REFUSED = [
     (lambda: ngramkit.decode(b"a"), "prompts must be a list, is b'a'"),
     (lambda: ngramkit.decode([{"role": "user"}]), "a prompt must be a text, is {'role': 'user'}"),
     (lambda: ngramkit.decode("a", drafter=5), "drafter is 5"),
-    (lambda: ngramkit.decode("a", drafter=OnlyDrafts()), "drafter is"),
     (lambda: ngramkit.history_merge([], "out"), "there is no history to merge"),
     (lambda: ngramkit.merge("mine", "out"), "sources must be a list, is 'mine'"),
     (lambda: ngramkit.SpeCache(group=0), "group must be at least 8"),
@@ -91,6 +97,46 @@ REFUSED = [
     (lambda: ngramkit.replay("a.jsonl", limit=0), "limit must be at least 1"),
     (lambda: ngramkit.bench(["def f"], "demo", drafters=["rest"]), "a file or Questions"),
     (lambda: ngramkit.bench([], "demo", drafters=["context"]), "there are no questions"),
+    (lambda: ngramkit.bench(5, "demo"), "questions must be a list, is 5"),
+    (lambda: ngramkit.Question(1, "a", "text"), "turns must be a list, is 'text'"),
+    (lambda: ngramkit.Question(1, "a", [5]), "turns must be texts, one is 5"),
+    (lambda: ngramkit.replay(5), "answers are files or Records, not int"),
+    (lambda: ngramkit.replay("a.jsonl", drafters=[]), "no drafter is named"),
+    (lambda: ngramkit.replay("a.jsonl", keep_state={"seed": 1}), "keep_state is {'seed': 1}"),
+    (lambda: ngramkit.replay(recorded([]), model="demo"), "must be Turns, each with"),
+    (
+        lambda: ngramkit.replay(recorded([ngramkit.Turn([], [1])]), model="demo"),
+        "each with a prompt",
+    ),
+    (lambda: ngramkit.replay(recorded([ngramkit.Turn([1], [9999])]), model="demo"), "the id 9999"),
+    (lambda: ngramkit.Turn("a", "b"), "prompt must be token ids, is 'a'"),
+    (lambda: ngramkit.Turn([1], [1.5]), "answer must be token ids, is [1.5]"),
+    (lambda: ngramkit.KeepState(repeat=0), "repeat must be at least 1, is 0"),
+    (lambda: ngramkit.history_import(5, "out"), "files must be a list, is 5"),
+    (lambda: ngramkit.history_import([5], "out"), "files must be paths, one is 5"),
+    (lambda: ngramkit.history_merge(["none"], "out"), "there is no history at none"),
+    (lambda: ngramkit.tokenize(ONE, "demo", exclude=5), "exclude must be a list, is 5"),
+    (lambda: ngramkit.tokenize(ONE, "demo", licenses=[5]), "licenses must be texts, one is 5"),
+    (lambda: ngramkit.tokenize(ONE, "demo", executor=5), "executor is 5"),
+    (lambda: ngramkit.tokenize(np.array("a"), "demo"), "a corpus is no numpy.ndarray"),
+    (lambda: ngramkit.load_drafter("rest", 5), "artifacts must be a list, is 5"),
+    (lambda: ngramkit.load_drafter("rest", datastores=[None]), "None is no artifact"),
+    (lambda: ngramkit.load_drafter("ssd", past=5), "past is 5"),
+    (lambda: ngramkit.load_drafter("blend", tokenizer=5), "tokenizer is a int"),
+    (lambda: ngramkit.PastUse().open("demo"), "tokenizer is a name"),
+    (lambda: ngramkit.Sources(datastores="mine"), "datastores must be a list, is 'mine'"),
+    (lambda: ngramkit.Sources(past="past"), "past is 'past'"),
+    (lambda: ngramkit.decode("a", artifacts={"a": 1}), "artifacts must be a list, is {'a': 1}"),
+    (lambda: ngramkit.decode({"a": 1}), "prompts must be a list, is {'a': 1}"),
+    (lambda: ngramkit.decode(pd.DataFrame({"a": ONE})), "prompts must be a list, is "),
+    (lambda: ngramkit.decode("a", cache={"bits": 2}), "cache is {'bits': 2}"),
+    (lambda: ngramkit.decode("a", show=5), "show is 5"),
+    (lambda: ngramkit.Conversation("demo", template="vicuna").ask(5), "a prompt must be a text"),
+    (lambda: ngramkit.SpeCache(bits=None), "bits must be 1 or 2, is None"),
+    (lambda: ngramkit.SpeCache(top_k="x"), "top_k must be 0 or more, is 'x'"),
+    (lambda: ngramkit.check_engine("vllm", model="demo", tokens=0), "tokens must be 1 to 64, is 0"),
+    (lambda: ngramkit.forecast("a.jsonl", pass_cost={}), "the curve has no two times above 0"),
+    (lambda: ngramkit.history_import("a.jsonl", "out", columns={5: 6}), "columns are no names by"),
 ]
 
 
@@ -104,11 +150,31 @@ def test_what_makes_no_sense_is_refused_in_a_line_with_a_remedy(call, said):
     assert "\n" not in f"{error}{error.hint}"
 
 
-@pytest.mark.parametrize("given", ["text", None, [], [0.5, 1.5], [[[1]]], {"input_ids": [1]}])
-def test_generate_takes_token_ids_alone(given):
+def test_generate_takes_token_ids_alone():
     model = ngramkit.load_model("demo")
-    with pytest.raises(ngramkit.UsageError, match="input_ids must be token ids"):
-        ngramkit.generate(model, given, drafter="context", max_new_tokens=1)
+    for given in ("text", None, [], [0.5, 1.5], [[[1]]], {"input_ids": [1]}):
+        with pytest.raises(ngramkit.UsageError, match="input_ids must be token ids"):
+            ngramkit.generate(model, given, drafter="context", max_new_tokens=1)
+    for given in ([1, 99_999], [[-1, 1]]):
+        with pytest.raises(ngramkit.UsageError, match="input_ids must be 0 to 4095, one is"):
+            ngramkit.generate(model, given, drafter="context", max_new_tokens=1)
+
+
+def test_a_curve_s_artifacts_are_a_list(datastore):
+    Path("answers.jsonl").write_text(json.dumps({"prompt": "a", "output": "b c d"}))
+    for given in ("mine", 5, datastore):
+        with pytest.raises(ngramkit.UsageError, match="curve one must be a list"):
+            ngramkit.replay("answers.jsonl", model="demo", artifacts={"one": given})
+
+
+def test_lists_of_ids_a_loaded_tokenizer_and_a_path_as_text_are_taken(tmp_path):
+    tokenizer = ngramkit.load_tokenizer("demo")
+    turn = ngramkit.Turn([1, 2, 3], [2, 3])
+    assert (turn.prompt.dtype, turn.answer.tolist()) == (np.int32, [2, 3])
+    past = ngramkit.PastUse(str(tmp_path / "past")).open(tokenizer)
+    drafter = ngramkit.load_drafter("ssd", past=past, tokenizer=tokenizer)
+    drafter.start(turn.prompt)
+    assert len(drafter.draft(4)) == 0
 
 
 def test_prompts_may_come_one_after_another():

@@ -31,6 +31,8 @@ from ngramkit_cli.error_words import get_current_context
 from ngramkit_cli.output import Output
 
 TYPED = "ngramkit.typed"  # in a context's meta: see `words_as_typed`
+NO_NUMBER = re.compile(r"is not a valid (int|float)(eger)?( range)?\.$")  # as click says it
+WANTED = {"int": "is no whole number: write it like 4000000", "float": "is no number"}
 
 
 class Command(TyperCommand):
@@ -104,11 +106,13 @@ def summary(text: str) -> str:
 
 @contextmanager
 def _errors_as_json(command: str | None, args: Sequence[str]) -> Iterator[None]:
-    """Print errors of the option parser as JSON, too, under --json."""
+    """Print errors of the option parser as JSON, too, under --json; say which numbers it wants."""
     as_json = "--json" in args  # which the parser empties
     try:
         yield
     except Exception as error:
+        if isinstance(said := getattr(error, "message", None), str):
+            error.message = NO_NUMBER.sub(lambda found: WANTED[found[1]], said)  # type: ignore[attr-defined]
         if as_json and hasattr(error, "format_message"):
             body = {"command": command, "error": error.format_message(), "hint": ""}
             screen.write(json.dumps(body))

@@ -43,7 +43,7 @@ from ngramkit.builders.tasks import (
     write_file,
 )
 from ngramkit.builders.tokens import parse_memory
-from ngramkit.errors import InputError, UsageError, require_between, require_list
+from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array, WrongFileError, open_arrays, sha256_of
 from ngramkit.formats.datastore import Datastore
@@ -84,7 +84,6 @@ def merge(
     Raises UsageError where the artifacts cannot be merged, ArtifactError where their tokenizers
     differ.
     """
-    require_list("sources", sources)
     parts = [open_fetched(source, reporter=reporter) for source in sources]
     memory = parse_memory(memory)
     _validate(parts, memory)

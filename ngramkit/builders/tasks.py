@@ -83,6 +83,10 @@ def open_executor(
     such executor or its package is missing, NetworkError where there is no cluster.
     """
     if not isinstance(executor, str):
+        if not hasattr(executor, "local"):
+            raise UsageError(
+                f"executor is {executor!r:.60}", f"one of {', '.join(EXECUTORS)}", option="executor"
+            )
         yield executor
         return
     validate(executor, ray_address)

@@ -232,7 +232,7 @@ def _require_text(
     if counts["tokens"] == documents * (eos and tokenizer.record.eos is not None):
         raise InputError(
             f"{corpus.id} gives no text: of its {many(documents, 'document')} none has any",
-            "check the path, or choose another column",
+            "check what it holds, or choose another column",
             option="column",
         )
 

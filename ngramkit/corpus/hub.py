@@ -6,10 +6,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.readers import ReaderOptions, RowMaker, attempt, read_row
+from ngramkit.corpus.readers import (
+    ReaderOptions,
+    RowMaker,
+    attempt,
+    guessed_columns,
+    read_row,
+)
 from ngramkit.errors import InputError, first_line, hub_errors
 from ngramkit.progress import SILENT, Reporter, show_downloads
 
@@ -41,9 +48,10 @@ class HubSource(DocumentSource):
         skip_bad = self.reading.skip_bad
         with dataset_errors(self.repository):
             shard = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
-            for batch in shard.iter(batch_size=BATCH):
-                for record in batch.to_pylist():
-                    yield attempt(partial(read_row, self.id, self.maker, record), skip_bad)
+            batches = (batch.to_pylist() for batch in shard.iter(batch_size=BATCH))
+            for number, record in enumerate(chain.from_iterable(batches)):
+                where = f"{self.id}, shard {part}, row {number}"
+                yield attempt(partial(read_row, where, self.maker, record), skip_bad)
 
 
 def hub_source(
@@ -175,5 +183,4 @@ def columns_of(stream: Any) -> dict[str, bool]:
     if stream.features is not None:
         schema = stream.features
         return {name: "string" in str(getattr(kind, "dtype", "")) for name, kind in schema.items()}
-    first: dict[str, Any] = next(iter(stream), {})
-    return {name: isinstance(value, str) for name, value in first.items()}
+    return guessed_columns(next(iter(stream), {}))

@@ -35,7 +35,7 @@ from ngramkit.corpus.mixing import Mixture, Weighted
 from ngramkit.corpus.readers import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
 from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
-from ngramkit.errors import UsageError, meant, require_list
+from ngramkit.errors import InputError, UsageError, given_paths, meant, require_texts
 from ngramkit.formats.manifest import NAME
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
@@ -185,9 +185,8 @@ def open_corpus(
     Raises UsageError where an option does not fit the corpus or a weight is not in (0, 1],
     InputError where there is no such corpus, split or column, NetworkError where the Hub refuses.
     """
-    require_list("licenses", licenses)
-    excluding = [exclude] if isinstance(exclude, str | Path) else exclude or []
-    files = [Path(file) for file in excluding]
+    require_texts("licenses", licenses)
+    files = [] if exclude is None else given_paths("exclude", exclude)
     exclusions = [read_exclusions(file) for file in files if not is_evaluation(file)]
     evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)])
     selection = Selection(
@@ -234,6 +233,9 @@ def _open_texts(
         for _ in read.documents():
             origin.reporter.advance(1)
         source = spool.source(name, skip_bad=origin.reading.skip_bad)
+    if not source.parts:
+        hint = "a generator that was read before gives nothing again: make a new one"
+        raise InputError(f"{name} gives no text: it is empty", hint, option="corpus")
     return deduplicate(Corpus(source, selection), dedup, evaluation)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -115,7 +115,7 @@ def text_column(columns: Mapping[str, bool], wanted: str | None, where: str) -> 
     kind = InputError if strings else BadRecordError
     raise kind(
         f"nothing tells which of its columns holds the text of {where}",
-        f"give column, one of {listed}",
+        f"give column, one of {listed}" if columns else "it has no columns",
         option="column",
     )
 
@@ -161,11 +161,18 @@ def texts_of(value: Any) -> Sequence[str]:
     """
     if isinstance(value, str):
         return (value,)
-    if value is None:
+    if is_null(value):
         return ("",)
     if isinstance(value, list):
         return tuple(_turn(turn) for turn in value)
     raise TypeError(f"{type(value).__name__} where a text was expected")
+
+
+def is_null(value: Any) -> bool:
+    """Return whether there is no value: None, or what pandas has in its place, NaN or NA."""
+    if isinstance(value, float):
+        return value != value
+    return value is None or type(value).__name__ == "NAType"
 
 
 def _turn(turn: Any) -> str:
@@ -328,13 +335,15 @@ def _parse(raw: bytes, where: str) -> Any:
 
 def record_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> Iterator[Row]:
     """Yield the rows of (place, record); the first record that is not bad decides which columns
-    are read. A BadRecordError stands for a record that does not parse."""
+    are read. A BadRecordError stands for a record that does not parse, a null is an empty text."""
     maker: RowMaker | None = None
 
     def row(where: str, record: Any) -> Row:
         nonlocal maker
         if isinstance(record, BadRecordError):
             raise record
+        if is_null(record):
+            return Row(("",))
         maker = maker or _maker(where, record, reading)
         return read_row(where, maker, record)
 
@@ -347,11 +356,21 @@ def _maker(where: str, record: Any, reading: ReaderOptions) -> RowMaker:
         return RowMaker("")
     if not isinstance(record, Mapping):
         kind = type(record).__name__
-        raise BadRecordError(
-            f"{where} is neither a text nor an object: {kind}", "mend it, or drop it"
-        )
+        raise BadRecordError(f"{where} is neither a text nor an object: {kind}", _remedy(record))
+    return RowMaker.of(guessed_columns(record), where, reading)
+
+
+def guessed_columns(record: Mapping[str, Any]) -> dict[str, bool]:
+    """Return {column: whether it holds strings} by a record: a null may be one in the next."""
     columns = {name: isinstance(value, str) for name, value in record.items()}
-    return RowMaker.of(columns, where, reading)
+    if any(columns.values()):
+        return columns
+    return {name: is_null(value) for name, value in record.items()}
+
+
+def _remedy(record: Any) -> str:
+    """Return what to do about a record that is no text."""
+    return "decode it, or drop it" if isinstance(record, bytes) else "mend it, or drop it"
 
 
 def read_row(where: str, maker: RowMaker, record: Any) -> Row:
@@ -364,11 +383,13 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
         wanted = "an object" if maker.column else "a text"
         raise TypeError(f"{type(record).__name__} where {wanted} was expected")
     except KeyError as error:
-        raise BadRecordError(f"{where} has no {maker.column!r}", "mend it, or drop it") from error
+        fault = f"has no {maker.column!r}" if maker.column else "is an object among texts"
+        raise BadRecordError(f"{where} {fault}", "mend it, or drop it") from error
     except TypeError as error:
-        other = "choose another column" if maker.column else "drop it"
+        value = record.get(maker.column) if isinstance(record, Mapping) else record
+        other = "choose another column, or " if maker.column else ""
         raise BadRecordError(
-            f"{where}: {error}", f"{other}, or mend it", option="column"
+            f"{where}: {error}", f"{other}{_remedy(value)}", option="column"
         ) from error
 
 
@@ -468,9 +489,10 @@ def read_parquet(
         # As dictionaries: a value that occurs a million times is in memory once.
         folded = pq.ParquetFile(file, read_dictionary=_text_paths(pq.read_metadata(file)))
         at_once = _rows_at_once(folded.metadata, reading.max_document)
-        for group in range(folded.num_row_groups) if groups is None else groups:
-            for batch in _group_batches(file, folded, group, maker.columns, at_once):
-                yield from batch_rows(path, maker, batch, reading)
+        sizes = [folded.metadata.row_group(i).num_rows for i in range(folded.num_row_groups)]
+        for group in range(len(sizes)) if groups is None else groups:
+            batches = _group_batches(file, folded, group, maker.columns, at_once)
+            yield from table_rows(path, maker, batches, reading, first=sum(sizes[:group]))
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from error
 
@@ -499,9 +521,10 @@ def read_arrow(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[
     import pyarrow as pa
 
     try:
-        for batch in _arrow_batches(file, reading.max_document):
-            maker = RowMaker.of(string_columns(batch.schema), str(path), reading)
-            yield from batch_rows(path, maker, batch, reading)
+        batches = _arrow_batches(file, reading.max_document)
+        for first in islice(batches, 1):
+            maker = RowMaker.of(string_columns(first.schema), str(path), reading)
+            yield from table_rows(path, maker, chain([first], batches), reading)
     except (pa.ArrowException, OSError, UnicodeError, MessageError) as error:
         raise _damaged(path, error) from error
 
@@ -536,11 +559,27 @@ def _rows_at_once(footer: Any, most: int) -> int:
     return max(1, min(BATCH, most // max(size, 1)))
 
 
-def batch_rows(
-    where: Path | str, maker: RowMaker, batch: Any, reading: ReaderOptions
+def table_rows(
+    where: Path | str,
+    maker: RowMaker,
+    batches: Iterable[Any],
+    reading: ReaderOptions,
+    *,
+    first: int = 0,
 ) -> Iterator[Row]:
-    """Yield the rows of an Arrow batch, unfolded a few at a time: together they take about as many
-    bytes as the largest document may."""
+    """Yield the rows of Arrow batches, of which the first is the row `first` of `where`."""
+    for batch in batches:
+        for number, record in enumerate(_records(where, maker, batch, reading), first):
+            make = partial(read_row, f"{where}, row {number}", maker, record)
+            yield attempt(make, reading.skip_bad)
+        first += batch.num_rows
+
+
+def _records(
+    where: Path | str, maker: RowMaker, batch: Any, reading: ReaderOptions
+) -> Iterator[dict[str, Any]]:
+    """Yield the records of an Arrow batch, unfolded a few at a time: together they take about as
+    many bytes as the largest document may."""
     import pyarrow as pa
 
     chosen, most = batch.select(maker.columns), reading.max_document
@@ -562,8 +601,7 @@ def batch_rows(
         rows = chosen.slice(begin, step)
         with suppress(pa.ArrowNotImplementedError):  # of a dictionary of views
             rows = rows.cast(plain)  # which takes half the time
-        for record in rows.to_pylist():
-            yield attempt(partial(read_row, str(where), maker, record), reading.skip_bad)
+        yield from rows.to_pylist()
 
 
 def _too_many_values(where: Path | str) -> InputError:

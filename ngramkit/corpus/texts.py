@@ -30,10 +30,10 @@ from ngramkit.corpus.readers import (
     ReaderOptions,
     RowMaker,
     attempt,
-    batch_rows,
     record_rows,
     require_text,
     string_columns,
+    table_rows,
 )
 from ngramkit.errors import InputError, UsageError, first_line
 
@@ -87,13 +87,18 @@ def read_texts(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
         rows = _dataset_rows(texts, name, reading)
     elif hasattr(texts, "__arrow_c_stream__") or isinstance(texts, pa.Array):
         rows = _arrow_rows(texts, name, reading)
-    elif hasattr(type(texts), "columns") or not isinstance(texts, Iterable):
+    elif hasattr(type(texts), "columns") or not _is_iterable(texts):
         hint = "give a list, a generator, a column, an Arrow table, or the name of a corpus"
         raise _no_corpus(texts, hint)
     else:
         rows = _item_rows(texts, name, reading)
     for number, row in enumerate(rows):
-        yield attempt(partial(_checked, row, f"{name}, document {number}"), reading.skip_bad)
+        yield attempt(partial(_checked, row, f"{name}, row {number}"), reading.skip_bad)
+
+
+def _is_iterable(texts: Any) -> bool:
+    """Return whether it gives items; an array of numpy without a dimension does not."""
+    return isinstance(texts, Iterable) and getattr(texts, "ndim", 1) > 0
 
 
 def _no_corpus(given: object, hint: str) -> UsageError:
@@ -109,11 +114,14 @@ def _checked(row: Row, where: str) -> Row:
 
 def _dataset_rows(dataset: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
     with dataset_errors(name):
+        if dataset.features is None:  # a table of each record would have types of its own
+            yield from _item_rows(dataset.with_format(None), name, reading)
+            return
         maker = RowMaker.of(columns_of(dataset), name, reading)
         chosen = dataset.select_columns(maker.columns).with_format("arrow")
-        for table in chosen.iter(batch_size=BATCH):
-            for batch in table.to_batches():
-                yield from batch_rows(name, maker, batch, reading)
+        tables = chosen.iter(batch_size=BATCH)
+        batches = chain.from_iterable(table.to_batches() for table in tables)
+        yield from table_rows(name, maker, batches, reading)
 
 
 def _arrow_rows(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
@@ -121,18 +129,37 @@ def _arrow_rows(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
 
     try:
         batches = _batches(texts)
+    except (pa.ArrowException, ValueError) as error:
+        items = _items(texts)
+        if items is None:
+            raise _not_arrow(name, error) from error
+        yield from _item_rows(items, name, reading)
+        return
+    try:
         if batches is None:
             _require_no_column(reading, name)
             column = texts if isinstance(texts, pa.Array) else pa.chunked_array(texts)
             batches, reading = pa.table({NAME: column}).to_reader(), replace(reading, column=NAME)
         maker = RowMaker.of(string_columns(batches.schema), name, reading)
-        for batch in batches:
-            yield from batch_rows(name, maker, batch, reading)
+        yield from table_rows(name, maker, batches, reading)
     except (pa.ArrowException, UnicodeError) as error:
-        raise InputError(
-            f"{name} cannot be read as Arrow: {first_line(error)}",
-            "give the column of texts alone",
-        ) from error
+        raise _not_arrow(name, error) from error
+
+
+def _not_arrow(name: str, error: Exception) -> InputError:
+    return InputError(
+        f"{name} cannot be read as Arrow: {first_line(error)}", "give the column of texts alone"
+    )
+
+
+def _items(texts: Any) -> Iterable[Any] | None:
+    """Return the rows of columns that Arrow does not take: pandas' with values of several types."""
+    if not hasattr(texts, "columns"):
+        return texts if isinstance(texts, Iterable) else None
+    if not hasattr(texts, "itertuples") or not texts.columns.is_unique:
+        return None
+    rows = texts.itertuples(index=False, name=None)
+    return (dict(zip(texts.columns, row, strict=True)) for row in rows)
 
 
 def _batches(table: Any) -> Any:
@@ -155,7 +182,7 @@ def _item_rows(texts: Iterable[Any], name: str, reading: ReaderOptions) -> Itera
     if first and isinstance(first[0], str):
         _require_no_column(reading, name)
     numbered = enumerate(chain(first, items))
-    return record_rows(((f"{name}, document {n}", item) for n, item in numbered), reading)
+    return record_rows(((f"{name}, row {n}", item) for n, item in numbered), reading)
 
 
 def _require_no_column(reading: ReaderOptions, name: str) -> None:

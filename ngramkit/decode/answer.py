@@ -123,13 +123,18 @@ def decode(prompts: str | Iterable[str], options: DecodeOptions) -> Answer | lis
     require_list("prompts", prompts, "give a text, or a list of texts")
     texts = list(prompts)
     for text in texts:
-        if not isinstance(text, str):
-            raise UsageError(
-                f"a prompt must be a text, is {text!r:.60}",
-                "give texts; a conversation is ngramkit.Conversation",
-                option="prompts",
-            )
+        require_prompt(text)
     return _answers(texts, options)
+
+
+def require_prompt(text: Any) -> None:
+    """Raise UsageError where a prompt is no text."""
+    if not isinstance(text, str):
+        raise UsageError(
+            f"a prompt must be a text, is {text!r:.60}",
+            "give texts; a conversation is ngramkit.Conversation",
+            option="prompts",
+        )
 
 
 def _answers(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:

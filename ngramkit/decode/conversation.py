@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngramkit.corpus.chat import Message
-from ngramkit.decode.answer import set_up, write
+from ngramkit.decode.answer import require_prompt, set_up, write
 from ngramkit.decode.options import DecodeOptions, Show, takes_words
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
@@ -82,6 +82,7 @@ class Conversation:
         Raises InputError where the conversation no longer fits the model's context; nothing is
         added to it then.
         """
+        require_prompt(text)
         messages = [*self.messages, Message("user", text)]
         prompt = chat_ids(self.model.tokenizer, self.template, messages)
         self._require_room(prompt)

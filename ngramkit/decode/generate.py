@@ -26,6 +26,7 @@ from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.verifiers import is_known
 from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.references import (
     Given as References,
     reference_texts,
@@ -69,7 +70,7 @@ def generate(
         model = model.model
     if not hasattr(model, "generate"):
         raise UsageError(f"{model!r:.60} is no model", "load_model(NAME) gives one", option="model")
-    ids = _token_ids(input_ids).to(model.device)
+    ids = _token_ids(input_ids, model).to(model.device)
     for name in ("assistant_model", "synced_gpus"):
         if options.get(name):
             raise _refusal(name)
@@ -86,8 +87,9 @@ def generate(
     )
 
 
-def _token_ids(given: Any) -> torch.Tensor:
-    """Return int64[n] or int64[rows, n]. Raises UsageError for anything else."""
+def _token_ids(given: Any, model: Any) -> torch.Tensor:
+    """Return int64[n] or int64[rows, n]. Raises UsageError for anything else, and for ids that the
+    model does not know."""
     try:
         ids = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError):
@@ -96,6 +98,14 @@ def _token_ids(given: Any) -> torch.Tensor:
         raise UsageError(
             f"input_ids must be token ids, int64[n] or int64[rows, n]; are {reprlib.repr(given)}",
             "a tokenizer's encode gives them, or its output's input_ids",
+            option="input_ids",
+        )
+    known = model.config.get_text_config().vocab_size
+    outside = ids[(ids < 0) | (ids >= known)]
+    if len(outside):
+        raise UsageError(
+            f"input_ids must be 0 to {known - 1}, one is {int(outside[0])}",
+            "take the model's own tokenizer",
             option="input_ids",
         )
     return ids.to(torch.int64)
@@ -192,7 +202,7 @@ def custom_generate(
 
 
 def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
-    """Return a drafter for every row. Raises UsageError where that is not one for each."""
+    """Return a drafter for every row. Raises UsageError where that is not one for each, or none."""
     if drafter is None:
         raise UsageError("no drafter is given", 'add drafter="cacheback", or an object of yours')
     if isinstance(drafter, str):
@@ -200,9 +210,9 @@ def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
     if isinstance(drafter, list | tuple):
         if len(drafter) != rows:
             raise UsageError(f"{len(drafter)} drafters for {rows} rows", "give one per row")
-        return list(drafter)
+        return [require_drafter(each) for each in drafter]
     if callable(drafter):
-        return [drafter() for _ in range(rows)]
+        return [require_drafter(drafter()) for _ in range(rows)]
     return [drafter] * rows  # its `start` begins each row anew
 
 

@@ -20,6 +20,7 @@ from ngramkit.decode.result import Clock, Decoded, work_clock
 from ngramkit.decode.sampling import Greedy
 from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.checked import draft
 from ngramkit.drafters.references import Given as References, start
 
 
@@ -79,6 +80,7 @@ class Run:
         self._evidence: Evidence | None = None
         self._written: list[int] = []
         self._passed_on = 0  # tokens written that the drafter was given
+        self._vocabulary = 0  # ids that the model knows
         self._accepted_per_pass: list[int] = []
         self._nodes_per_pass: list[int] = []
         self._declined = 0
@@ -97,6 +99,7 @@ class Run:
             self.clock.work = work_clock(logits.device.type)
         else:  # their number may change
             self.clock.work = time.perf_counter
+        self._vocabulary = logits.shape[-1]
         choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         token = choose(0)
         self.clock.lap("prefill")
@@ -125,7 +128,8 @@ class Run:
         self._asked = (auto is None or auto.opens()) and budget > 0
         if self._asked:
             self._pass_on()
-            tree = self._drafter.draft(budget if auto is None else auto.ask(budget, length))
+            asked = budget if auto is None else auto.ask(budget, length)
+            tree = draft(self._drafter, asked, self._vocabulary)
         if self._fit is not None:
             tree = self._fit(tree, self._request.budget)
         if auto is not None:

@@ -15,6 +15,7 @@ from ngramkit.decode.placement import require_mode, require_placement
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.specache.options import SpeCache, cache_of, require_no_drafts
 from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.references import require_references
 from ngramkit.drafters.registry import DrafterSpec
 from ngramkit.drafters.sources import (
@@ -24,9 +25,9 @@ from ngramkit.drafters.sources import (
     SourceWords,
     given_sources,
 )
-from ngramkit.errors import UsageError, require_between, require_list
+from ngramkit.errors import UsageError, require_between, require_list, require_texts
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import plain_arguments
+from ngramkit.public import plain_arguments, require_plain
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -38,7 +39,6 @@ TRANSFORMERS_WAYS: dict[str, dict[str, Any]] = {
     GENERATE: {},
     "generate-lookup": {"prompt_lookup_num_tokens": 10},  # as its documentation has it
 }
-METHODS = ("start", "draft", "accept", "finish")  # of a drafter
 MOST_NODES = 4096  # of a draft; attention to itself grows with their square
 
 Show = Callable[[str, bool], None]  # a piece of text, and whether a draft held it
@@ -120,8 +120,17 @@ class DecodeOptions:
     """Hears of progress and of what was chosen."""
 
     def __post_init__(self) -> None:
+        require_plain(self)
         if isinstance(self.cache, str):
             object.__setattr__(self, "cache", cache_of(self.cache, SpeCache()))
+        elif self.cache is not None and not isinstance(self.cache, SpeCache):
+            raise UsageError(
+                f"cache is {self.cache!r:.60}",
+                "give an ngramkit.SpeCache, or a name",
+                option="cache",
+            )
+        if self.show is not None and not callable(self.show):
+            raise UsageError(f"show is {self.show!r:.60}", "give a function", option="show")
         self.sampling  # noqa: B018 (raises)
         require_mode(self.verify)
         require_placement(self.device, self.dtype, self.device_map)
@@ -133,23 +142,19 @@ class DecodeOptions:
         require_between("max_new_tokens", self.max_new_tokens, 1)
         if isinstance(self.drafter, str):
             DrafterSpec.parse(self.drafter)
-        elif self.drafter is not None and not is_drafter(self.drafter):
-            raise UsageError(
-                f"drafter is {self.drafter!r:.60}",
-                f"give a name, an object with {', '.join(METHODS)}, or a function that makes one",
-                option="drafter",
-            )
+        elif self.drafter is not None:
+            given: Any = self.drafter  # `generate` takes one per row, too
+            for each in given if isinstance(given, list | tuple) else [given]:
+                require_drafter(each, or_maker=True)
         if self.system and self.chat_template is None:
             raise UsageError(
                 "system needs a conversation", "give chat too", option=("system", "chat")
             )
-        for name in ("references", "stop", "datastores"):
+        for name in ("references", "datastores"):
             require_list(name, getattr(self, name))
-        for text in self.stop:
-            if not isinstance(text, str):
-                raise UsageError(f"stop must be texts, one is {text!r:.60}", option="stop")
-            if not text:
-                raise UsageError("stop is empty", "leave it out", option="stop")
+        require_texts("stop", self.stop)
+        if "" in self.stop:
+            raise UsageError("stop is empty", "leave it out", option="stop")
         self._require_sense_of_cache()
         if len(self.references):  # None is not chosen yet
             if isinstance(self.drafter, str):
@@ -232,12 +237,6 @@ class PassWords(LoadWords, SourceWords, total=False):
 
 class BenchWords(PassWords, SamplingWords, total=False):
     """The keywords of a verification pass, its drafter's sources and sampling."""
-
-
-def is_drafter(given: Any) -> bool:
-    """Return whether it is a drafter, a function that makes one, or a list with one per row."""
-    several = given if isinstance(given, list | tuple) else [given]
-    return all(callable(each) or all(hasattr(each, name) for name in METHODS) for each in several)
 
 
 def takes_words(

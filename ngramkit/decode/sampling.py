@@ -16,6 +16,7 @@ import numpy as np
 
 from ngramkit.drafters.base import TOPS
 from ngramkit.errors import UsageError, require_between
+from ngramkit.public import require_plain
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +36,7 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        require_plain(self)
         require_between("temperature", self.temperature, 0, 1000, "0 is greedy, 1 the model's own")
         if not 0 < self.top_p <= 1:
             raise UsageError(

@@ -110,7 +110,8 @@ class Session:
             if request.auto is not None:
                 keep_costs(self.model.model, self.verify, request.auto.costs)
             return run
-        guesses = None if cache.speculative == "model" else Guesses(drafter)
+        vocabulary = self.model.model.config.get_text_config().vocab_size
+        guesses = None if cache.speculative == "model" else Guesses(drafter, vocabulary)
         room = len(request.prompt) + request.longest
         two_rows = SpeCacheVerifier(self.model.model, cache, room=room, guesses=guesses)
         with closing(two_rows):

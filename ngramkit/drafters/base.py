@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels import arrays
 from ngramkit.kernels.arrays import NO_TOKEN
+from ngramkit.terminal_text import visible
 
 TokenArray = npt.NDArray[np.int32]
 NOTHING: TokenArray = np.empty(0, np.int32)
@@ -62,12 +64,12 @@ class DraftTree:
 
     def check(self) -> None:
         """Raise ValueError where the invariants above do not hold."""
-        parents = self.parents
+        tokens, parents = np.asarray(self.token_ids), np.asarray(self.parents)
         if len({len(self.token_ids), len(parents), len(self.scores), len(self.source)}) != 1:
             raise ValueError("arrays of different lengths")
         if np.any(parents >= np.arange(len(self))) or np.any(parents < -1):
             raise ValueError("a node stands before its parent")
-        pairs = set(zip(parents.tolist(), self.token_ids.tolist(), strict=True))
+        pairs = set(zip(parents.tolist(), tokens.tolist(), strict=True))
         if len(pairs) != len(self):
             raise ValueError("two siblings hold the same token")
 
@@ -141,6 +143,19 @@ def describe(artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None = 
 
 def _short(count: int) -> str:
     return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count:,}"
+
+
+def token_ids_of(name: str, value: Any) -> TokenArray:
+    """Return a list of token ids as int32[n]. Raises UsageError, which calls it `name`, for what is
+    none."""
+    try:
+        ids = np.asarray(value)
+    except ValueError:  # lists of unequal length
+        ids = np.empty((0, 0))
+    fits = ids.ndim == 1 and (not ids.size or ids.dtype.kind in "iu")
+    if not fits or (ids.size and (ids.min() < 0 or ids.max() > np.iinfo(np.int32).max)):
+        raise UsageError(f"{name} must be token ids, is {visible(repr(value), 60)}", option=name)
+    return ids.astype(np.int32, copy=False)
 
 
 def eos_of(tokenizer: TokenizerRecord) -> int:

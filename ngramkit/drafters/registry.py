@@ -17,6 +17,7 @@ from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.options import OPTIONS, DrafterOption
 from ngramkit.drafters.sources import Given, Sources, given_sources
 from ngramkit.errors import ArtifactError, UsageError, meant
+from ngramkit.formats.tokenizer_record import record_of
 from ngramkit.kinds import KIND_OF_ROLE, a_kind
 from ngramkit.public import public, unknown_keyword
 from ngramkit.results import Result, Rows
@@ -215,10 +216,11 @@ def load_drafter(
     """
     if not isinstance(name, str):
         raise TypeError(f"load_drafter() takes str as name, not {name!r:.60}")
-    if isinstance(past, str | Path):
-        raise UsageError("past is a path", "give PastUse(path).open(tokenizer)", option="past")
-    if isinstance(tokenizer, str):
-        raise UsageError("tokenizer is a name", "give load_tokenizer(name).record")
+    if past is not None and not hasattr(past, "refresh"):
+        what = "a path" if isinstance(past, str | Path) else f"{past!r:.60}"
+        hint = "give PastUse(path).open(tokenizer)"
+        raise UsageError(f"past is {what}, no past requests", hint, option="past")
+    tokenizer = None if tokenizer is None else record_of(tokenizer)
     if ":" in name:
         spec = DrafterSpec.parse(name)
         name, options = spec.name, {**spec.options, **options}
@@ -233,9 +235,10 @@ def load_drafter(
     )
     opened = {
         "datastores": [_open(datastore) for datastore in sources.datastores],
-        "frozen_table": _open(sources.frozen_table),
-        "bigram": _open(sources.bigram),
-        "unigram": _open(sources.unigram),
+        **{
+            role: None if getattr(sources, role) is None else _open(getattr(sources, role))
+            for role in ("frozen_table", "bigram", "unigram")
+        },
         "past": past,
         "tokenizer": tokenizer,
     }
@@ -253,11 +256,11 @@ def _class_of(entry: Entry) -> Any:
     return getattr(importlib.import_module(entry.home), entry.class_name)
 
 
-def _open(artifact: Artifact | str | Path | None) -> Any:
+def _open(artifact: Artifact | str | Path) -> Any:
     from ngramkit.formats.artifact import Artifact
     from ngramkit.formats.opening import open_folder
 
-    if artifact is None or isinstance(artifact, Artifact):
+    if isinstance(artifact, Artifact):
         return artifact
     if not isinstance(artifact, str | Path):
         raise UsageError(f"{artifact!r:.60} is no artifact", "give its path, or open it first")

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ngramkit.errors import UsageError, require_list
 from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 from ngramkit.kinds import ROLES, a_kind
+from ngramkit.public import require_plain
 
 if TYPE_CHECKING:
     from ngramkit.drafters.past_requests import PastRequests
     from ngramkit.formats.history import History
-    from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 
 Given = str | Path | Artifact  # a folder, hf://USER/NAME@REVISION, a URL, or an open artifact
@@ -38,6 +39,11 @@ class PastUse:
     recorded: bool = False
     prompts: bool = True
     grows: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.path, str):
+            object.__setattr__(self, "path", Path(self.path))
+        require_plain(self)
 
     def history(self, tokenizer: TokenizerRecord) -> History | None:
         """Open the history, or make a new one, unless that would stay empty.
@@ -66,6 +72,7 @@ class PastUse:
         """Return the past requests of a drafter; with `forgetful` it remembers none of its own."""
         from ngramkit.drafters.past_requests import PastRequests
 
+        tokenizer = record_of(tokenizer)
         return PastRequests(
             self.history(tokenizer),
             tokenizer=tokenizer,
@@ -87,6 +94,11 @@ class Sources:
     unigram: Given | None = None
     past: PastUse = field(default_factory=PastUse)
 
+    def __post_init__(self) -> None:
+        require_list("datastores", self.datastores)
+        if not isinstance(self.past, PastUse):
+            raise UsageError(f"past is {self.past!r:.60}", "give a PastUse", option="past")
+
     @classmethod
     def of(cls, given: Sources | Sequence[Given] | Given) -> Sources:
         """Sort artifacts, given in any order, into roles by their kinds.
@@ -98,7 +110,8 @@ class Sources:
 
         if isinstance(given, Sources):
             return given
-        sources = [given] if isinstance(given, str | Path | Artifact) else list(given)
+        sources: Any = [given] if isinstance(given, str | Path | Artifact) else given
+        require_list("artifacts", sources)
         by_role: dict[str, list[Artifact]] = {}
         for source in sources:
             artifact = open_fetched(source)

@@ -10,6 +10,7 @@ import importlib.metadata
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,8 @@ import numpy.typing as npt
 
 from ngramkit.drafters.registry import require_kind
 from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
-from ngramkit.errors import NgramkitError, UsageError, meant, one_line
+from ngramkit.engines.metrics import require_metrics
+from ngramkit.errors import NgramkitError, UsageError, meant, one_line, require_between
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
@@ -84,12 +86,13 @@ def check_engine(
     else the engines' own default. `tokens`: of the draft, at most. `model`: a short name, a Hub id
     or a folder; without one nothing is compared, and a prompt is taken from a datastore.
 
-    Raises UsageError for an unknown engine, and as `DraftConfig.read`, `engines.source.open_source`
-    and `require_same`.
+    Raises UsageError for an unknown engine, InputError for metrics that cannot be written, and as
+    `DraftConfig.read`, `engines.source.open_source` and `require_same`.
     """
     from ngramkit.corpus.tokenizer import load_tokenizer
 
     require_engine(engine)
+    require_between("tokens", tokens, 1, 64)
     package, tried = ENGINES[engine]
     source = VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
@@ -100,6 +103,8 @@ def check_engine(
             "nothing was named to check", f"set {VARIABLE}, or give model", option="model"
         )
     _require_fit(config, engine)
+    if config.metrics is not None:
+        require_metrics(Path(config.metrics))
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
     from ngramkit.engines.batch import BatchDrafter
 

@@ -82,8 +82,10 @@ class DraftConfig:
             if key not in names:
                 raise UsageError(f"{where} has no key {key!r}", meant(str(key), names))
             _check(key, value, where)
-        if given.get("history_by") is not None and not given.get("history"):
-            raise UsageError(f"history_by of {where} needs a history", option="history_by")
+        for key in given:
+            if key.startswith("history_") and not given.get("history"):
+                hint = "name a folder for it, or leave it out"
+                raise UsageError(f"{key} of {where} needs a history", hint, option=key)
         values: dict[str, Any] = dict(given)
         values["datastores"] = tuple(map(_expanded, given.get("datastores", ())))
         values |= {key: _expanded(given[key]) for key in PATHS if isinstance(given.get(key), str)}

@@ -9,6 +9,7 @@ import numpy as np
 
 from ngramkit.budget.rule import SHARES_OF_MATCHES
 from ngramkit.drafters.base import Drafter, DraftTree, LiveContext, TokenArray
+from ngramkit.drafters.checked import draft
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.engines.workspace import Job, RequestSource
 from ngramkit.kernels.draft_cut import LEVELS, RUNS, chances, update_record
@@ -32,7 +33,8 @@ class DrafterSource(RequestSource):
 
     def request(self, prompt: TokenArray, past: PastRequests | None = None) -> DrafterRequest:
         """Begin a request, which drafts from `past`."""
-        return DrafterRequest(self.make if past is None else partial(self.make, past), prompt)
+        make = self.make if past is None else partial(self.make, past)
+        return DrafterRequest(make, prompt, self.vocabulary)
 
     def refresh(self) -> None:
         """Do nothing: drafters look at their past requests whenever they draft."""
@@ -61,8 +63,8 @@ class DrafterRequest:
     request.
     """
 
-    def __init__(self, make: Callable[[], Drafter], prompt: TokenArray) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], Drafter], prompt: TokenArray, vocabulary: int) -> None:
+        self._make, self._vocabulary = make, vocabulary
         self._begin(prompt, len(prompt))
 
     def _begin(self, tokens: TokenArray, prompt: int) -> None:
@@ -111,7 +113,7 @@ class DrafterRequest:
 
     def tree(self, budget: int) -> DraftTree:
         """Return the drafter's tree of at most `budget` nodes."""
-        self._last = self._drafter.draft(budget)
+        self._last = draft(self._drafter, budget, self._vocabulary)
         return self._last
 
     def chain(self, length: int, cost: float) -> DraftTree:

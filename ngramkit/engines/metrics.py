@@ -4,6 +4,7 @@ the engine's own."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import tempfile
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from ngramkit.errors import InputError, reason
 
 COUNTERS = {
     "ngramkit_draft_tokens_total": ("Tokens drafted.", "draft_tokens"),
@@ -75,6 +78,21 @@ class Statistics:
             with contextlib.suppress(OSError):
                 Path(name).unlink()
             raise
+
+
+def require_metrics(path: Path) -> None:
+    """Raise InputError where a file for Prometheus could not be written."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=path.parent):
+            """It could be made."""
+    except OSError as error:
+        raise InputError(
+            f"metrics cannot be written to {path}: {reason(error)}",
+            "name a file in a folder that is there",
+            option="metrics",
+        ) from error
 
 
 class EngineCounters:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from ngramkit.choose import DrafterChoice, distinct, require_named
+from ngramkit.choose import DrafterChoice, distinct, listed_drafters, require_named
 from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import MOST_NODES, TRANSFORMERS_WAYS, BenchWords, DecodeOptions
 from ngramkit.decode.pending import PendingModel, prepare
@@ -142,9 +142,9 @@ def bench(
 
     Raises UsageError for what makes no sense, and where `out` holds another benchmark.
     """
-    names = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
+    names = listed_drafters(drafters)
     for each in names:  # before a model is loaded in vain
-        if not isinstance(each, str) or each in TRANSFORMERS_WAYS:
+        if not isinstance(each, str) or _is_transformers(each):
             continue
         if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
             raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
@@ -197,7 +197,7 @@ def _choices(
     choices: list[DrafterChoice] = []
     budgets: dict[str, Budget] = {}
     for each in names or DRAFTERS:
-        if each in TRANSFORMERS_WAYS:
+        if _is_transformers(each):
             continue
         plain, budget = split_budget(each) if isinstance(each, str) else (each, 0)
         try:
@@ -264,9 +264,14 @@ def split_budget(text: str) -> tuple[str, Budget]:
     return plain, "auto" if value == "auto" else int(value)
 
 
+def _is_transformers(drafter: Any) -> bool:
+    """Return whether it names a way of transformers' own; a drafter may be unhashable."""
+    return isinstance(drafter, str) and drafter in TRANSFORMERS_WAYS
+
+
 def _transformers_ways(names: Sequence[Any], task: Session) -> list[Contestant]:
     """Return transformers' own ways among `names`, with plain weights, as without ngramkit."""
-    ways = [str(each) for each in dict.fromkeys(names) if each in TRANSFORMERS_WAYS]
+    ways = list(dict.fromkeys(filter(_is_transformers, names)))
     if not ways:
         return []
     from ngramkit.decode.compare import answer_by, require_plain
@@ -525,6 +530,7 @@ def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Rep
             records,
             nodes,
             keep_state=contestant.learns,
+            vocabulary=bench.model.tokenizer.record.vocabulary,
             reporter=reporter,
         )
         for contestant in drafters

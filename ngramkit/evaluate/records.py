@@ -28,15 +28,16 @@ from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.files import reader_suffix
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.text import chat_ids
-from ngramkit.drafters.base import TokenArray
+from ngramkit.drafters.base import TokenArray, token_ids_of
 from ngramkit.drafters.references import Given as References
-from ngramkit.errors import InputError, UsageError, require_between
+from ngramkit.errors import InputError, UsageError, require_between, require_list, require_texts
 from ngramkit.logs.files import LogFile
 from ngramkit.logs.read import in_time, read_log
 from ngramkit.logs.request import FilePlace, LoggedRequest, take
 from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.models import DEFAULT
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import require_plain
 from ngramkit.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class Question:
     id: int | str
     category: str
     turns: list[str]  # what the user says, one after another
+
+    def __post_init__(self) -> None:
+        require_plain(self)
+        require_texts("turns", self.turns)
 
 
 class Questions(tuple[Question, ...]):
@@ -84,7 +89,10 @@ def questions_for(
         if model != DEFAULT:
             raise UsageError("there are no questions", "give questions: a file", option="questions")
         given = embedded_questions()
-    if not len(given):
+    if not isinstance(given, Questions):
+        require_list("questions", given, "give a file, or Questions")
+        given = tuple(given)
+    if not given:
         raise UsageError("there are no questions", "give at least one", option="questions")
     if not all(isinstance(question, Question) for question in given):
         raise UsageError(
@@ -168,6 +176,10 @@ class Turn:
     answer: TokenArray  # int32[m], the last is EOS where the tokenizer has one
     references: References = ()  # what the answer was likely to repeat
     longest: int | None = None  # tokens that it could have, at most; None: not known
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "answer"):
+            object.__setattr__(self, name, token_ids_of(name, getattr(self, name)))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path, PurePosixPath
@@ -16,7 +16,7 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, DrafterSpec
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.errors import UsageError, require_between, require_list
 from ngramkit.evaluate.leakage import Leakage, without_leaks
-from ngramkit.evaluate.records import Record, read_records, require_files
+from ngramkit.evaluate.records import Record, Turn, read_records, require_files
 from ngramkit.evaluate.simulation import Replay, replay_drafter, shuffle
 from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.evaluate.topk_record import TopKRecord
@@ -25,7 +25,7 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kinds import ROLES
 from ngramkit.models import named_model
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with
+from ngramkit.public import public_with, require_plain
 from ngramkit.remote.fetch import open_fetched
 from ngramkit.results import Entries, Tabular
 from ngramkit.terminal_text import many
@@ -44,6 +44,10 @@ class KeepState:
     seed: int | None = None
     repeat: int = 1
     prompts: bool = False
+
+    def __post_init__(self) -> None:
+        require_plain(self)
+        require_between("repeat", self.repeat, 1)
 
     def order(self, records: list[Record]) -> list[Record]:
         """Return the records in the order in which they are replayed."""
@@ -179,13 +183,18 @@ def replay(
     Raises UsageError for what makes no sense, InputError for files that cannot be read.
     """
     names = asked_drafters(drafters)
-    require_list("budgets", budgets, "give numbers of nodes, as [16, 64]")
+    if not names:
+        raise UsageError("no drafter is named", "give at least one", option="drafters")
     if not budgets or not all(isinstance(nodes, Integral) and nodes >= 1 for nodes in budgets):
         raise UsageError("budgets must be whole numbers of at least 1 each", option="budget")
     if limit is not None:
         require_between("limit", limit, 1)
     if isinstance(keep_state, bool):
         keep_state = KeepState() if keep_state else None
+    elif keep_state is not None and not isinstance(keep_state, KeepState):
+        raise UsageError(
+            f"keep_state is {keep_state!r:.60}", "give True, or a KeepState", option="keep_state"
+        )
     require_template(template)
     topk_record = None
     if oracle is not None:
@@ -213,7 +222,7 @@ def replay(
                 result = replay_drafter(
                     choice.label, choice.load, _suit_references(records, choice, reporter), nodes,
                     keep_state=keep_state is not None, chain=chain,
-                    topk_record=topk_record, reporter=reporter,
+                    topk_record=topk_record, vocabulary=tokenizer.vocabulary, reporter=reporter,
                 )  # fmt: skip
             finally:
                 if topk_record is not None:
@@ -252,6 +261,8 @@ def _choices(
         return distinct(choose(each, sources) for each in names), []
     for word in words:
         raise UsageError(f"{word} stands beside curves", "leave out one of them", option=word)
+    for name, given in artifacts.items():
+        require_list(f"curve {name}", given, "give a list of artifacts, as {'all': [...]}")
     opened = {
         name: [open_fetched(each, reporter=reporter) for each in given]
         for name, given in artifacts.items()
@@ -326,8 +337,10 @@ def read_answers(
             "give answers, or a folder of `record`",
             option=("answers", "oracle"),
         )
-    listed = [answers] if isinstance(answers, str | Path) else list(answers)
-    odd: list[Any] = [each for each in listed if not isinstance(each, str | Path | Record)]
+    many_answers: Any = answers
+    one = isinstance(answers, str) or not isinstance(answers, Iterable)
+    listed: list[Any] = [answers] if one else list(many_answers)
+    odd = [each for each in listed if not isinstance(each, str | Path | Record)]
     if hasattr(answers, "columns"):  # a DataFrame's items are its columns
         odd = [answers]
     if odd:
@@ -340,6 +353,8 @@ def read_answers(
     if given:
         if not isinstance(model, TokenizerRecord):
             model = _tokenizer(model, reporter).record
+        for record in given:
+            _require_turns(record, model.vocabulary)
         return model, given, None
     files = [file for file in listed if not isinstance(file, Record)]
     require_files(*files, questions)
@@ -348,6 +363,25 @@ def read_answers(
         files, questions, tokenizer, template, format=format, columns=columns, reporter=reporter
     )
     return tokenizer.record, records, form
+
+
+def _require_turns(record: Record, vocabulary: int) -> None:
+    """Raise UsageError where a record of the caller's has no turns with a prompt, or ids beyond the
+    vocabulary: kernels trust them."""
+    turns = record.turns if isinstance(record.turns, list | tuple) else ()
+    if not turns or not all(isinstance(each, Turn) and len(each.prompt) for each in turns):
+        raise UsageError(
+            f"turns of the Record {record.name!r:.60} must be Turns, each with a prompt",
+            "give turns=[ngramkit.Turn(prompt, answer)], of token ids",
+            option="answers",
+        )
+    most = max(int(ids.max(initial=0)) for each in turns for ids in (each.prompt, each.answer))
+    if most >= vocabulary:
+        raise UsageError(
+            f"the Record {record.name!r:.60} has the id {most}, its tokenizer {vocabulary:,} ids",
+            "give the TokenizerRecord of its ids as model",
+            option="model",
+        )
 
 
 def _open_record(path: str | Path, files: Any) -> TopKRecord:

@@ -234,7 +234,7 @@ class PassTimes:
         """Take the times of a curve or a profile, and return what a pass of SHOWN tokens costs."""
         curve = isinstance(given, Mapping)
         profile = _curve(given) if isinstance(given, Mapping) else _profile(Path(given))
-        seconds = profile.table()
+        seconds = profile.table() if profile.passes else np.zeros((1, 1))
         if seconds.shape[1] < 2 or not (np.isfinite(seconds).all() and seconds.min() > 0):
             what = "the curve" if curve else f"the profile {given}"
             raise UsageError(

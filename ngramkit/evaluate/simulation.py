@@ -19,6 +19,7 @@ import numpy as np
 
 from ngramkit.decode.accept import accept
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.checked import ANY_VOCABULARY, draft
 from ngramkit.drafters.references import start
 from ngramkit.errors import require_between
 from ngramkit.evaluate.records import Record, Turn
@@ -138,6 +139,7 @@ def replay_drafter(
     keep_state: bool = False,
     chain: bool = False,
     topk_record: TopKRecord | None = None,
+    vocabulary: int = ANY_VOCABULARY,
     reporter: Reporter = SILENT,
 ) -> Replay:
     """Replay `records` in the order given.
@@ -145,6 +147,7 @@ def replay_drafter(
     `make` gives a drafter that has seen nothing; it is called once per record, or once in all with
     `keep_state`, for drafters that learn across requests. Turns of a record share the drafter.
     `chain` as in `replay_turn`. `topk_record` gives evidence to drafters that want it.
+    `vocabulary`: the ids of the records' tokenizer.
     """
     result = Replay(name, budget)
     drafter = make()
@@ -152,15 +155,16 @@ def replay_drafter(
         topk_record = None
     if topk_record is not None:
         result.misses = Misses()
+    way: dict[str, Any] = {"chain": chain, "vocabulary": vocabulary}
     if records:  # compilation and cold pages are not a draft's cost
         first = records[0].turns[0]
-        replay_turn(make(), replace(first, answer=first.answer[:16]), budget, chain=chain)
+        replay_turn(make(), replace(first, answer=first.answer[:16]), budget, **way)
     for record in records:
         drafter = drafter if keep_state else make()
         tally = Tally()
         for turn in record.turns:
             evidence = None if topk_record is None else topk_record.evidence_of(turn)
-            tally.add(replay_turn(drafter, turn, budget, result.reliability, evidence, chain=chain))
+            tally.add(replay_turn(drafter, turn, budget, result.reliability, evidence, **way))
             if evidence is not None and result.misses is not None:
                 result.misses.add(evidence.misses)
         result.add(record, tally)
@@ -176,12 +180,13 @@ def replay_turn(
     recorded: ReplayedEvidence | None = None,
     *,
     chain: bool = False,
+    vocabulary: int = ANY_VOCABULARY,
 ) -> Tally:
     """Run the decode loop with the recorded answer in the model's place: draft, look up, accept.
 
     With `chain` a draft is one path of at most `budget` tokens: some engines verify no trees.
     """
-    draft = partial(draft_chain, drafter) if chain else drafter.draft
+    drafted = partial(draft_chain if chain else draft, drafter, vocabulary=vocabulary)
     answer, tally = turn.answer, Tally()
     evidence = None if recorded is None else recorded.after_prompt()
     start(drafter, turn.prompt, turn.references)
@@ -192,7 +197,7 @@ def replay_turn(
         # As decoding: no more nodes than could still be written besides the model's own token.
         left = budget if turn.longest is None else min(budget, turn.longest - position - 1)
         begun = time.perf_counter_ns()
-        tree = draft(left) if left > 0 else DraftTree.empty()
+        tree = drafted(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
         nodes, _ = accept(tree, _recorded_tokens(answer[position:]))
         written = answer[position : position + len(nodes) + 1]  # one bonus token
@@ -208,11 +213,11 @@ def replay_turn(
     return tally
 
 
-def draft_chain(drafter: Drafter, length: int) -> DraftTree:
+def draft_chain(drafter: Drafter, length: int, vocabulary: int = ANY_VOCABULARY) -> DraftTree:
     """Return the path of at most `length` tokens on which most are expected to be accepted."""
     from ngramkit.kernels.tree_paths import best_path
 
-    tree = drafter.draft(CHAIN_WIDTH * length)
+    tree = draft(drafter, CHAIN_WIDTH * length, vocabulary)
     path = best_path(tree.parents, tree.scores, length, 0.0)
     parents = np.arange(-1, len(path) - 1, dtype=np.int32)
     return DraftTree(tree.token_ids[path], parents, tree.scores[path], tree.source[path])

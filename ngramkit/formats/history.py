@@ -74,6 +74,7 @@ from ngramkit.formats.replacing import Replacement, locked
 from ngramkit.formats.request_log import Mark, PastRequest, Reading, RequestLog
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.progress import SILENT, Reporter
 from ngramkit.untrusted import (
     owner_only,
     read_json,
@@ -109,6 +110,13 @@ class History(Artifact):
         super().__init__(path, manifest)
         self.log = log_of(path, self.tokenizer)
         self.mark: Mark | None = None  # behind the last request that `news` returned
+
+    @classmethod
+    def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
+        """Open the history at `path`. Raises ArtifactError where there is none or a damaged one."""
+        if not Path(path).exists():
+            raise ArtifactError(f"there is no history at {path}", "check the path")
+        return super().open(path, reporter=reporter)
 
     @classmethod
     def at(cls, path: str | Path, tokenizer: TokenizerRecord) -> Self:

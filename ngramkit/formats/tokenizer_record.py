@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ngramkit.errors import ArtifactError
+from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.container import require
 from ngramkit.untrusted import is_short_text, whole_number
 
@@ -154,6 +154,17 @@ def encodes(vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]
 
 def _digest(ids: Sequence[int]) -> str:
     return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:EACH]
+
+
+def record_of(given: Any) -> TokenizerRecord:
+    """Return the record of a loaded tokenizer, or one itself. Raises UsageError for anything
+    else."""
+    record = getattr(given, "record", given)
+    if not isinstance(record, TokenizerRecord):
+        what = "name" if isinstance(given, str) else type(given).__name__
+        hint = "give a loaded tokenizer: ngramkit.load_tokenizer(MODEL)"
+        raise UsageError(f"tokenizer is a {what}", hint, option="tokenizer")
+    return record
 
 
 def same_ids(encodes: str | None, other: str | None) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.corpus import unpacking
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, UsageError, given_paths
 from ngramkit.logs.request import FilePlace, Line
 from ngramkit.untrusted import open_stream, parse_json
 
@@ -135,12 +135,12 @@ def log_files(paths: Iterable[str | Path] | str | Path) -> tuple[list[Path], set
 
     Raises InputError where one is missing, UsageError where a folder holds no file of a log.
     """
-    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    given = given_paths("files", paths)
     if not given:
         raise UsageError("no file is named", "give at least one")
     files: list[Path] = []
     inside: set[Path] = set()
-    for path in map(Path, given):
+    for path in given:
         if path.is_dir():
             of_folder = _files_of(path)
             if not of_folder:

@@ -124,7 +124,8 @@ def read_log(
 def _named(name: str | None, names: Mapping[str, str] | None) -> LogFormat | None:
     """Return the format that was asked for; None if none was."""
     if names:
-        if not isinstance(names, Mapping):
+        of_texts = isinstance(names, Mapping) and all(map(_is_text, [*names, *names.values()]))
+        if not of_texts:
             hint = 'give {"prompt": "question", "output": "answer"}'
             raise UsageError(f"columns are no names by field: {names!r:.60}", hint)
         if name not in (None, "columns"):
@@ -137,6 +138,10 @@ def _named(name: str | None, names: Mapping[str, str] | None) -> LogFormat | Non
     if name is not None and name not in FORMATS:
         raise UsageError(f"there is no format {name!r}", meant(name, FORMATS), option="format")
     return FORMATS[name] if name else None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _recognised(file: LogFile) -> LogFormat:

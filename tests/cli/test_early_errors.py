@@ -133,15 +133,17 @@ decode --prompt x --cache low-bit --datastore ds | --datastore is for drafts, a 
 decode --prompt x --chat --template nope         | --template must be one of
 decode --prompt x --system y                     | --system needs a conversation
 decode --prompt x --stop EMPTY                   | --stop is empty
-history inspect none                             | none
-history merge none none2 --out h                 | none
+history inspect none                             | there is no history at none
+history merge none none2 --out h                 | there is no history at none
 history merge none none2 --out theirs            | theirs exists -> choose another --out
 history import qa.jsonl --out theirs             | theirs exists and is no history
 history import none.jsonl --out h                | there is no file none.jsonl
 history forget none --text x --everything        | --text and --everything exclude each other
 decode --prompt x --cache-dir a.txt              | a.txt is not a folder
-history trim none --tokens 1                     | none
-history forget none --everything                 | none
+history trim none --tokens 1                     | there is no history at none
+history trim none --tokens 4M                    | '4M' is no whole number: write it like 4000000
+history import qa.jsonl --out h --tokens 4M      | '4M' is no whole number: write it like 4000000
+history forget none --everything                 | there is no history at none
 forecast none.jsonl                              | none.jsonl
 bench --questions none.jsonl                     | there is no file none.jsonl
 bench --questions q.jsonl --drafter nope         | no drafter is called 'nope'
@@ -208,6 +210,8 @@ prune ds --bytes 1M --answers none.jsonl         | there is no file none.jsonl
 prune ds --bytes 1M --out SYSTEM/x               | SYSTEM/x cannot be written
 check-engine nope                                | there is no adapter for 'nope'
 check-engine vllm --draft none.json              | names none.json
+check-engine vllm --model demo --draft metrics.json | metrics cannot be written to none/x.prom
+check-engine vllm --draft days.json              | history_days of days.json needs a history
 check-engine vllm --model ./none                 | there is no model folder ./none
 check-engine vllm --draft {"datastores":["none"]} --model demo | there is no artifact at none
 check-engine vllm --draft {"drafter":"nope"}     | no drafter is called 'nope'
@@ -261,6 +265,8 @@ def here(tmp_path_factory):
         "bad.jsonl": '{"prompt": \n',
         "bad.toml": "nope = [\n",
         "good.toml": 'kind = "datastore"\nmodel.id = "demo"\ncorpus.name = "python-stdlib"\n',
+        "metrics.json": '{"metrics": "none/x.prom"}',
+        "days.json": '{"history_days": 3}',
         "chat.jsonl": '{"question_id": 1, "choices": [{"turns": ["yes"]}]}\n',
         "theirs/mine.txt": "mine",
         "long.txt": "a b " * 1200,
@@ -348,5 +354,5 @@ def test_nothing_is_left_behind(here, outcomes):
     assert sorted(path.name for path in here.iterdir()) == sorted(
         ["a.txt", "b.txt", "chat.jsonl", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl",
          "bad.toml", "good.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen",
-         "long.txt", "cache.bin"]
+         "long.txt", "cache.bin", "metrics.json", "days.json"]
     )  # fmt: skip

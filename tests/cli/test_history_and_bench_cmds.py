@@ -92,7 +92,7 @@ def test_history_commands_refuse_what_is_none(ngramkit_cli, tmp_path):
         [*DECODE, "--history", "good/requests.log"],
     )
     assert (missing.code, damaged.code, exists.code, elsewhere.code) == (3, 3, 2, 3)
-    assert "no artifact at nothing" in missing.json["error"]
+    assert "no history at nothing" in missing.json["error"]
     assert "is damaged" in damaged.err
     assert "exists" in exists.err
     assert "is no history" in elsewhere.err

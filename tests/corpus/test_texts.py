@@ -9,6 +9,7 @@ import datasets
 import numpy as np
 import pandas
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ngramkit
@@ -188,7 +189,11 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
     ("held", "said", "hint"),
     [
         (pandas.DataFrame({"a": ["x"], "b": ["y"]}), "which of its columns", "column, one of a, b"),
-        (pandas.DataFrame({"a": ["x"], "b": [object()]}), "read as Arrow", "column of texts"),
+        (
+            pandas.DataFrame([["x", "y"]], columns=["text", "text"]),
+            "read as Arrow: Duplicate column names",
+            "column of texts",
+        ),
         (
             datasets.DatasetDict(train=datasets.Dataset.from_dict({"t": ["a"]})),
             "no datasets.DatasetDict",
@@ -198,16 +203,34 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
         ({"a", "b"}, "a corpus is no set", "sorted"),
         (b"bytes", "a corpus is no bytes", "decode"),
         (3, "a corpus is no int", "a list"),
-        ([1, 2], "document 0 is neither a text nor an object: int", "skip_bad"),
+        ([1, 2], "row 0 is neither a text nor an object: int", "mend it, or drop it; skip_bad"),
+        (["a", 5], "row 1: int where a text was expected", "mend it, or drop it; skip_bad"),
+        (["a", b"b"], "row 1: bytes where a text was expected", "decode it, or drop it; skip_bad"),
+        ([b"a"], "row 0 is neither a text nor an object: bytes", "decode it"),
+        ([["a", "b"]], "row 0 is neither a text nor an object: list", "skip_bad"),
+        (["a", {"text": "b"}], "row 1 is an object among texts", "skip_bad"),
+        ([{"text": "b"}, "a"], "row 1: str where an object was expected", "skip_bad"),
+        ([{"a": "x"}, {"b": "y"}], "row 1 has no 'a'", "skip_bad"),
         (
-            ["a", None],
-            "document 1: NoneType where a text was expected",
-            "drop it, or mend it; skip_bad",
+            [{"a": "x"}, {"a": b"y"}],
+            "row 1: bytes where a text",
+            "choose another column, or decode",
         ),
-        ([{"a": "x"}, {"b": "y"}], "document 1 has no 'a'", "skip_bad"),
-        (["a", "\ud800"], "document 1 is not UTF-8: character 0", "skip_bad"),
-        (pandas.Series([1, 2]), "int where a text was expected", "skip_bad"),
+        (["a", "\ud800"], "row 1 is not UTF-8: character 0", "skip_bad"),
+        (
+            pandas.Series(["a", "\ud800"], dtype=object),
+            "row 1 is not UTF-8: character 0",
+            "skip_bad",
+        ),
+        (pandas.Series([1, 2]), "row 0: int where a text was expected", "skip_bad"),
+        (pandas.Series(["a", 5]), "row 1: int where a text was expected", "skip_bad"),
+        (pandas.DataFrame({"text": ["a", 5]}), "row 1: int where a text was expected", "skip_bad"),
+        (pa.array(["a", "b"]).cast(pa.binary()), "row 0: bytes where a text", "decode it"),
         ([], "no corpus was named", "at least one"),
+        (iter(()), "texts gives no text: it is empty", "make a new one"),
+        (pandas.Series([], dtype=str), "texts gives no text: it is empty", "make a new one"),
+        (pa.table({"text": pa.array([], pa.string())}), "texts gives no text: it is empty", "new"),
+        (pandas.DataFrame(), "which of its columns", "it has no columns"),
     ],
 )
 def test_errors_say_what_is_wrong_and_what_to_do(held, said, hint):
@@ -230,7 +253,77 @@ def test_names_that_would_lie_are_refused():
         open_corpus("python-stdlib", name="mine")
 
 
-def test_bad_texts_are_skipped_and_counted(tmp_path):
-    store = ngramkit.tokenize(["a b", None, "c d", 5], "demo", tmp_path / "t", skip_bad=True)
+@pytest.mark.parametrize("held", [list, pandas.Series, pandas.DataFrame])
+def test_bad_texts_are_skipped_and_counted(held, tmp_path):
+    texts = held(["a b", b"x", "c d", 5])
+    store = ngramkit.tokenize(texts, "demo", tmp_path / "t", skip_bad=True)
     assert store.manifest.counts["documents"] == 2
     assert store.manifest.corpus["bad_records"] == 2
+
+
+def test_the_row_of_a_later_batch_is_counted_from_the_first(tmp_path):
+    turns = pa.array([[{"content": "x"}]] * 4 + [[{"content": None}]])
+    table = pa.table({"turns": pa.chunked_array([turns[:2], turns[2:]])})
+    pq.write_table(table, tmp_path / "turns.parquet", row_group_size=2)
+    with (
+        pa.OSFile(str(tmp_path / "turns.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as writer,
+    ):
+        writer.write_table(table, max_chunksize=2)
+    for held in (table, tmp_path / "turns.parquet", tmp_path / "turns.arrow"):
+        with pytest.raises(InputError, match="row 4: a turn that is neither"):
+            documents(held, column="turns")
+
+
+NULLS = [None, "def f(x):\n", None, "", "import os"]
+WITH_NULLS = {
+    "list": lambda: NULLS,
+    "NaN": lambda: [float("nan") if text is None else text for text in NULLS],
+    "NA": lambda: [pandas.NA if text is None else text for text in NULLS],
+    "generator": lambda: (text for text in NULLS),
+    "numpy": lambda: np.array(NULLS, object),
+    "dicts": lambda: [{"text": text} for text in NULLS],
+    "dicts of another name": lambda: [{"body": text} for text in NULLS],
+    "records of pandas": lambda: pandas.DataFrame({"text": NULLS}).to_dict("records"),
+    "series": lambda: pandas.Series(NULLS),
+    "series of objects": lambda: pandas.Series(NULLS, dtype=object),
+    "series of objects with NaN": lambda: pandas.Series(NULLS, dtype=object).fillna(float("nan")),
+    "series of strings": lambda: pandas.Series(NULLS, dtype="string"),
+    "frame": lambda: pandas.DataFrame({"text": NULLS}),
+    "array": lambda: pa.array(NULLS),
+    "table": lambda: pa.table({"text": NULLS}),
+    "polars": lambda: PolarsLike(pa.chunked_array([pa.array(NULLS, pa.string_view())])),
+    "dataset": lambda: datasets.Dataset.from_dict({"text": NULLS}),
+    "stream": lambda: datasets.IterableDataset.from_generator(
+        lambda: ({"text": text} for text in NULLS)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WITH_NULLS)
+def test_a_null_is_an_empty_document_whatever_holds_it(kind, tmp_path):
+    store = ngramkit.tokenize(WITH_NULLS[kind](), "demo", tmp_path / "tokens")
+    assert store.manifest.corpus == open_corpus([text or "" for text in NULLS]).record()
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(text) + "\n" for text in NULLS))
+    pq.write_table(pa.table({"text": NULLS}), tmp_path / "column.parquet")
+    for name in ("lines.jsonl", "column.parquet"):
+        of_a_file = ngramkit.tokenize(tmp_path / name, "demo", tmp_path / f"of-{name}")
+        assert files(store) == files(of_a_file)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        lambda: [None, None],
+        lambda: [float("nan")],
+        lambda: pandas.Series([None, None]),
+        lambda: pandas.DataFrame({"text": [None, None]}),
+        lambda: pa.nulls(2),
+        lambda: pa.table({"text": pa.nulls(2)}),
+        lambda: datasets.Dataset.from_dict({"text": [None, None]}),
+    ],
+)
+def test_nulls_alone_are_no_text(held, tmp_path):
+    with pytest.raises(InputError, match=r"gives no text: of its . documents? none has any"):
+        ngramkit.tokenize(held(), "demo", tmp_path / "t")
+    assert not (tmp_path / "t").exists()

@@ -40,6 +40,15 @@ def test_an_engine_s_artifacts_tokenizer_and_draft_are_told(built):
     assert checked.to_dict()["artifacts"][0]["vocabulary"] == 4096
 
 
+def test_the_file_of_a_running_server_s_metrics_is_left_as_it_is(built, tmp_path):
+    metrics = tmp_path / "x.prom"
+    metrics.write_text("a server's")
+    config = f'{{"datastores": ["{built}"], "metrics": "{metrics}"}}'
+    assert ngramkit.check_engine("vllm", draft=config).draft_tokens > 0
+    assert metrics.read_text() == "a server's"
+    assert [each.name for each in tmp_path.iterdir() if each != built] == ["x.prom"]
+
+
 def test_without_a_model_a_datastore_s_own_text_is_drafted_for(built, monkeypatch):
     monkeypatch.delenv(VARIABLE)
     checked = ngramkit.check_engine("sglang", draft=f'{{"datastores": ["{built}"]}}')
@@ -56,6 +65,9 @@ def test_what_cannot_work_is_refused(built, tmp_path, monkeypatch):
         ngramkit.check_engine(
             "vllm", draft=f'{{"history": "{tmp_path}/past", "store": false}}', model="demo"
         )
+    for metrics in (tmp_path / "nowhere" / "x.prom", tmp_path):
+        with pytest.raises(InputError, match="metrics cannot be written to"):
+            ngramkit.check_engine("vllm", draft=f'{{"metrics": "{metrics}"}}', model="demo")
     with pytest.raises(UsageError, match="no key 'datastore'"):
         ngramkit.check_engine("vllm", draft='{"datastore": "d"}')
     for engine, by in (("vllm", "salt"), ("tensorrt-llm", "key"), ("llama-cpp", "lora")):

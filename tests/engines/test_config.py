@@ -45,6 +45,8 @@ def test_all_keys():
         ('{"history": true, "history_by": "user"}', "must be one of lora, salt, key"),
         ('{"history": true, "history_days": 0}', "must be a number above 0"),
         ('{"history": true, "history_tokens": 0}', "whole number"),
+        ('{"history_days": 3}', "history_days of NGRAMKIT_DRAFT needs a history"),
+        ('{"history": false, "history_prompts": true}', "history_prompts of NGRAMKIT_DRAFT needs"),
         ('{"history": true, "store": 1}', "store of NGRAMKIT_DRAFT must be true or false"),
         ("[1]", "no such file"),
         ("{", "not JSON"),

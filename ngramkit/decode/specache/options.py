@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ngramkit.errors import UsageError, require_between
+from ngramkit.public import require_plain
 
 BITS = (1, 2)
 CACHES = ("full", "low-bit", "specache")
@@ -37,6 +38,7 @@ class SpeCache:
     measure: bool = False
 
     def __post_init__(self) -> None:
+        require_plain(self)
         for bits in _each(self.bits):
             if bits not in BITS:
                 raise UsageError(f"bits must be 1 or 2, is {bits!r}", option="bits")
@@ -46,8 +48,9 @@ class SpeCache:
             raise UsageError(
                 f"group must be a multiple of {PER_BYTE}, is {self.group}", option="group"
             )
-        if min(_each(self.top_k), default=-1) < 0:
-            raise UsageError(f"top_k must be 0 or more, is {self.top_k}", option="top_k")
+        pairs = _each(self.top_k)
+        if not pairs or not all(isinstance(k, int) and k >= 0 for k in pairs):
+            raise UsageError(f"top_k must be 0 or more, is {self.top_k!r}", option="top_k")
         if self.speculative not in ("model", "drafter"):
             raise UsageError(
                 f"speculative must be model or drafter, is {self.speculative!r}",
@@ -58,7 +61,7 @@ class SpeCache:
         """Return (bits, top_k) of each layer. Raises UsageError where a list has another length."""
         columns = []
         for name, given in (("bits", self.bits), ("top_k", self.top_k)):
-            values = [given] * layers if isinstance(given, int) else list(given)
+            values = list(given) if isinstance(given, list | tuple) else [given] * layers
             if len(values) != layers:
                 raise UsageError(
                     f"{name} names {len(values)} layers, the model has {layers}",
@@ -105,4 +108,4 @@ def require_no_drafts(options: SpeCache, drafter: object) -> None:
 
 
 def _each(value: int | Sequence[int]) -> Sequence[int]:
-    return [value] if isinstance(value, int) else value
+    return value if isinstance(value, list | tuple) else [value]  # type: ignore[list-item]

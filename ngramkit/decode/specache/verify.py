@@ -19,6 +19,7 @@ from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.store import copies_for
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.checked import ANY_VOCABULARY, draft
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import InputError, UsageError
 
@@ -30,8 +31,8 @@ class Guesses:
 
     wants_evidence = False
 
-    def __init__(self, drafter: Drafter) -> None:
-        self._drafter = drafter
+    def __init__(self, drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> None:
+        self._drafter, self._vocabulary = drafter, vocabulary
         self.best: int | None = None
 
     def start(self, prompt: TokenArray) -> None:
@@ -39,7 +40,7 @@ class Guesses:
 
     def draft(self, budget: int) -> DraftTree:
         """Draft nothing; keep the drafter's best node as `best`."""
-        tree = self._drafter.draft(1)
+        tree = draft(self._drafter, 1, self._vocabulary)
         self.best = int(tree.token_ids[0]) if len(tree) else None
         return DraftTree.empty()
 
