@@ -12,7 +12,7 @@ of them may still be the best (see `hopeful`).
 Machines stall and change their pace. The recent passes of all sizes, against earlier ones of the
 same sizes, give the pace, as far as they differ by more than passes of one size do anyway: samples
 are divided by it, so that a machine that is twice as slow for a while changes no cost. Of a size's
-samples the median counts, so that one stall decides nothing.
+samples those count that differ from their median by chance, so that one stall decides nothing.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ LEAST_COST = 0.5  # of any pass
 WALK = 0.2  # of what twice the rows add to what the prior is wrong by, one doubling like no other
 TREND = 0.2  # the same, of what every doubling adds alike
 KNOWN = 0.3  # from which down a size tells the pace
-HOPE = 1.0  # of them below the likely cost of a size, that it may cost at best
+HOPE = 1.0  # times what another pass would move a size's cost by, that it may cost less at best
 DRIFT = 2e-5  # added to the variance of a size by every pass since its last
 NOISE = 0.05  # of passes of one size, before some were seen
 LEAST_NOISE, MOST_NOISE = 0.01, 0.3  # of what was seen; more is another pace
-MEDIAN = 1.57  # times the variance of a mean, that a median has
+STALL = 3.0  # times the noise from the median, beyond which a sample does not count
 LEAST_SECONDS, MOST_SECONDS = 1e-7, 1e5  # of a pass, where they are read from a file
 
 Samples = deque[list[float]]  # seconds at pace 1, each in a list of its own
@@ -246,6 +246,7 @@ class _AfterContext:
         self._window: deque[_Timed] = deque(maxlen=PACED)
         # Logarithms of the latest passes' seconds over those of their sizes, absolute:
         self._residuals = deque([NOISE] * TRUSTED, 2 * LATEST)
+        self._noise = NOISE  # the standard deviation that their median stands for
         self._last_run: dict[int, int] = {}  # by size
         self._now = 0
         self._cached: tuple[Costs, Costs, Costs] | None = None  # until the next pass
@@ -264,11 +265,13 @@ class _AfterContext:
         return self._pace * self.typical(0)
 
     def typical(self, size: int) -> float:
-        """Return the seconds of a pass of that size at pace 1: the median, the lower of two; 0.0
-        where none was run."""
+        """Return the seconds of a pass of that size at pace 1: the mean of the samples around their
+        median, the lower of two; 0.0 where none was run."""
         if size not in self._typical:
-            samples = self.passes.get(size)
-            self._typical[size] = median_low(samples)[0] if samples else 0.0
+            seconds = [sample[0] for sample in self.passes.get(size, ())]
+            middle, factor = median_low(seconds or [0.0]), exp(STALL * self._noise)
+            near = [each for each in seconds if middle / factor <= each <= middle * factor]
+            self._typical[size] = sum(near) / max(len(near), 1)
         return self._typical[size]
 
     def learn(self, rows: int, seconds: float, curve: Costs) -> None:
@@ -282,6 +285,7 @@ class _AfterContext:
         sample = [seconds / self._pace]
         if own:
             self._residuals.append(abs(log(sample[0] / self.typical(size))))
+            self._noise = min(max(1.5 * median_low(self._residuals), LEAST_NOISE), MOST_NOISE)
         own.append(sample)
         self._typical.pop(size, None)
         self._doubt(size)
@@ -326,11 +330,6 @@ class _AfterContext:
         amid.sample[0] = amid.seconds / self._pace
         self._typical.pop(amid.size, None)
 
-    @property
-    def _noise(self) -> float:
-        """Return the standard deviation that the median deviation stands for."""
-        return min(max(1.5 * median_low(self._residuals), LEAST_NOISE), MOST_NOISE)
-
     def costs(self, prior: Prior, length: int) -> Costs:
         return self._curves(prior, length)[0]
 
@@ -358,8 +357,9 @@ class _AfterContext:
             return curve, curve, np.sqrt(prior.diagonal())
         known = prior[:, measured]
         seen = np.log([self.typical(n) / unit for n in measured.tolist()]) - np.log(curve[measured])
-        noise = MEDIAN * self._noise**2
-        unit_noise, *noises = [noise / len(self.passes[n]) for n in (0, *measured.tolist())]
+        unit_noise, *noises = [
+            self._noise**2 / len(self.passes[n]) for n in (0, *measured.tolist())
+        ]
         system = known[measured] + np.diag(noises) + unit_noise
         gain = np.linalg.solve(system, known.T).T
         likely = np.maximum(curve * np.exp(gain @ seen), LEAST_COST)
@@ -369,14 +369,16 @@ class _AfterContext:
         return likely, self._hopes(likely, deviations, measured), deviations
 
     def _hopes(self, likely: Costs, deviations: Costs, measured: npt.NDArray[np.int_]) -> Costs:
-        """Return the likely costs, with those of the anchors within reach as low as they may be."""
+        """Return the likely costs, with those of the anchors within reach as low as another pass
+        may show them to be: the surer a size, or the noisier a pass, the less it can."""
         hopes = likely.copy()
         for anchor in ANCHORS:
             if anchor > min(self.reach, len(likely) - 1):
                 break
             size = size_of(anchor)
             age = self._now - self._last_run.get(size, 0)
-            hopes[anchor] *= exp(-HOPE * sqrt(deviations[anchor] ** 2 + DRIFT * age))
+            unsure = deviations[anchor] ** 2 + DRIFT * age
+            hopes[anchor] *= exp(-HOPE * unsure / sqrt(unsure + self._noise**2))
             if size not in self.passes and anchor > measured[0]:  # costs may be level there
                 below = measured[measured < anchor][-1]
                 hopes[anchor] = min(hopes[anchor], float(likely[below]))

@@ -30,10 +30,13 @@ FADE = 0.99  # of the record, per pass
 MEMORY = 0.98  # of the rate, per pass
 CAUTION = 1.15  # times the rate: scores at the top are a little too high
 FIRST_RATE = 1.5  # tokens per time of a pass without a draft, at first
-SPARE = 8  # nodes drafted beyond one and a half times those kept last
+SPARE = 8  # nodes drafted beyond twice those kept last, where the next size to try lies
 ALLOWANCE = 1.0  # tokens that trials of sizes may cost at first
 GROWTH, MOST_ALLOWANCE = 0.01, 2.0  # tokens added to it by every pass; its maximum
 LEAST_HOPE = 0.1  # tokens per pass that a trial must be able to gain
+# Tokens that verifying a draft counts as at least. Where all passes verify one, a machine that is
+# slower now looks like drafts that cost nothing: those that bring nothing have to pause to show it.
+LEAST_SPENT = 0.05
 DRAFTS = 15  # latest drafts of a drafter whose times count
 CALIBRATED = np.ones(RUNS, np.float32)
 # A match share is not a probability: a single match gives 1.0. The acceptance of such shares on
@@ -138,7 +141,7 @@ class AutoBudget:
             cautious[trial] = 0.0
         kept, parents = cut(*scored, cautious, self.rate)
         self._trying = trial > 0
-        self._ask = max(len(kept) * 3 // 2 + SPARE, self._ask // 2)
+        self._ask = max(2 * len(kept) + SPARE, self._ask // 2)
         size = int(sizes[len(kept)])
         if len(kept) == len(tree):
             return tree, size
@@ -187,7 +190,8 @@ class AutoBudget:
             drafter = self._drafter_time(drafting)
             more += drafter
             if not self._trying:  # a trial's cost is not the drafter's
-                self._state.pause.judge(len(written) - 1, more, drafter)
+                spent = max(more, LEAST_SPENT) if self._size else more
+                self._state.pause.judge(len(written) - 1, spent, drafter)
         allowance = self._state.allowance + GROWTH
         self._state.allowance = min(allowance, MOST_ALLOWANCE)
         self._tokens = MEMORY * self._tokens + len(written)

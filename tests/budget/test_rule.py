@@ -89,6 +89,16 @@ def device_costs(device="cpu"):
     return PassCosts(Prior.by_device(device, MOST + 1))
 
 
+def test_twice_of_what_was_kept_is_asked_for_so_that_the_next_size_can_be_tried():
+    costs = device_costs("cuda")
+    for rows in (0, 16, 32):
+        costs.learn(rows, 10, 1.0)
+    auto = AutoBudget(costs, NoDraft())
+    for _ in range(8):
+        assert len(auto.cut(chain([0.99**k for k in range(1, 33)]), 10)) == 32
+    assert auto.ask(MOST, 10) >= 64
+
+
 def run(auto, draft, seconds, passes, drafting=0.0):
     """`draft(i)` is a tree and what is written; the nodes that were verified in each pass, -1 where
     the drafter was not asked, and the seconds of all."""
@@ -120,6 +130,13 @@ def test_where_nodes_cost_nothing_whole_drafts_are_verified(start, first):
     assert sizes[0] == 0  # a pass without a draft has to be seen first
     assert sizes[1] == first  # small ones come first where they may be dear
     assert min(sizes[-10:]) == 40
+
+
+def test_drafts_that_seem_free_pause_where_none_is_right():
+    """Where every pass verified one, a machine that is slower now would look as if they were."""
+    auto = AutoBudget(device_costs("cuda"), NoDraft())
+    sizes, _ = run(auto, wrong, lambda nodes, i: 1.0, 200)
+    assert sum(size <= 0 for size in sizes) > 20
 
 
 def some(i):
