@@ -54,7 +54,7 @@ KNOWN = {
         "ngramkit/engines/sglang_plugin.py": ["importlib.import_module"],  # the engine that runs it
         "ngramkit/engines/tensorrt_llm.py": ["importlib.import_module"],  # the same
         # None: the C library that is loaded
-        "ngramkit/decode/packed_weights.py": ["ctypes.CDLL"],
+        "ngramkit/decode/packed_weights.py": ["ctypes.CDLL", "ctypes.CDLL"],
         "ngramkit/formats/replacing.py": ["ctypes.CDLL"],  # the same
     },
     "templates": {

@@ -13,9 +13,9 @@ from ngramkit.cache import private_folder
 from ngramkit.corpus.readers import READERS, ReaderOptions
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.evaluate.runs import Runs
-from ngramkit.formats.artifact import CHECKS
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.opening import open_folder
+from ngramkit.formats.proofs import CHECKS
 from ngramkit.logs.files import LogFile
 
 GOLDEN = Path(__file__).parents[1] / "golden"
