@@ -43,8 +43,11 @@ WRONG_TYPES = [
     (lambda: ngramkit.decode("a", history=5), "takes str or Path or None as history, not 5"),
     (lambda: ngramkit.calibrate("demo", seconds="x"), "takes float as seconds, not 'x'"),
     (lambda: ngramkit.load_drafter(None), "takes str as name, not None"),
-    (lambda: ngramkit.tokenize(ONE, "demo", reporter=print), "takes Reporter as reporter, not"),
-    (lambda: ngramkit.decode("a", reporter=None), "takes Reporter as reporter, not None"),
+    (
+        lambda: ngramkit.tokenize(ONE, "demo", reporter=print),
+        "takes ngramkit.progress.Reporter as",
+    ),
+    (lambda: ngramkit.decode("a", reporter=None), "takes ngramkit.progress.Reporter as"),
     (lambda: ngramkit.Sampling(temperature="hot"), "Sampling() takes float as temperature, not"),
     (lambda: ngramkit.SpeCache(group="x"), "SpeCache() takes int as group, not 'x'"),
     (lambda: ngramkit.DecodeOptions(top_k=2.5), "DecodeOptions() takes int as top_k, not 2.5"),

@@ -17,6 +17,7 @@ from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DRAFTERS, load_drafter
 from ngramkit.errors import InputError, UsageError
+from ngramkit.progress import Reporter
 
 ABLE = [name for name, entry in DRAFTERS.items() if entry.references]
 LONG = 40
@@ -54,12 +55,9 @@ def test_greedy_text_is_the_same_with_references_and_without(demo, name):
 def test_decode_takes_texts_files_and_ids(demo, tmp_path):
     said = []
 
-    class Notes:
-        def note(self, line):
-            said.append(line)
-
-        def __getattr__(self, name):
-            return lambda *_, **__: None
+    class Notes(Reporter):
+        def note(self, text):
+            said.append(text)
 
     options = {"max_new_tokens": 24, "drafter": "context", "budget": 8}
     alone = ngramkit.decode("def main(", demo, **options)
