@@ -116,9 +116,9 @@ class ChainOracle:
         if not coming:
             return DraftTree.empty()
         right = int(self._random.integers(0, 2 * len(coming)))
-        chain = [token + (place >= right) for place, token in enumerate(coming)]
+        chain = [token ^ (place >= right) for place, token in enumerate(coming)]
         pairs = [(token, place - 1) for place, token in enumerate(chain)]
-        pairs += [(coming[0] + 2, -1), (5, len(pairs))]
+        pairs += [(coming[0] ^ 2, -1), (5, len(pairs))]
         scores = [*(0.9**place for place in range(1, len(chain) + 1)), 0.05, 0.01]
         tree = tree_of(pairs)
         tree.check()
