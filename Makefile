@@ -9,7 +9,7 @@ READY   = $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
 	$(BIN)/ngramkit build-frozen --corpus python-stdlib
-	$(BIN)/python -m ngramkit.demo
+	$(BIN)/python -m ngramkit.evaluate.demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

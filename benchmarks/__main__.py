@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import benchmarks
-from ngramkit.machine import cores, processor
+from ngramkit.basics.machine import cores, processor
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from benchmarks import Row, interleaved
+from ngramkit.basics.models import packaged_gguf
 from ngramkit.decode.load import device_facts, load_model
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.packed_weights import unpacked
@@ -28,7 +29,6 @@ from ngramkit.decode.verifiers import open_verifier
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import TOPS, DraftTree, TokenArray
 from ngramkit.drafters.registry import load_drafter
-from ngramkit.models import packaged_gguf
 
 CONTEXT = 512  # tokens
 SMALL, BEHIND = "smollm2-135m", 256  # a model, and tokens of context of its passes

@@ -87,8 +87,8 @@ class Work:
         """Build what is missing."""
         import ngramkit
         from benchmarks import _real
+        from ngramkit.basics.progress import SILENT
         from ngramkit.decode.load import load_model
-        from ngramkit.progress import SILENT
 
         store, frozen, bigram = self.artifacts
         if all(path.is_dir() for path in self.artifacts):
@@ -106,10 +106,10 @@ class Work:
 def record(work: Work, questions: list[Question], seconds: float) -> None:
     """Record a few questions at a time: their answers, then all that drafters draft for them."""
     import ngramkit
+    from ngramkit.basics.progress import SILENT
     from ngramkit.decode.load import load_model
     from ngramkit.evaluate.record import verifying_model
     from ngramkit.evaluate.topk_record import TopKRecord
-    from ngramkit.progress import SILENT
 
     begun = time.monotonic()
     model = load_model(work.model)

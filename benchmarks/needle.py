@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks import existing
+from ngramkit.basics.errors import InputError, NgramkitError, one_line
 from ngramkit.corpus.files import stdlib_files
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.base import Verifier
@@ -33,7 +34,6 @@ from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.errors import InputError, NgramkitError, one_line
 from ngramkit.evaluate.plots import require_picture, saved_figure
 
 NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "iris", "juniper")

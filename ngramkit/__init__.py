@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.errors import (
+from ngramkit.basics.errors import (
     ArtifactError as ArtifactError,
     InputError as InputError,
     NetworkError as NetworkError,
@@ -23,6 +23,8 @@ from ngramkit.errors import (
 )
 
 if TYPE_CHECKING:
+    from ngramkit.basics.models import models as models, resolve_model as resolve_model, use as use
+    from ngramkit.basics.progress import Reporter as Reporter
     from ngramkit.builders.datastore import build_datastore as build_datastore
     from ngramkit.builders.frozen import build_frozen as build_frozen
     from ngramkit.builders.merge import merge as merge
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
     from ngramkit.decode.conversation import Conversation as Conversation
     from ngramkit.decode.generate import custom_generate as custom_generate, generate as generate
     from ngramkit.decode.load import LanguageModel as LanguageModel, load_model as load_model
+    from ngramkit.decode.model_tables import (
+        model_bigram as model_bigram,
+        model_unigram as model_unigram,
+    )
     from ngramkit.decode.options import DecodeOptions as DecodeOptions
     from ngramkit.decode.sampling import Sampling as Sampling
     from ngramkit.decode.specache.options import SpeCache as SpeCache
@@ -56,13 +62,6 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.replay import KeepState as KeepState, replay as replay
     from ngramkit.evaluate.self_corpus import self_corpus as self_corpus
     from ngramkit.exchange.convert import export as export, import_ as import_
-    from ngramkit.history_commands import (
-        history_forget as history_forget,
-        history_import as history_import,
-        history_inspect as history_inspect,
-        history_merge as history_merge,
-        history_trim as history_trim,
-    )
     from ngramkit.hub.pull import pull as pull
     from ngramkit.hub.push import push as push
     from ngramkit.hub.search import search as search
@@ -71,8 +70,13 @@ if TYPE_CHECKING:
         open_artifact as open_artifact,
         verify as verify,
     )
-    from ngramkit.model_tables import model_bigram as model_bigram, model_unigram as model_unigram
-    from ngramkit.models import models as models, resolve_model as resolve_model, use as use
+    from ngramkit.logs.history_commands import (
+        history_forget as history_forget,
+        history_import as history_import,
+        history_inspect as history_inspect,
+        history_merge as history_merge,
+        history_trim as history_trim,
+    )
     from ngramkit.recipes import build as build
     from ngramkit.remote.staging import using_cache as using_cache
     from ngramkit.warming import Warmed as Warmed, warm as warm
@@ -82,6 +86,8 @@ __version__ = "0.2.0"
 # Module -> the names that are imported from it at their first use; the imports above are for
 # editors.
 _NAMES = {
+    "ngramkit.basics.models": "models resolve_model use",
+    "ngramkit.basics.progress": "Reporter",
     "ngramkit.builders.datastore": "build_datastore",
     "ngramkit.builders.frozen": "build_frozen",
     "ngramkit.builders.merge": "merge",
@@ -110,15 +116,14 @@ _NAMES = {
     "ngramkit.evaluate.replay": "KeepState replay",
     "ngramkit.evaluate.self_corpus": "self_corpus",
     "ngramkit.exchange.convert": "export import_",
-    "ngramkit.history_commands": (
+    "ngramkit.logs.history_commands": (
         "history_forget history_import history_inspect history_merge history_trim"
     ),
     "ngramkit.hub.pull": "pull",
     "ngramkit.hub.push": "push",
     "ngramkit.hub.search": "search",
     "ngramkit.inspection": "inspect open_artifact verify",
-    "ngramkit.model_tables": "model_bigram model_unigram",
-    "ngramkit.models": "models resolve_model use",
+    "ngramkit.decode.model_tables": "model_bigram model_unigram",
     "ngramkit.recipes": "build",
     "ngramkit.remote.staging": "using_cache",
     "ngramkit.warming": "Warmed warm",

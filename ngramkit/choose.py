@@ -20,6 +20,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ngramkit.basics.errors import ArtifactError, require_list
+from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, ROLES
+from ngramkit.basics.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public_with
+from ngramkit.basics.terminal_text import many
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.registry import (
     DEFAULT_DRAFTER,
@@ -37,7 +43,6 @@ from ngramkit.drafters.sources import (
     SourceWords,
     given_sources,
 )
-from ngramkit.errors import ArtifactError, require_list
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.opening import open_folder
@@ -51,11 +56,6 @@ from ngramkit.formats.outputs import (
 )
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.kinds import KIND_OF_ROLE, KINDS, ROLES
-from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with
-from ngramkit.terminal_text import many
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
@@ -140,7 +140,7 @@ def choose_drafter(
 
     A drafter of the caller's own, or a function that makes one, is taken as it is.
     `tokenizer` decides which artifacts fit: a record, a tokenizer, a loaded model or the name of
-    one; None: as `ngramkit.models.chosen_model`. `artifacts`, or artifacts by role in the words of
+    one; None: as `basics.models.chosen_model`. `artifacts`, or artifacts by role in the words of
     `decode`, are drafted from in place of those that are found; past requests only where they are
     named. `load_model` returns the loaded model, where a table may be read off it.
 

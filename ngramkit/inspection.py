@@ -7,16 +7,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ngramkit.errors import NgramkitError, require_between
+from ngramkit.basics.errors import NgramkitError, require_between
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public
+from ngramkit.basics.results import Result, Rows
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.query import Occurrences, ask, most_frequent
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
 from ngramkit.remote.fetch import fetch, open_fetched
 from ngramkit.remote.staging import using_cache
-from ngramkit.results import Result, Rows
 
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer

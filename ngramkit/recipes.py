@@ -41,13 +41,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError, hub_errors, meant
+from ngramkit.basics.kinds import KINDS
+from ngramkit.basics.machine import parse_size
+from ngramkit.basics.models import resolve_model, split_revision
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public
+from ngramkit.basics.results import Result
+from ngramkit.basics.untrusted import nests_within, read_json, read_plain
 from ngramkit.builders.tasks import Executor, open_executor, validate
 from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
 from ngramkit.corpus.deduplication import deduplicate
 from ngramkit.corpus.document import Corpus
 from ngramkit.corpus.open import AnyCorpus, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
-from ngramkit.errors import ArtifactError, InputError, UsageError, hub_errors, meant
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.manifest import VERSION, build_id, read_manifest
@@ -57,17 +64,10 @@ from ngramkit.formats.replacing import tidy
 from ngramkit.formats.resumable_writer import recipe_text, write_text
 from ngramkit.gguf.files import find_gguf
 from ngramkit.hub.push import push as upload
-from ngramkit.kinds import KINDS
-from ngramkit.machine import parse_size
-from ngramkit.models import resolve_model, split_revision
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
 from ngramkit.remote.fetch import fetch, silence_client
 from ngramkit.remote.publishing import build_at, require_out
 from ngramkit.remote.staging import fetch_texts, put_text
 from ngramkit.remote.urls import UrlFolder, as_path, as_url
-from ngramkit.results import Result
-from ngramkit.untrusted import nests_within, read_json, read_plain
 
 MOST = 1 << 16  # bytes of a recipe
 MOST_DOTS = 1_000  # in a line: the time for a key grows with its dots squared

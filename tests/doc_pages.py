@@ -22,7 +22,13 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import ngramkit
-from ngramkit.errors import ArtifactError, InputError, NetworkError, NgramkitError, UsageError
+from ngramkit.basics.errors import (
+    ArtifactError,
+    InputError,
+    NetworkError,
+    NgramkitError,
+    UsageError,
+)
 from ngramkit_cli.main import app
 
 ROOT = Path(__file__).parents[1]
@@ -94,15 +100,15 @@ def formats() -> str:
 
 # The public names of ngramkit by the package that they are from, in the order of the flow.
 CHAPTERS = {
-    "Text to artifacts": "corpus builders model_tables recipes",
+    "Text to artifacts": "corpus builders decode.model_tables recipes",
     "Artifacts": "inspection evaluate.prune exchange hub remote",
     "Drafters": "drafters choose",
-    "Models": "models gguf",
+    "Models": "basics.models gguf",
     "Decoding": "decode warming",
     "Judging": "evaluate",
     "Engines": "engines",
-    "Past requests": "history_commands",
-    "Errors": "errors",
+    "Past requests": "logs.history_commands",
+    "Errors and progress": "basics",
 }
 
 

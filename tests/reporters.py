@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ngramkit.progress import Reporter
+from ngramkit.basics.progress import Reporter
 
 
 class Notes(Reporter):

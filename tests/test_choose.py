@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from choosing import MINE, chosen
 
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.choose import choose_drafter, distinct, select
 from ngramkit.drafters.sources import PastUse, Sources
-from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import AUTOMATIC, Found
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from benchmarks.needle import COLORS, docstrings, needles, plot, read_with_each
+from ngramkit.basics.errors import InputError
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.load import load_model
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.drafters.base import DraftTree
-from ngramkit.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 HAY = docstrings(12_000)

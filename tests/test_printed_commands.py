@@ -21,7 +21,7 @@ from hub_standin import TOKEN, HubStandIn
 from test_docs import SHELL
 
 import ngramkit
-from ngramkit.models import resolve_model
+from ngramkit.basics.models import resolve_model
 
 ROOT = doc_pages.ROOT
 PAGES = [*doc_pages.PAGES, ROOT / "CONTRIBUTING.md"]

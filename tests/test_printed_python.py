@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 import ngramkit
-from ngramkit.models import resolve_model
+from ngramkit.basics.models import resolve_model
 
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

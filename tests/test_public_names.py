@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import ngramkit
+from ngramkit.basics.errors import UsageError
 from ngramkit.corpus.open import CorpusWords
 from ngramkit.drafters.sources import SourceWords, given_sources
-from ngramkit.errors import UsageError
 
 
 def test_the_example_of_the_package_runs(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from command_lines import run_here
 from hub_standin import TOKEN
 
 from ngramkit import recipes
-from ngramkit.errors import ArtifactError, InputError
+from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.recipes import build_resolved as build, judge, read_recipe, resolve
 

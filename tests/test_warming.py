@@ -10,16 +10,15 @@ import pytest
 
 import ngramkit
 from ngramkit import warming
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.decode import compiling
 from ngramkit.drafters.registry import DRAFTERS
-from ngramkit.errors import InputError, UsageError
 from ngramkit.kernels import code_folder
 
-COUNTED = "from ngramkit.warming import main; main()"
 
-
-def started(task, folder):
+def started(task, folder, program=compiling.PROGRAM):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
-    command = [sys.executable, "-c", COUNTED, task]
+    command = [sys.executable, "-c", program, task]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -54,10 +53,10 @@ def test_what_the_task_of_building_builds_is_whole(tmp_path):
 def test_each_task_is_compiled_in_the_background_once(tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(code_folder, "folder", lambda: tmp_path)
-    monkeypatch.setattr(warming, "cores", lambda: 2)
-    monkeypatch.setattr(warming, "start_python", lambda _, *tasks, **__: started.append(tasks))
+    monkeypatch.setattr(compiling, "cores", lambda: 2)
+    monkeypatch.setattr(compiling, "start_python", lambda _, *tasks, **__: started.append(tasks))
     (tmp_path / "rest@2.done").touch()
-    meanwhile = warming.Meanwhile()
+    meanwhile = compiling.Meanwhile()
     for name, vocabulary in (("blend", None), ("blend:scan=4", 10), ("rest", None), ("rest", 10)):
         with contextlib.suppress(AttributeError):  # what is started here is no process
             meanwhile.begin(name, vocabulary=vocabulary)
@@ -80,7 +79,7 @@ def test_warm_says_what_it_compiled_and_where(ngramkit_cli):
 
 def test_an_engine_s_process_compiles_nothing_after_its_task(tmp_path):
     """Neither when it starts nor with its first requests, whatever it is given."""
-    compiled = compiled_by(started("serve-ssd@2", tmp_path))
+    compiled = compiled_by(started("serve-ssd", tmp_path, warming.PROGRAM))
     assert {"ssd.draft", "ssd.learn", "ssd.merge_drafts"} <= set(compiled)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     code = """

@@ -45,9 +45,9 @@ WRONG_TYPES = [
     (lambda: ngramkit.load_drafter(None), "takes str as name, not None"),
     (
         lambda: ngramkit.tokenize(ONE, "demo", reporter=print),
-        "takes ngramkit.progress.Reporter as",
+        "takes ngramkit.Reporter as",
     ),
-    (lambda: ngramkit.decode("a", reporter=None), "takes ngramkit.progress.Reporter as"),
+    (lambda: ngramkit.decode("a", reporter=None), "takes ngramkit.Reporter as"),
     (lambda: ngramkit.Sampling(temperature="hot"), "Sampling() takes float as temperature, not"),
     (lambda: ngramkit.SpeCache(group="x"), "SpeCache() takes int as group, not 'x'"),
     (lambda: ngramkit.DecodeOptions(top_k=2.5), "DecodeOptions() takes int as top_k, not 2.5"),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ngramkit
-from ngramkit.errors import UsageError
-from ngramkit.terminal_text import many
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.terminal_text import many
 from ngramkit_cli import completion
 from ngramkit_cli.corpus_cmd import CorpusOptions
 from ngramkit_cli.options import ExecutorOptions, Force, Memory, Model, Out, takes_urls

@@ -26,7 +26,7 @@ def corpora() -> Named:
 
 def models(incomplete: str) -> Named:
     """Return the short names, and the models in the folder that is typed."""
-    from ngramkit.models import DEFAULT, GGUF, HUB_IDS, describe_model
+    from ngramkit.basics.models import DEFAULT, GGUF, HUB_IDS, describe_model
 
     folder = _folder(incomplete)
     here = [

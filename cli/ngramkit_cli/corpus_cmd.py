@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ngramkit
-from ngramkit.errors import UsageError
+from ngramkit.basics.errors import UsageError
 from ngramkit_cli import completion
 from ngramkit_cli.command import words_as_typed
 from ngramkit_cli.error_words import Flag, with_flags
@@ -167,8 +167,8 @@ class CorpusOptions:
 
         Hardly anybody wants that; the notice has the same command for another model.
         """
+        from ngramkit.basics.models import DEFAULT
         from ngramkit.corpus.open import NAMED
-        from ngramkit.models import DEFAULT
 
         names = [str(part.corpus) for part in self._parts]
         if model == DEFAULT and any(

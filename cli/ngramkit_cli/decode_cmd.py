@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, Any
 import typer
 
 import ngramkit
-from ngramkit.errors import InputError, UsageError
-from ngramkit.terminal_text import many
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.terminal_text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.options import DrafterName, SourceOptions, takes_urls, the_model
 from ngramkit_cli.output import INTERRUPTED, Output

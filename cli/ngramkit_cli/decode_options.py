@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ngramkit.errors import UsageError
+from ngramkit.basics.errors import UsageError
 from ngramkit_cli import completion
 from ngramkit_cli.options import WHICH_MODEL, whole_numbers
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.terminal_text import many
+from ngramkit.basics.terminal_text import many
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import TrustRemoteCode
 from ngramkit_cli.output import Output

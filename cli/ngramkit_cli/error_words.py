@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ngramkit.errors import InputError, NetworkError, NgramkitError, UsageError
-from ngramkit.terminal_text import visible
+from ngramkit.basics.errors import InputError, NetworkError, NgramkitError, UsageError
+from ngramkit.basics.terminal_text import visible
 
 try:
     # Newer typers have their own click.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit.terminal_text import many
+from ngramkit.basics.terminal_text import many
 from ngramkit_cli.command import App
 from ngramkit_cli.options import LogOptions, Logs, Model, RememberPrompts, TemplateOfQuestions
 from ngramkit_cli.output import Output

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit.terminal_text import many
+from ngramkit.basics.terminal_text import many
 from ngramkit_cli import completion
 from ngramkit_cli.options import Force, takes_urls
 from ngramkit_cli.output import Output

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.terminal_text import device_text
+from ngramkit.basics.terminal_text import device_text
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import LoadOptions
 from ngramkit_cli.options import Force, NamedModel, Out, takes_urls
@@ -164,7 +164,7 @@ def use(*, model: ModelName = None, unset: Unset = False, out: Output) -> None:
 
     Example: ngramkit use vicuna-7b
     """
-    from ngramkit.models import VARIABLE, settings_path
+    from ngramkit.basics.models import VARIABLE, settings_path
 
     now = ngramkit.use(model, unset=unset)
     out.show(f"{now.name}{now.why and f' ({now.why})'}")

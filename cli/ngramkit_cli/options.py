@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ngramkit.errors import UsageError
-from ngramkit.machine import parse_size
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.machine import parse_size
 from ngramkit_cli import completion
 from ngramkit_cli.command import options_of, with_parameters
 from ngramkit_cli.output import Output
@@ -82,7 +82,7 @@ Out = Annotated[
 
 def the_model(given: str | None, out: Output) -> str:
     """Return the model's name; say it, and why where nobody asked for it."""
-    from ngramkit.models import DEFAULT, chosen_model, describe_model
+    from ngramkit.basics.models import DEFAULT, chosen_model, describe_model
 
     chosen = chosen_model(given)
     known = "" if chosen.name == DEFAULT else describe_model(chosen.name)

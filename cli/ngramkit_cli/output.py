@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from ngramkit.errors import NgramkitError
-from ngramkit.terminal_text import visible
+from ngramkit.basics.errors import NgramkitError
+from ngramkit.basics.terminal_text import visible
 from ngramkit_cli import screen
 from ngramkit_cli.error_words import running_flags, to_ngramkit_error, with_flags
 from ngramkit_cli.screen import BarReporter, LineReporter, QuietReporter

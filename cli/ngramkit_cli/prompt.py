@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ngramkit.errors import InputError, UsageError
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit_cli.options import RULE, TEMPLATES
 from ngramkit_cli.output import Output
 
@@ -95,7 +95,7 @@ def _read_stdin() -> str:
 
 
 def _read_file(file: Path) -> str:
-    from ngramkit.untrusted import read_given
+    from ngramkit.basics.untrusted import read_given
 
     return _decode(read_given(file, MOST_BYTES, too_long="shorten the prompt"), str(file))
 

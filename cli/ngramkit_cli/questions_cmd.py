@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.terminal_text import many
+from ngramkit.basics.terminal_text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.options import (
     DrafterNames,

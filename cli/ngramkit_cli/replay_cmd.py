@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ngramkit
-from ngramkit.errors import UsageError
+from ngramkit.basics.errors import UsageError
 from ngramkit_cli.options import (
     AnsweredQuestions,
     DrafterNames,

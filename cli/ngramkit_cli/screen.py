@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import StringIO
 from typing import IO, Any
 
-from ngramkit.errors import NgramkitError
-from ngramkit.progress import Reporter
-from ngramkit.terminal_text import harmless, visible
+from ngramkit.basics.errors import NgramkitError
+from ngramkit.basics.progress import Reporter
+from ngramkit.basics.terminal_text import harmless, visible
 
 
 def prepare() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.errors import InputError
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.untrusted import read_json
 from ngramkit.formats.replacing import locked
 from ngramkit.formats.resumable_writer import write_text
-from ngramkit.untrusted import read_json
 
 NOISY = 0.25  # the spread from which on times are not to be trusted
 

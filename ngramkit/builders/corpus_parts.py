@@ -25,6 +25,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.progress import Reporter
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
     StageRunner,
@@ -52,11 +54,9 @@ from ngramkit.corpus.encoding import (
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.open import AnyCorpus
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import InputError
 from ngramkit.formats.artifact import Layout, require, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.resumable_writer import SCRATCH
-from ngramkit.progress import Reporter
 
 MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task: a tokenizer, batches of text, and their ids
 TOKENIZER = "tokenizer.safetensors"

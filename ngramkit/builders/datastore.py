@@ -18,6 +18,10 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError, require_between
+from ngramkit.basics.machine import free_memory, threads
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public_with
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
     Executor,
@@ -29,15 +33,11 @@ from ngramkit.builders.tasks import (
 )
 from ngramkit.builders.tokens import TokenSource, default_out, parse_memory, token_store
 from ngramkit.corpus.open import CorpusWords, open_corpus
-from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import require, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built, in_progress
 from ngramkit.formats.tokens import LAYOUT, TokenStore
-from ngramkit.machine import free_memory, threads
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with
 from ngramkit.remote.publishing import build_at, require_out
 
 BYTES_PER_TOKEN = 16  # what memory is planned with, pages of the written file included

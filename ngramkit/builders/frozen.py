@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import InputError, require_between
+from ngramkit.basics.machine import free_memory, threads
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public_with
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
     Executor,
@@ -30,15 +34,11 @@ from ngramkit.builders.tasks import (
 )
 from ngramkit.builders.tokens import TokenSource, default_out, parse_memory, token_store
 from ngramkit.corpus.open import CorpusWords, open_corpus
-from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.machine import free_memory, threads
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with
 from ngramkit.remote.publishing import build_at, require_out
 
 if TYPE_CHECKING:

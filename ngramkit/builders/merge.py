@@ -22,6 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import (
     TASK_MEMORY,
@@ -43,16 +47,12 @@ from ngramkit.builders.tasks import (
     write_file,
 )
 from ngramkit.builders.tokens import parse_memory
-from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array, WrongFileError, open_arrays, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
-from ngramkit.kinds import a_kind
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
 from ngramkit.remote.fetch import open_fetched
 from ngramkit.remote.publishing import build_at, require_out
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.model_passes import (
     NO_MORE,
     BuiltTable,
@@ -26,12 +28,10 @@ from ngramkit.builders.model_passes import (
     table_plan,
 )
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
-from ngramkit.progress import SILENT, Reporter
 
 SAVE_AFTER = 30.0  # seconds
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.models import HUB_IDS, is_gguf, resolve_model
+from ngramkit.basics.results import Result
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_bigram import LOWEST
-from ngramkit.models import HUB_IDS, is_gguf, resolve_model
-from ngramkit.results import Result
 
 if TYPE_CHECKING:
     import torch

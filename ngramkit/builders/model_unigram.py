@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError, require_between
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.model_passes import (
     NO_MORE,
     BuiltTable,
@@ -23,12 +25,10 @@ from ngramkit.builders.model_passes import (
     table_plan,
 )
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_unigram import TABLE, ModelUnigram
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
-from ngramkit.progress import SILENT, Reporter
 
 if TYPE_CHECKING:
     import torch

@@ -27,12 +27,19 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import ngramkit
-from ngramkit.errors import InputError, NetworkError, NgramkitError, UsageError, meant, reason
+from ngramkit.basics.errors import (
+    InputError,
+    NetworkError,
+    NgramkitError,
+    UsageError,
+    meant,
+    reason,
+)
+from ngramkit.basics.machine import threads
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.terminal_text import visible
 from ngramkit.formats.container import Array, FileRecord, write_whole
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter
-from ngramkit.machine import threads
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.terminal_text import visible
 
 EXECUTORS = ("local", "ray")
 RETRIES = 3  # of one task

@@ -22,6 +22,12 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.machine import parse_size
+from ngramkit.basics.models import named_model
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public_with
+from ngramkit.basics.terminal_text import many
 from ngramkit.builders.corpus_parts import encode_parts
 from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.corpus.deduplication import Deduplicated
@@ -29,20 +35,14 @@ from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoding import EncodedBatch, encode_documents, open_encoder, use_cores
 from ngramkit.corpus.open import AnyCorpus, CorpusWords, Openable, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
-from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.manifest import build_id
 from ngramkit.formats.outputs import corpus_name, default_place
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.machine import parse_size
-from ngramkit.models import named_model
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with
 from ngramkit.remote.fetch import fetch
 from ngramkit.remote.publishing import build_at, require_out
-from ngramkit.terminal_text import many
 
 SHARD_TOKENS = 1 << 24
 KEEP_EVERY = 5.0  # seconds after which a kill costs no more

@@ -22,9 +22,9 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.errors import InputError, UsageError
-from ngramkit.machine import Lock, start_python
-from ngramkit.models import DEFAULT, resolve_model
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.machine import Lock, start_python
+from ngramkit.basics.models import DEFAULT, resolve_model
 
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError, NgramkitError, reason
+from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.files import reader_suffix
 from ngramkit.corpus.unpacking import open_lines
-from ngramkit.errors import InputError, NgramkitError, reason
 from ngramkit.formats.container import Array
-from ngramkit.untrusted import parse_json
 
 WORDS = 13  # as in Brown et al. 2020 (arXiv:2005.14165), appendix C
 LEAST = 6

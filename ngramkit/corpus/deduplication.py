@@ -22,10 +22,10 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.decontamination import EvaluationTexts
 from ngramkit.corpus.document import Corpus, Document, Position, Skipped
 from ngramkit.corpus.mixing import Composed, Mixture
-from ngramkit.errors import InputError, UsageError
 
 METHODS = ("exact", "minhash")
 SIMILAR = 0.8

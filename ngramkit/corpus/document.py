@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ngramkit.basics.errors import require_between
 from ngramkit.corpus.selection import Selection
 from ngramkit.corpus.unpacking import MAX_DOCUMENT, too_large
-from ngramkit.errors import require_between
 
 
 class Row(NamedTuple):

@@ -25,13 +25,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.machine import Lock, threads
+from ngramkit.basics.progress import Reporter
+from ngramkit.basics.terminal_text import visible
 from ngramkit.corpus.document import Document
 from ngramkit.corpus.tokenizer import refuse_fault
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
-from ngramkit.machine import Lock, threads
-from ngramkit.progress import Reporter
-from ngramkit.terminal_text import visible
 
 LOG = logging.getLogger("ngramkit")
 BATCH_CHARACTERS = 1 << 20

@@ -27,10 +27,10 @@ from itertools import accumulate, repeat
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError, reason, storage_errors
 from ngramkit.corpus import readers, unpacking
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.readers import READERS, UNFOLDED, ReaderOptions, read_parquet, row_places
-from ngramkit.errors import ArtifactError, InputError, UsageError, reason, storage_errors
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import PROGRESS

@@ -9,6 +9,8 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from ngramkit.basics.errors import InputError, first_line, hub_errors
+from ngramkit.basics.progress import SILENT, Reporter, show_downloads
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.readers import (
     ReaderOptions,
@@ -17,8 +19,6 @@ from ngramkit.corpus.readers import (
     guessed_columns,
     read_row,
 )
-from ngramkit.errors import InputError, first_line, hub_errors
-from ngramkit.progress import SILENT, Reporter, show_downloads
 
 BATCH = 1000  # rows
 PARQUET_BRANCH = "refs/convert/parquet"

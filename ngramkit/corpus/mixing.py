@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.corpus.document import Corpus, Document, Position, Skipped
 from ngramkit.corpus.selection import Selection
-from ngramkit.errors import UsageError
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 

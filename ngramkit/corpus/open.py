@@ -15,6 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+from ngramkit.basics.errors import InputError, UsageError, given_paths, meant, require_texts
+from ngramkit.basics.machine import parse_size
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public
+from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.decontamination import (
     EvaluationTexts,
     is_evaluation,
@@ -35,14 +40,9 @@ from ngramkit.corpus.mixing import Mixture, Weighted
 from ngramkit.corpus.readers import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
 from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
-from ngramkit.errors import InputError, UsageError, given_paths, meant, require_texts
 from ngramkit.formats.manifest import NAME
-from ngramkit.machine import parse_size
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
 from ngramkit.remote.fetch import is_hub_name
 from ngramkit.remote.urls import as_path, as_url, has_magic, is_url, plain_path
-from ngramkit.results import Result, Rows
 
 
 @dataclass(frozen=True)

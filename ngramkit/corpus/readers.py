@@ -21,6 +21,9 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError, first_line
+from ngramkit.basics.terminal_text import many, visible
+from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.unpacking import (
     MAGIC,
@@ -34,9 +37,6 @@ from ngramkit.corpus.unpacking import (
     whole,
     without_dictionaries,
 )
-from ngramkit.errors import InputError, first_line
-from ngramkit.terminal_text import many, visible
-from ngramkit.untrusted import parse_json
 
 PREFERRED = ("text", "content")
 LISTED = 30  # columns in an error

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import InputError, UsageError, reason, require_between
-from ngramkit.untrusted import read_plain
+from ngramkit.basics.errors import InputError, UsageError, reason, require_between
+from ngramkit.basics.untrusted import read_plain
 
 MOST_LIST = 1 << 28  # bytes of a list of exclusions, some four million lines
 SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -24,6 +24,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import IO, Any, Protocol
 
+from ngramkit.basics.errors import InputError, UsageError, first_line
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.hub import columns_of, dataset_errors
 from ngramkit.corpus.readers import (
@@ -35,7 +36,6 @@ from ngramkit.corpus.readers import (
     string_columns,
     table_rows,
 )
-from ngramkit.errors import InputError, UsageError, first_line
 
 NAME = "texts"  # of a corpus that its caller gives none
 ANY_SIZE = 1 << 62  # bytes: they are in memory already

@@ -21,8 +21,11 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import Tokenizer
 
-from ngramkit.cache import TextCache
-from ngramkit.errors import InputError, from_hub, hub_errors, reason
+from ngramkit.basics.cache import TextCache
+from ngramkit.basics.errors import InputError, from_hub, hub_errors, reason
+from ngramkit.basics.models import DEFAULT, as_name, resolve_model, split_revision
+from ngramkit.basics.public import public
+from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
 from ngramkit.formats.manifest import SHA256
 from ngramkit.formats.tokenizer_record import (
     DECISIVE,
@@ -35,9 +38,6 @@ from ngramkit.formats.tokenizer_record import (
     same_ids,
 )
 from ngramkit.gguf.files import find_gguf, tokenizer_folder
-from ngramkit.models import DEFAULT, as_name, resolve_model, split_revision
-from ngramkit.public import public
-from ngramkit.untrusted import parse_json, read_plain, whole_number
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"

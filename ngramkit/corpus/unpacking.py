@@ -23,9 +23,9 @@ from typing import IO, Any, NamedTuple, cast
 import numpy as np
 import zstandard
 
-from ngramkit.errors import InputError
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.untrusted import open_stream
 from ngramkit.formats.container import Array
-from ngramkit.untrusted import open_stream
 
 MAX_DOCUMENT = 64 << 20  # bytes
 BLOCK = 1 << 20

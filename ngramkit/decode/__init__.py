@@ -13,6 +13,6 @@ The only part of decoding that knows torch. A request's way through it:
 The package is a function as well: `ngramkit.decode("def main(")`, see `ngramkit.decode.answer`.
 """
 
-from ngramkit.public import callable_module
+from ngramkit.basics.public import callable_module
 
 callable_module(__name__, "ngramkit.decode.answer", "decode")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, overload
 
+from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.tokenizer import TextTokenizer
@@ -20,7 +21,6 @@ from ngramkit.decode.text import (
     require_fits,
 )
 from ngramkit.drafters.base import Drafter, TokenArray
-from ngramkit.errors import UsageError, require_list
 
 if TYPE_CHECKING:
     from ngramkit.decode.base import Verifier

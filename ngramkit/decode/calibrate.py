@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from ngramkit.basics.errors import NgramkitError, require_between
+from ngramkit.basics.machine import require_package
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public_with
+from ngramkit.basics.results import Tabular
+from ngramkit.basics.terminal_text import device_text
 from ngramkit.budget.profile import NOISY, Pass, Profile
 from ngramkit.decode.options import DecodeOptions, LoadWords
 from ngramkit.decode.pending import prepare
 from ngramkit.drafters.base import DraftTree
-from ngramkit.errors import NgramkitError, require_between
-from ngramkit.machine import require_package
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with
-from ngramkit.results import Tabular
-from ngramkit.terminal_text import device_text
 
 if TYPE_CHECKING:
     from ngramkit.decode.base import Verifier

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.machine import free_memory
 from ngramkit.budget.rule import prepare
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run
@@ -28,8 +30,6 @@ from ngramkit.decode.result import Decoded
 from ngramkit.decode.session import Session
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.errors import UsageError
-from ngramkit.machine import free_memory
 
 WARM_UP = 4  # tokens
 ROUNDS, SECONDS = 3, 5.0  # of generate; the quickest counts, and no further one after so long

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.answer import require_prompt, set_up, write
 from ngramkit.decode.options import DecodeOptions, Show, takes_words
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
-from ngramkit.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from ngramkit.decode.base import ResumableVerifier

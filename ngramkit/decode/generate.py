@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.decode.base import Choice, Sink, Stop
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
@@ -34,7 +35,6 @@ from ngramkit.drafters.references import (
     start,
 )
 from ngramkit.drafters.registry import load_drafter
-from ngramkit.errors import UsageError
 
 Drafters = Drafter | Callable[[], Drafter] | list[Drafter] | tuple[Drafter, ...] | str
 

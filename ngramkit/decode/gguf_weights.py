@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngramkit.errors import InputError, first_line
+from ngramkit.basics.errors import InputError, first_line
 from ngramkit.gguf.files import model_part, tokenizer_folder
 from ngramkit.gguf.header import Header, broken, read_header, require_gguf_package
 

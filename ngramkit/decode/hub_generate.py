@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import ngramkit
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.decode.generate import with_stop_strings
-from ngramkit.errors import ArtifactError
 
 FOLDER = "artifact"
 # kind -> (drafter, what load_drafter calls the artifact)

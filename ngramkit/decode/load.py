@@ -11,17 +11,17 @@ from typing import Any
 
 import torch
 
+from ngramkit.basics.errors import InputError, NgramkitError, UsageError, first_line, from_hub
+from ngramkit.basics.models import as_name, resolve_model, split_revision
+from ngramkit.basics.progress import show_downloads
+from ngramkit.basics.public import public
+from ngramkit.basics.untrusted import read_json
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
 from ngramkit.decode.packed_weights import is_packed, pack_linears
 from ngramkit.decode.placement import require_placement
-from ngramkit.errors import InputError, NgramkitError, UsageError, first_line, from_hub
 from ngramkit.formats.manifest import PLAIN_NAME
 from ngramkit.gguf.files import find_gguf
-from ngramkit.models import as_name, resolve_model, split_revision
-from ngramkit.progress import show_downloads
-from ngramkit.public import public
-from ngramkit.untrusted import read_json
 
 # What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
 LEAST_SCORES = {"cpu": 0.1, "cuda": 0.005}

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ngramkit.basics.errors import InputError
 from ngramkit.drafters.base import TokenArray
-from ngramkit.errors import InputError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 

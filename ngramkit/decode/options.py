@@ -10,6 +10,9 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar
 
+from ngramkit.basics.errors import UsageError, require_between, require_list, require_texts
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import plain_arguments, require_plain
 from ngramkit.corpus.chat import AUTO
 from ngramkit.decode.placement import require_mode, require_placement
 from ngramkit.decode.sampling import Sampling
@@ -25,9 +28,6 @@ from ngramkit.drafters.sources import (
     SourceWords,
     given_sources,
 )
-from ngramkit.errors import UsageError, require_between, require_list, require_texts
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import plain_arguments, require_plain
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -56,7 +56,7 @@ class DecodeOptions:
 
     model: str | Path | LanguageModel | None = None
     """A short name, a Hub id (ID@REVISION), a folder, PATH.gguf, hf:ID:FILE.gguf or what
-    `load_model` gave; None: as `ngramkit.models.chosen_model`."""
+    `load_model` gave; None: as `basics.models.chosen_model`."""
     _: KW_ONLY
     drafter: str | Drafter | Callable[[], Drafter] | None = None
     """NAME or NAME:OPTION=VALUE,..., an object, or a function that makes one; None: blend."""

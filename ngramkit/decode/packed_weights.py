@@ -24,9 +24,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ngramkit.cache import TextCache
-from ngramkit.errors import first_line
-from ngramkit.machine import processor
+from ngramkit.basics.cache import TextCache
+from ngramkit.basics.errors import first_line
+from ngramkit.basics.machine import processor
 
 LOG = logging.getLogger("ngramkit")
 CACHE = TextCache("packing", 1024)  # one text for each shape

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.models import named_model, resolve_model
+from ngramkit.basics.untrusted import read_json
 from ngramkit.choose import DrafterChoice, choose_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.drafters.sources import Sources
-from ngramkit.errors import InputError
-from ngramkit.models import named_model, resolve_model
-from ngramkit.untrusted import read_json
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -54,7 +54,7 @@ class PendingModel:
         What the drafters need is compiled while the model loads. Raises ArtifactError where
         transformers gives the model other ids than its files, else as `Session.settle`.
         """
-        from ngramkit.warming import meanwhile
+        from ngramkit.decode.compiling import meanwhile
 
         named = [choice.spec.name for choice in choices if choice.made is None]
         meanwhile.begin(*named, vocabulary=self.tokenizer.record.vocabulary)

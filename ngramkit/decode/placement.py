@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 
-from ngramkit.errors import UsageError, meant
+from ngramkit.basics.errors import UsageError, meant
 
 MODES = ("tree", "batch", "chain")  # of verifying a draft
 DTYPES = ("float32", "float16", "bfloat16")

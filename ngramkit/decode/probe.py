@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from ngramkit.cache import TextCache
+from ngramkit.basics.cache import TextCache
 from ngramkit.decode.load import context_of, model_facts, software_facts
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier

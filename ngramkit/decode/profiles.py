@@ -14,12 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.cache import TextCache, cache_folder
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.untrusted import parse_json
 from ngramkit.budget.costs import PassCosts, costs_of
 from ngramkit.budget.profile import Profile
-from ngramkit.cache import TextCache, cache_folder
 from ngramkit.decode.load import LanguageModel, model_facts, software_facts
-from ngramkit.errors import InputError
-from ngramkit.untrusted import parse_json
 
 KEPT_AFTER = 32  # passes, after which what was learnt is written
 COSTS = TextCache("costs", 256)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError, require_between
+from ngramkit.basics.public import require_plain
 from ngramkit.drafters.base import TOPS
-from ngramkit.errors import UsageError, require_between
-from ngramkit.public import require_plain
 
 if TYPE_CHECKING:
     import torch

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.progress import Reporter
+from ngramkit.basics.terminal_text import many
+from ngramkit.basics.untrusted import read_given
 from ngramkit.corpus.chat import AUTO, OWN, Message, Template, find_template
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import NONE, ReferenceTexts
-from ngramkit.errors import InputError, UsageError
-from ngramkit.progress import Reporter
-from ngramkit.terminal_text import many
-from ngramkit.untrusted import read_given
 
 Reference = str | Path | Sequence[int]  # text, a file of it, or token ids
 MOST_BYTES = 4 << 20  # of a reference file; encoding takes thirty times as much memory

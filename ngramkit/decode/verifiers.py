@@ -11,13 +11,13 @@ from typing import Any
 
 import transformers
 
+from ngramkit.basics.errors import InputError
 from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.cache import is_recurrent
 from ngramkit.decode.placement import require_mode
 from ngramkit.decode.probe import fits, is_probed
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
-from ngramkit.errors import InputError
 
 VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier]] = {
     "tree": TreeVerifier,

@@ -1,4 +1,4 @@
-"""The embedded model, its held-out prompts, and `python -m ngramkit.demo`, which shows both.
+"""The embedded model and its held-out prompts.
 
 A prompt is the beginning of a class or function of a standard-library file that neither the model
 nor the demo datastore ever saw, cut at a line's end inside its body.

@@ -3,6 +3,6 @@
 The package is a function as well: `ngramkit.drafters()`, see `ngramkit.drafters.registry.drafters`.
 """
 
-from ngramkit.public import callable_module
+from ngramkit.basics.public import callable_module
 
 callable_module(__name__, "ngramkit.drafters.registry", "drafters")

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.errors import UsageError
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.terminal_text import visible
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels import arrays
 from ngramkit.kernels.arrays import NO_TOKEN
-from ngramkit.terminal_text import visible
 
 TokenArray = npt.NDArray[np.int32]
 NOTHING: TokenArray = np.empty(0, np.int32)

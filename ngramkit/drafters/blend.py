@@ -17,11 +17,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray, describe, eos_of
 from ngramkit.drafters.options import within_limits
 from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
-from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
 from ngramkit.formats.container import open_arrays
 from ngramkit.formats.datastore import Datastore, DatastoreShard, search_table

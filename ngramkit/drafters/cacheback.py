@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, TokenArray, describe
 from ngramkit.drafters.options import within_limits
-from ngramkit.errors import UsageError
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.kernels.cacheback import (
     NONE,

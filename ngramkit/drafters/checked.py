@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.terminal_text import visible
 from ngramkit.drafters.base import Drafter, DraftTree, Source
-from ngramkit.errors import UsageError
-from ngramkit.terminal_text import visible
 
 METHODS = {  # of a drafter, and what each is given
     "start": ("prompt",),

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
-from ngramkit.errors import UsageError, require_between
+from ngramkit.basics.errors import UsageError, require_between
 
 P = ParamSpec("P")
 SWITCH = {"true": True, "yes": True, "on": True, "1": True,

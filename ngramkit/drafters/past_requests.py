@@ -32,8 +32,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.drafters.base import TokenArray, describe
-from ngramkit.errors import UsageError, require_between
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import (
     DatastoreShard,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, Source, TokenArray
 from ngramkit.drafters.registry import DRAFTERS
-from ngramkit.errors import UsageError, require_list
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngramkit.basics.errors import ArtifactError, UsageError, meant
+from ngramkit.basics.kinds import KIND_OF_ROLE, a_kind
+from ngramkit.basics.public import public, unknown_keyword
+from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.options import OPTIONS, DrafterOption
 from ngramkit.drafters.sources import Given, Sources, given_sources
-from ngramkit.errors import ArtifactError, UsageError, meant
 from ngramkit.formats.tokenizer_record import record_of
-from ngramkit.kinds import KIND_OF_ROLE, a_kind
-from ngramkit.public import public, unknown_keyword
-from ngramkit.results import Result, Rows
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import (
     NOTHING,
     BaseDrafter,
@@ -23,7 +24,6 @@ from ngramkit.drafters.base import (
     eos_of,
 )
 from ngramkit.drafters.options import within_limits
-from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.arrays import Array

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ngramkit.errors import UsageError, require_list
+from ngramkit.basics.errors import UsageError, require_list
+from ngramkit.basics.kinds import ROLES, a_kind
+from ngramkit.basics.public import require_plain
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
-from ngramkit.kinds import ROLES, a_kind
-from ngramkit.public import require_plain
 
 if TYPE_CHECKING:
     from ngramkit.drafters.past_requests import PastRequests

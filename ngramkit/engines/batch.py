@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import UsageError, reason
 from ngramkit.budget.pause import CountedPause
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.config import DraftConfig
@@ -30,7 +31,6 @@ from ngramkit.engines.sessions import Session, Sessions, clipped
 from ngramkit.engines.source import DraftSource, open_source, require_same
 from ngramkit.engines.token_cost import TokenCost
 from ngramkit.engines.workspace import Job
-from ngramkit.errors import UsageError, reason
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")

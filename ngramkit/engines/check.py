@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import NgramkitError, UsageError, meant, one_line, require_between
+from ngramkit.basics.public import public
+from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.registry import require_kind
 from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
-from ngramkit.errors import NgramkitError, UsageError, meant, one_line, require_between
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.public import public
 from ngramkit.remote.fetch import is_hub_name
 from ngramkit.remote.urls import as_path, as_url
-from ngramkit.results import Result, Rows
 
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer

@@ -12,14 +12,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError, meant, reason
+from ngramkit.basics.kinds import KIND_OF_ROLE
+from ngramkit.basics.untrusted import parse_json, read_json
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DrafterSpec
 from ngramkit.drafters.sources import HISTORY_TOKENS
-from ngramkit.errors import ArtifactError, InputError, UsageError, meant, reason
 from ngramkit.formats.history import History, require_no_other
 from ngramkit.formats.manifest import NAME
-from ngramkit.kinds import KIND_OF_ROLE
 from ngramkit.remote.urls import as_url
-from ngramkit.untrusted import parse_json, read_json
 
 VARIABLE = "NGRAMKIT_DRAFT"
 PATHS = ("frozen_table", "bigram", "unigram", "history", "metrics")

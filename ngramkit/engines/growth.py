@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ngramkit.basics.errors import NgramkitError, first_line, one_line, reason
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import PastUse
 from ngramkit.engines.config import DraftConfig
-from ngramkit.errors import NgramkitError, first_line, one_line, reason
 from ngramkit.formats.history import PRIVATE, History
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.engines.batch import FIRST, BatchDrafter
@@ -35,7 +36,6 @@ from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.growth import Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.engines.timed_drafter import Clock, TimedDrafter
-from ngramkit.errors import UsageError
 
 # What a drafted token costs, in passes, until passes were timed: a pass of two tokens took 1.6
 # passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread).

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import InputError, reason
+from ngramkit.basics.errors import InputError, reason
 
 COUNTERS = {
     "ngramkit_draft_tokens_total": ("Tokens drafted.", "draft_tokens"),

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import ArtifactError, UsageError, one_line
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Departures, Finished, forbids_remembering
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
-from ngramkit.errors import ArtifactError, UsageError, one_line
 
 LOG = logging.getLogger("ngramkit")
 Ids = npt.NDArray[np.int64]

@@ -11,9 +11,9 @@ import importlib
 import os
 from typing import Any
 
+from ngramkit.basics.errors import NgramkitError
 from ngramkit.engines.check import require_usable
 from ngramkit.engines.config import VARIABLE
-from ngramkit.errors import NgramkitError
 
 CORPUS = "sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus"
 PREPARE = "sglang.srt.speculative.ngram_worker.NGRAMWorker._prepare_draft_tokens"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DrafterSpec, drafter_entry, load_drafter
@@ -23,7 +24,6 @@ from ngramkit.engines.config import DraftConfig, existing_history
 from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.growth import GrowingHistory
 from ngramkit.engines.workspace import BlendSource
-from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord, difference, encodes, first_difference
 from ngramkit.remote.fetch import open_fetched

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Departures, Finished
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.engines.token_cost import TokenCost
-from ngramkit.errors import UsageError, require_between
 
 BASE = "tensorrt_llm._torch.speculative.drafter"
 MOST = 64  # tokens of a chain

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.engines.token_cost import FREE, FREE_ON_CPU, TokenCost
-from ngramkit.errors import NgramkitError, UsageError, one_line
 
 LOG = logging.getLogger("ngramkit")
 RUNNER = "vllm.v1.worker.gpu_model_runner"  # has the class that every platform's runner is based on

@@ -17,6 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError
+from ngramkit.basics.machine import require_package
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public_with
+from ngramkit.basics.results import Tabular
+from ngramkit.basics.terminal_text import many
 from ngramkit.choose import DrafterChoice, distinct, listed_drafters, require_named
 from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import MOST_NODES, TRANSFORMERS_WAYS, BenchWords, DecodeOptions
@@ -24,7 +30,6 @@ from ngramkit.decode.pending import PendingModel, prepare
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import DrafterSpec, NoDraft
 from ngramkit.drafters.sources import Given, Sources
-from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.evaluate.records import (
     Question,
     Record,
@@ -39,11 +44,6 @@ from ngramkit.evaluate.results import BenchResult, machine, summarize, write_ans
 from ngramkit.evaluate.runs import BASELINE, QuestionRun, Runs, TurnRun, alone_in, require_room
 from ngramkit.evaluate.simulation import Replay, replay_drafter
 from ngramkit.evaluate.statistics import Ratio, ratios
-from ngramkit.machine import require_package
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with
-from ngramkit.results import Tabular
-from ngramkit.terminal_text import many
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public_with
+from ngramkit.basics.results import Entries, Tabular
 from ngramkit.choose import DrafterChoice, choose_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.token_cost import TokenCost
-from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import read_answers
 from ngramkit.evaluate.serving import SHOWN, Cost, PassTimes, Served, serve
 from ngramkit.evaluate.simulation import Replay, Tally
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with
-from ngramkit.results import Entries, Tabular
 
 if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter

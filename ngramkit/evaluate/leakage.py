@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.progress import Reporter
 from ngramkit.choose import DrafterChoice
 from ngramkit.drafters.base import TokenArray
-from ngramkit.errors import InputError
 from ngramkit.evaluate.records import Record
 from ngramkit.formats.datastore import Datastore, search_table
-from ngramkit.progress import Reporter
 
 WINDOW = 32  # tokens
 STRIDE = 8

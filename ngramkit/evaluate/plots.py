@@ -15,9 +15,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from ngramkit.errors import UsageError
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.machine import require_package
 from ngramkit.evaluate.simulation import Replay, categories
-from ngramkit.machine import require_package
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
 MUTED = "#6a737d"

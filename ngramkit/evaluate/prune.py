@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.machine import parse_size
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
-from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import read_records
 from ngramkit.formats.artifact import Artifact
-from ngramkit.machine import parse_size
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
 from ngramkit.remote.fetch import default_output, open_fetched
 from ngramkit.remote.publishing import build_at, require_out
 

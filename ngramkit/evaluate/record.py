@@ -14,6 +14,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public_with
+from ngramkit.basics.results import Result
+from ngramkit.basics.terminal_text import many
 from ngramkit.choose import DrafterChoice, asked_drafters, distinct
 from ngramkit.corpus.chat import find_template, require_template
 from ngramkit.decode.options import DecodeOptions, PassWords
@@ -23,16 +28,11 @@ from ngramkit.decode.sampling import best_and_tops
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import Given, Sources
-from ngramkit.errors import UsageError
 from ngramkit.evaluate.bench import NEW_TOKENS, TOO_LONG, Bench
 from ngramkit.evaluate.records import Question, questions_for, require_files
 from ngramkit.evaluate.runs import TurnRun
 from ngramkit.evaluate.topk_record import UNKNOWN, RequestRows, TopK, add_rows
 from ngramkit.formats.evidence import KEPT, About, EvidenceFolder
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with
-from ngramkit.results import Result
-from ngramkit.terminal_text import many
 
 if TYPE_CHECKING:
     import torch

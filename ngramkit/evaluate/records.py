@@ -24,21 +24,27 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from ngramkit.basics.errors import (
+    InputError,
+    UsageError,
+    require_between,
+    require_list,
+    require_texts,
+)
+from ngramkit.basics.models import DEFAULT
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import require_plain
+from ngramkit.basics.terminal_text import visible
 from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.files import reader_suffix
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray, token_ids_of
 from ngramkit.drafters.references import Given as References
-from ngramkit.errors import InputError, UsageError, require_between, require_list, require_texts
 from ngramkit.logs.files import LogFile
 from ngramkit.logs.read import in_time, read_log
 from ngramkit.logs.request import FilePlace, LoggedRequest, take
 from ngramkit.logs.tokens import RequestTokenizer
-from ngramkit.models import DEFAULT
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import require_plain
-from ngramkit.terminal_text import visible
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel

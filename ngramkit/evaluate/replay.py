@@ -8,13 +8,19 @@ from numbers import Integral
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Unpack
 
+from ngramkit.basics.errors import UsageError, require_between, require_list
+from ngramkit.basics.kinds import ROLES
+from ngramkit.basics.models import named_model
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public_with, require_plain
+from ngramkit.basics.results import Entries, Tabular
+from ngramkit.basics.terminal_text import many
 from ngramkit.choose import DrafterChoice, asked_drafters, choose_drafter, distinct
 from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, DrafterSpec
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
-from ngramkit.errors import UsageError, require_between, require_list
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.records import Record, Turn, read_records, require_files
 from ngramkit.evaluate.simulation import Replay, replay_drafter, shuffle
@@ -22,13 +28,7 @@ from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.kinds import ROLES
-from ngramkit.models import named_model
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with, require_plain
 from ngramkit.remote.fetch import open_fetched
-from ngramkit.results import Entries, Tabular
-from ngramkit.terminal_text import many
 
 BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 
@@ -173,7 +173,7 @@ def replay(
     `oracle`: a folder of `record`, in their place: drafters get the model's top-k as evidence, as
     far as it is on record; with `model` given, the model verifies the rest, and that is added to
     the folder. `model`: whose tokenizer the answers are read with; None: as
-    `ngramkit.models.chosen_model`. `drafters` as in `choose_drafter`, or functions that make one.
+    `basics.models.chosen_model`. `drafters` as in `choose_drafter`, or functions that make one.
     What is drafted from as in `decode`, in the same words; `artifacts` may be {curve: artifacts},
     of which each is drafted from by itself, for `Replays.by_bytes`. `budgets`: draft nodes per
     pass; with `chain` a draft is one path, as for engines that verify no trees. `template` is how

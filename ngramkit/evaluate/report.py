@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ngramkit.basics.terminal_text import device_text
 from ngramkit.evaluate.plots import (
     MUTED,
     Colors,
@@ -26,7 +27,6 @@ from ngramkit.evaluate.results import BenchResult
 from ngramkit.evaluate.simulation import Replay
 from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.resumable_writer import write_text
-from ngramkit.terminal_text import device_text
 
 LENGTHS = 10  # shown one by one, the last for all that are longer
 COLUMNS = (

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.machine import cores, processor
+from ngramkit.basics.results import Result
 from ngramkit.decode.options import TRANSFORMERS_WAYS
 from ngramkit.evaluate.runs import BASELINE, QuestionRun, Runs
 from ngramkit.evaluate.statistics import ratio
 from ngramkit.formats.resumable_writer import write_text
-from ngramkit.machine import cores, processor
-from ngramkit.results import Result
 
 PACKAGES = ("ngramkit", "torch", "transformers", "tokenizers", "numpy", "numba")
 

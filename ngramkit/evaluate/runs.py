@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ngramkit.errors import InputError, UsageError
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.terminal_text import visible
+from ngramkit.basics.untrusted import not_linked, open_stream, read_plain
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, require_writable
 from ngramkit.formats.resumable_writer import write_text
-from ngramkit.terminal_text import visible
-from ngramkit.untrusted import not_linked, open_stream, read_plain
 
 BASELINE = "none"  # the drafter of the runs that others are compared with
 NAME = "runs.jsonl"

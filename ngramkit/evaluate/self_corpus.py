@@ -24,11 +24,15 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public_with
+from ngramkit.basics.results import Result
+from ngramkit.basics.untrusted import not_linked, read_json, whole_number
 from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import DecodeOptions, LoadWords, SamplingWords
 from ngramkit.decode.pending import prepare
 from ngramkit.decode.sampling import Sampling
-from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.evaluate.records import (
     Question,
     answer_text,
@@ -40,10 +44,6 @@ from ngramkit.evaluate.runs import plan_difference
 from ngramkit.formats.replacing import locked, require_writable
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.logs.files import LogFile
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with
-from ngramkit.results import Result
-from ngramkit.untrusted import not_linked, read_json, whole_number
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.budget.profile import Pass, Profile
 from ngramkit.drafters.base import TokenArray
 from ngramkit.engines.token_cost import FREE
-from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.simulation import Replay, Tally
-from ngramkit.progress import SILENT, Reporter
 
 if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter

@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.basics.errors import require_between
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.decode.accept import accept
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.checked import ANY_VOCABULARY, draft
 from ngramkit.drafters.references import start
-from ngramkit.errors import require_between
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.statistics import Reliability
 from ngramkit.evaluate.topk_record import Misses, ReplayedEvidence, TopKRecord
-from ngramkit.progress import SILENT, Reporter
 
 END = -1  # no token: the record is over
 CHAIN_WIDTH = 4  # nodes of the tree that a chain is taken from, for each of its tokens, as engines

@@ -16,8 +16,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.drafters.base import TOPS, DraftTree, Evidence, TokenArray
-from ngramkit.errors import ArtifactError
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.formats.container import Array
 from ngramkit.formats.evidence import KEPT, About, EvidenceFolder, RecordedRequest

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.errors import InputError, UsageError, meant
+from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.models import chosen_model, is_gguf
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public
+from ngramkit.basics.results import Result
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
-from ngramkit.errors import InputError, UsageError, meant
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.outputs import ARTIFACTS, require_fit_for_output
 from ngramkit.formats.replacing import exists, require_writable
 from ngramkit.inspection import open_artifact
-from ngramkit.kinds import a_kind
-from ngramkit.models import chosen_model, is_gguf
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
 from ngramkit.remote.fetch import default_output
 from ngramkit.remote.publishing import build_at, require_out
-from ngramkit.results import Result
 
 TARGETS = {
     "llama.cpp": ".bin",

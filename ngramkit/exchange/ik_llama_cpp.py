@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramkit.errors import UsageError
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.exchange.text import documents
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.replacing import whole_file
-from ngramkit.progress import SILENT, Reporter
 
 DEPTH = 64  # suffix_max_depth, where nobody says
 NODES = 1 << 28  # of the tree, at most

@@ -34,9 +34,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.untrusted import open_plain
 from ngramkit.builders.frozen import narrow_counts
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import InputError, UsageError
 from ngramkit.exchange.ngrams import Ngrams, longest_order, ngrams_of
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array, sha256_of
@@ -45,8 +47,6 @@ from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.untrusted import open_plain
 
 KEY = 4  # ids of an ngram
 RECORD, PAIR = 4 * (KEY + 1), 8  # bytes

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.machine import cores, free_memory
 from ngramkit.builders.merge import changes, sum_rows
-from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.tokens import TokenShard, TokenStore
-from ngramkit.kinds import a_kind
-from ngramkit.machine import cores, free_memory
 
 if TYPE_CHECKING:
     from ngramkit.builders.windows import Windows

@@ -27,15 +27,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import Array
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.replacing import whole_file
-from ngramkit.kinds import a_kind
-from ngramkit.progress import SILENT, Reporter
 
 ROWS = 1 << 17
 

@@ -26,9 +26,11 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError, UsageError, reason
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.untrusted import open_plain
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import InputError, UsageError, reason
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
@@ -36,8 +38,6 @@ from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import discard, whole_file
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.untrusted import open_plain
 
 CHUNK = 1 << 29  # tokens in one written chunk; REST's own default, and its lengths fit 32 bits
 BLOCK = 1 << 22  # suffixes checked at a time

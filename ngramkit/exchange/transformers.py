@@ -16,15 +16,15 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-from ngramkit.errors import UsageError
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.models import HUB_IDS, is_gguf
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import card, is_hub_id, markdown_text, model_name, title, yaml
 from ngramkit.formats.container import copy_listed
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD
 from ngramkit.formats.replacing import Replacement
-from ngramkit.kinds import a_kind
-from ngramkit.models import HUB_IDS, is_gguf
 
 KINDS = ("datastore", "frozen-table", "model-bigram")
 

@@ -19,7 +19,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ngramkit.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError
+from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.machine import cores
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.untrusted import AGAIN, Identity, identity, whole_number
 from ngramkit.formats.container import (
     Array,
     FileRecord,
@@ -31,10 +35,6 @@ from ngramkit.formats.container import (
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.proofs import as_copy, recall_proof, write_proof
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.kinds import a_kind
-from ngramkit.machine import cores
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.untrusted import AGAIN, Identity, identity, whole_number
 
 # array name -> (allowed dtypes, number of dimensions)
 Layout = Mapping[str, tuple[tuple[str, ...], int]]

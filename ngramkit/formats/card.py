@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ngramkit.basics.kinds import KINDS
+from ngramkit.basics.models import DEFAULT, HUB_IDS
+from ngramkit.basics.terminal_text import visible
 from ngramkit.formats.manifest import VERSION, Manifest
-from ngramkit.kinds import KINDS
-from ngramkit.models import DEFAULT, HUB_IDS
-from ngramkit.terminal_text import visible
 
 SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"),
          (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip

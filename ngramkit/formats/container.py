@@ -32,9 +32,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.errors import ArtifactError, reason
-from ngramkit.kernels.arrays import Array as Array
-from ngramkit.untrusted import (
+from ngramkit.basics.errors import ArtifactError, reason
+from ngramkit.basics.untrusted import (
     AGAIN,
     Identity,
     identity,
@@ -43,6 +42,7 @@ from ngramkit.untrusted import (
     parse_json,
     whole_number,
 )
+from ngramkit.kernels.arrays import Array as Array
 
 DTYPES = {
     "U8": "<u1",

@@ -35,10 +35,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ngramkit.basics.machine import cores
 from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.kernels.arrays import empty
-from ngramkit.machine import cores
 
 LAYOUT: Layout = {
     "tokens": (("uint16", "uint32"), 1),

@@ -39,14 +39,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.untrusted import parse_json, read_json, whole_number
 from ngramkit.formats.artifact import Layout, require, require_layout
 from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, require_writable
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
-from ngramkit.untrusted import parse_json, read_json, whole_number
 
 NAME, LOCK = "evidence.json", "lock"
 FORMAT, VERSION = "ngramkit-evidence", 1

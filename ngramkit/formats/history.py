@@ -43,7 +43,14 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from ngramkit.errors import ArtifactError, require_between
+from ngramkit.basics.errors import ArtifactError, require_between
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.untrusted import (
+    owner_only,
+    read_json,
+    require_no_links,
+    whole_number,
+)
 from ngramkit.formats.artifact import (
     Artifact,
     Layout,
@@ -74,13 +81,6 @@ from ngramkit.formats.replacing import Replacement, locked
 from ngramkit.formats.request_log import Mark, PastRequest, Reading, RequestLog
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.untrusted import (
-    owner_only,
-    read_json,
-    require_no_links,
-    whole_number,
-)
 
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
 DAMAGED, AGES, INDEXING = "requests.damaged", "ages.json", "index.lock"

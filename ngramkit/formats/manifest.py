@@ -26,10 +26,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError
+from ngramkit.basics.untrusted import is_short_text, read_json, whole_number
 from ngramkit.formats.container import FileRecord, require
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
-from ngramkit.untrusted import is_short_text, read_json, whole_number
 
 FORMAT = "ngramkit"
 VERSION = 1

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ngramkit.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.untrusted import AGAIN, read_plain
 from ngramkit.formats.artifact import Artifact, check_whole, require
 from ngramkit.formats.card import PLACEHOLDER, card
 from ngramkit.formats.datastore import Datastore
@@ -17,8 +19,6 @@ from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.outputs import CARD
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.untrusted import AGAIN, read_plain
 
 CLASSES: dict[str, type[Artifact]] = {
     kind.kind: kind

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.kinds import KINDS
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
-from ngramkit.kinds import KINDS
 
 CARD = "README.md"
 RECIPE = "recipe.json"  # what ngramkit.recipes built it from; not every artifact has one

@@ -18,10 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ngramkit.cache import TextCache
-from ngramkit.errors import InputError
+from ngramkit.basics.cache import TextCache
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.untrusted import Identity, identity, parse_json
 from ngramkit.formats.manifest import Manifest
-from ngramkit.untrusted import Identity, identity, parse_json
 
 CHECKS = 1  # goes up when an artifact that passed before might not pass now
 COPIES = 8  # of one artifact, whose identities a proof holds

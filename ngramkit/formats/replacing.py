@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from ngramkit.errors import InputError, UsageError
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import (
     PROGRESS,

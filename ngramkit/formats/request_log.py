@@ -30,10 +30,10 @@ from typing import IO
 
 import numpy as np
 
-from ngramkit.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError
+from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.container import Array
 from ngramkit.formats.replacing import sync_folder
-from ngramkit.untrusted import owner_only
 
 HEADER, LOG_MAGIC = struct.Struct("<6sHII"), b"NGKLOG"
 CHECKED = HEADER.size - 4  # bytes of the header before its checksum

@@ -19,7 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ngramkit.errors import ArtifactError, InputError
+from ngramkit.basics.errors import ArtifactError, InputError
+from ngramkit.basics.machine import Lock
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.terminal_text import many
+from ngramkit.basics.untrusted import MOST, not_linked, parse_json, read_plain
 from ngramkit.formats.card import card
 from ngramkit.formats.container import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
@@ -27,10 +31,6 @@ from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.proofs import vouch
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.machine import Lock
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.terminal_text import many
-from ngramkit.untrusted import MOST, not_linked, parse_json, read_plain
 
 SCRATCH = "scratch"  # a fact of files that are for the build alone
 

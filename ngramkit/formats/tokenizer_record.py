@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.untrusted import is_short_text, whole_number
 from ngramkit.formats.container import require
-from ngramkit.untrusted import is_short_text, whole_number
 
 # The parts of a tokenizer that decide ids: not the post-processor, the padding or the file's name.
 DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ngramkit.cache import private_folder
-from ngramkit.errors import InputError, UsageError, hub_errors
+from ngramkit.basics.cache import private_folder
+from ngramkit.basics.errors import InputError, UsageError, hub_errors
+from ngramkit.basics.models import is_gguf, packaged_gguf
 from ngramkit.formats.replacing import locked
 from ngramkit.gguf.header import read_header
-from ngramkit.models import is_gguf, packaged_gguf
 
 HUB = re.compile(r"hf:([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?:([^:]+\.gguf)", re.IGNORECASE)
 VERSION = 1  # of the conversion; a new one makes all folders again

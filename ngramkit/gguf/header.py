@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.errors import InputError, reason
+from ngramkit.basics.errors import InputError, reason
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

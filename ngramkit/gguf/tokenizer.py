@@ -15,7 +15,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, processors
 from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence, Split
 
-from ngramkit.errors import InputError, first_line
+from ngramkit.basics.errors import InputError, first_line
 from ngramkit.gguf.header import Header, broken, require_gguf_package
 
 LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"

@@ -8,7 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngramkit.errors import ArtifactError, UsageError, hub_errors
+from ngramkit.basics.errors import ArtifactError, UsageError, hub_errors
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public
+from ngramkit.basics.results import Result
+from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.history import LOG, PRIVATE, History, copied_log, copy_of, restore
@@ -16,11 +20,7 @@ from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
 from ngramkit.formats.replacing import Replacement, exists, tidy
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
 from ngramkit.remote.fetch import HubName, fetch_from_hub, fetch_manifest
-from ngramkit.results import Result
-from ngramkit.untrusted import owner_only
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.errors import (
+    ArtifactError,
+    NetworkError,
+    NgramkitError,
+    UsageError,
+    hub_errors,
+)
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public
+from ngramkit.basics.results import Result
+from ngramkit.basics.terminal_text import many
+from ngramkit.basics.untrusted import read_json, read_plain, require_no_links
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.errors import ArtifactError, NetworkError, NgramkitError, UsageError, hub_errors
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.container import sha256_of
@@ -33,12 +44,7 @@ from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
 from ngramkit.formats.query import most_frequent
 from ngramkit.formats.resumable_writer import recipe_text
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
 from ngramkit.remote.fetch import HubName, fetch, silence_client
-from ngramkit.results import Result
-from ngramkit.terminal_text import many
-from ngramkit.untrusted import read_json, read_plain, require_no_links
 
 GENERATE = Path("custom_generate") / "generate.py"
 FIRST = {".gitattributes", CARD}  # what a new repository may have

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ngramkit.basics.errors import NgramkitError, UsageError, hub_errors, meant
+from ngramkit.basics.models import HUB_IDS, resolve_model
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public
+from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.errors import NgramkitError, UsageError, hub_errors, meant
 from ngramkit.formats.manifest import SHA256
 from ngramkit.formats.opening import CLASSES
-from ngramkit.models import HUB_IDS, resolve_model
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
 from ngramkit.remote.fetch import silence_client
-from ngramkit.results import Result, Rows
 
 TAG = "ngramkit"
 LONGEST = 200  # characters of a kind, an id or a fingerprint that a card may name

@@ -2,7 +2,7 @@
 
 It lies in NUMBA_CACHE_DIR, the user's cache folder or a temporary one. Machine code is run as it is
 read, so a folder is used only if nobody but the user and root can write to it or to any folder
-above it (ngramkit.cache). A .numba_config.yaml in the working folder, which numba would read,
+above it (`basics.cache`). A .numba_config.yaml in the working folder, which numba would read,
 decides nothing here: that may be a stranger's folder.
 
 In it each version of the kernels' sources has its own folder, named by their digest. Those that
@@ -21,7 +21,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-from ngramkit.cache import is_private, private_folder
+from ngramkit.basics.cache import is_private, private_folder
 
 VARIABLE = "NUMBA_CACHE_DIR"
 KERNELS = Path(__file__).parent

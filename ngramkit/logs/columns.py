@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ngramkit.errors import InputError, UsageError, meant
+from ngramkit.basics.errors import InputError, UsageError, meant
 from ngramkit.logs.request import (
     ASSISTANT,
     FilePlace,

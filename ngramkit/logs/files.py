@@ -16,10 +16,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.errors import InputError, UsageError, given_paths
+from ngramkit.basics.untrusted import open_stream, parse_json
 from ngramkit.corpus import unpacking
-from ngramkit.errors import InputError, UsageError, given_paths
 from ngramkit.logs.request import FilePlace, Line
-from ngramkit.untrusted import open_stream, parse_json
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj", ".log", ".txt", ".pt")
 MOST_FILES = 1 << 20  # in all folders

@@ -9,12 +9,12 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import InputError, UsageError, meant
+from ngramkit.basics.errors import InputError, UsageError, meant
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.terminal_text import many
 from ngramkit.logs import agents, columns, openai, rollouts, servers
 from ngramkit.logs.files import LogFile, log_files
 from ngramkit.logs.request import Found, Line, LoggedRequest
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.terminal_text import many
 
 Files = str | Path | Iterable[str | Path]
 

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ngramkit.basics.errors import InputError
 from ngramkit.corpus.chat import Message
-from ngramkit.errors import InputError
 
 TokenIds = list[int]
 Prompt = str | Sequence[Message] | TokenIds

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import InputError, first_line
+from ngramkit.basics.errors import InputError, first_line
 from ngramkit.logs.request import (
     FilePlace,
     Found,

@@ -8,9 +8,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-from ngramkit.errors import InputError
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.untrusted import parse_json
 from ngramkit.logs.request import Found, Line, LoggedRequest, Prompt, is_ids, seconds
-from ngramkit.untrusted import parse_json
 
 TEXT = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""  # of Python
 IDS = r"\[[\d, ]*+\]"

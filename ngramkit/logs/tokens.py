@@ -6,12 +6,12 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.chat import OWN, Message, Template, find_template
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray, common_beginning
-from ngramkit.errors import InputError
 from ngramkit.logs.request import LoggedRequest, Prompt, TokenIds
-from ngramkit.progress import SILENT, Reporter
 
 COMPARED = 64  # letters of a text
 NEAR = 1024  # characters of a prompt that may decide how its output is cut into tokens

@@ -18,7 +18,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar, cast
 
-from ngramkit.errors import ArtifactError, InputError, NgramkitError, UsageError
+from ngramkit.basics.errors import ArtifactError, InputError, NgramkitError, UsageError
+from ngramkit.basics.machine import Lock
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.terminal_text import visible
+from ngramkit.basics.untrusted import read_json
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import NAME, Manifest
 from ngramkit.formats.opening import open_folder
@@ -26,8 +30,6 @@ from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
 from ngramkit.formats.proofs import vouch
 from ngramkit.formats.replacing import locked, require_place
 from ngramkit.formats.resumable_writer import write_text
-from ngramkit.machine import Lock
-from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.staging import (  # fmt: skip
     Cache,
     Entry,
@@ -41,8 +43,6 @@ from ngramkit.remote.staging import (  # fmt: skip
     staged_folder,
 )
 from ngramkit.remote.urls import UrlFolder, as_path, as_url, require_whole_writes
-from ngramkit.terminal_text import visible
-from ngramkit.untrusted import read_json
 
 Made = TypeVar("Made", bound=Artifact)
 UPLOADS = "uploads.json"  # beside the work folder: the files that have arrived

@@ -29,19 +29,19 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ngramkit.cache import private_folder
-from ngramkit.errors import ArtifactError, InputError
+from ngramkit.basics.cache import private_folder
+from ngramkit.basics.errors import ArtifactError, InputError
+from ngramkit.basics.machine import parse_size
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public
+from ngramkit.basics.untrusted import AGAIN, MOST, parse_json
 from ngramkit.formats.container import FileRecord, WrongFileError
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import NAME, SHA256, Manifest, parse_manifest
 from ngramkit.formats.opening import kind_of, open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, short_name
 from ngramkit.formats.replacing import locked
-from ngramkit.machine import parse_size
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
 from ngramkit.remote.urls import AT_A_TIME, NotAsListedError, UrlFolder
-from ngramkit.untrusted import AGAIN, MOST, parse_json
 
 DIR, SIZE = "NGRAMKIT_CACHE_DIR", "NGRAMKIT_CACHE_SIZE"
 ABANDONED = 24 * 3600.0  # seconds after which no process is fetching an incoming file any more

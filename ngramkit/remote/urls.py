@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ngramkit.errors import (
+from ngramkit.basics.errors import (
     ArtifactError,
     InputError,
     NetworkError,
@@ -29,8 +29,8 @@ from ngramkit.errors import (
     reason,
     storage_errors,
 )
+from ngramkit.basics.terminal_text import visible
 from ngramkit.formats.container import FileRecord
-from ngramkit.terminal_text import visible
 
 # Two letters and more: C:// is a drive.
 URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)

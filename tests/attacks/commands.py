@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.builders import model_bigram
 from ngramkit.builders.merge import merge
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.errors import UsageError
 from ngramkit.evaluate.results import write_answers, write_results
 from ngramkit.evaluate.runs import QuestionRun, Runs, TurnRun
 from ngramkit.formats.frozen_table import FrozenTable
@@ -23,7 +23,7 @@ from ngramkit.formats.history import History, merge_histories as history_merge
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.formats.resumable_writer import write_text
-from ngramkit.history_commands import history_import
+from ngramkit.logs.history_commands import history_import
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.recipes import build

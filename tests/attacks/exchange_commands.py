@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ngramkit.errors import UsageError
+from ngramkit.basics.errors import UsageError
 from ngramkit.exchange.llama_cpp import export_cache, import_cache
 from ngramkit.exchange.parquet import export_parquet
 from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx

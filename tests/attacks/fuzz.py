@@ -46,7 +46,7 @@ from attacks.fuzzed import Report, keep, known_so_far, write  # noqa: E402
 from attacks.mutations import fresh, mutate  # noqa: E402
 from attacks.victims import KINDS, build_all, use  # noqa: E402
 from ngramkit import cache  # noqa: E402
-from ngramkit.errors import NgramkitError  # noqa: E402
+from ngramkit.basics.errors import NgramkitError  # noqa: E402
 from ngramkit.formats import artifact  # noqa: E402
 
 WIDER = (

@@ -164,7 +164,7 @@ CHILD = """
 import resource, sys
 import ngramkit.builders.tokens, ngramkit.corpus.readers, ngramkit.corpus.tokenizer
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import NgramkitError
+from ngramkit.basics.errors import NgramkitError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for name in sys.argv[1:]:
     try:

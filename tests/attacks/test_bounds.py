@@ -16,18 +16,18 @@ from command_lines import run_here
 from forked import in_child
 
 from attacks.crafted import sign
-from ngramkit import untrusted
+from ngramkit.basics import untrusted
+from ngramkit.basics.errors import ArtifactError, InputError
+from ngramkit.basics.untrusted import not_linked
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import chat
 from ngramkit.corpus.chat import find_template, render_confined
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import ArtifactError, InputError
 from ngramkit.evaluate.runs import Runs
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.untrusted import not_linked
 
 from . import FOLDER, tally
 

@@ -33,7 +33,8 @@ LOADING = ("from_pretrained", "from_config", "load_dataset", "load_dataset_build
 # Of each kind, by file: the calls, and what guards them.
 KNOWN = {
     "processes": {
-        "ngramkit/machine.py": ["subprocess.Popen"],  # -P; see test_a_python_is_started_safely
+        # -P; see test_a_python_is_started_safely
+        "ngramkit/basics/machine.py": ["subprocess.Popen"],
         # None: what is called as a process ends, in children of an engine's too
         "ngramkit/engines/batch.py": ["multiprocessing.util.Finalize"],
         "ngramkit/engines/growth.py": ["multiprocessing.util.Finalize"],  # the same
@@ -46,7 +47,7 @@ KNOWN = {
     "running": {
         "ngramkit/__init__.py": ["importlib.import_module"],  # names of its own table
         "ngramkit/drafters/registry.py": ["importlib.import_module"],  # the same
-        "ngramkit/public.py": ["importlib.import_module"],  # modules that the package names itself
+        "ngramkit/basics/public.py": ["importlib.import_module"],  # modules of the package
         "cli/ngramkit_cli/main.py": ["importlib.import_module"],  # the same
         "ngramkit/engines/source.py": ["importlib.import_module"],  # "transformers"
         "ngramkit/engines/metrics.py": ["importlib.import_module"],  # "prometheus_client"

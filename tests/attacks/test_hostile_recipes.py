@@ -16,7 +16,7 @@ from forked import in_child
 
 from attacks.file_mutations import damage
 from attacks.mutations import NUMBERS
-from ngramkit.errors import NgramkitError
+from ngramkit.basics.errors import NgramkitError
 from ngramkit.recipes import MOST, build as build_recipe, read_recipe
 
 from . import FOLDER, tally

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command_lines import run_here
 
-from ngramkit.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.formats.history import DAMAGED, INDEX, LOCK, LOG, History
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.resumable_writer import write_text

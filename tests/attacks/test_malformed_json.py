@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from attacks import tally
-from ngramkit.cache import private_folder
+from ngramkit.basics.cache import private_folder
+from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.corpus.readers import READERS, ReaderOptions
-from ngramkit.errors import ArtifactError, InputError
 from ngramkit.evaluate.runs import Runs
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.opening import open_folder

@@ -17,7 +17,7 @@ from attacks import FOLDER, tally
 from attacks.crafted import craft, data_file, sign, write_bytes
 from attacks.fuzz import fuzz, warmed
 from attacks.victims import KINDS, VOCABULARY, use
-from ngramkit.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.formats.opening import verify_artifact
 
 TRIES = {"tokens": 400, "history": 150}

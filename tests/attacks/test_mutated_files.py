@@ -15,9 +15,9 @@ from forked import in_child
 
 from attacks.file_victims import FILE_KINDS, table
 from attacks.fuzz import fuzz, warmed_files
+from ngramkit.basics.errors import InputError
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.errors import InputError
 
 from . import tally
 

@@ -9,8 +9,8 @@ import json
 import pytest
 from command_lines import run_here
 
-import ngramkit.untrusted
-from ngramkit.terminal_text import harmless, visible
+import ngramkit.basics.untrusted
+from ngramkit.basics.terminal_text import harmless, visible
 from ngramkit_cli.output import Output
 
 from . import tally
@@ -52,7 +52,7 @@ def test_no_line_of_the_screen_is_a_strangers(hostile, capsys):
 
 
 def test_visible_is_one_line_and_bounded():
-    assert doctest.testmod(ngramkit.untrusted).failed == 0
+    assert doctest.testmod(ngramkit.basics.untrusted).failed == 0
     for hostile in HOSTILE:
         assert visible(hostile).isprintable()
         assert len(visible(hostile, 40)) <= 40

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from ngramkit.errors import InputError
+from ngramkit.basics.errors import InputError
 from ngramkit.evaluate.runs import alone_in
 from ngramkit.exchange.text import is_jsonl
 from ngramkit.formats import replacing

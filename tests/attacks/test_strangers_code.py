@@ -16,11 +16,11 @@ import pytest
 import torch
 from command_lines import run_here
 
-from ngramkit import warming
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.machine import start_python
 from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode import compiling
 from ngramkit.engines.source import load_engine_tokenizer
-from ngramkit.errors import InputError
-from ngramkit.machine import start_python
 
 from . import tally
 
@@ -76,7 +76,7 @@ def test_a_process_that_compiles_kernels(ran, tmp_path):
     planted(ran, *NAMES)
     kept = {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with start_python(warming.PROGRAM, "none@2", env=kept, **streams) as process:
+    with start_python(compiling.PROGRAM, "none@2", env=kept, **streams) as process:
         out, errors = process.communicate()
     assert process.returncode == 0, errors
     assert "draft_cut.fill_cut" in json.loads(out)

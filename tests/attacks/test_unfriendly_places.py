@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from test_disk_full import NGRAMKIT, UNSHARE, can_mount
 
-from ngramkit import cache
+from ngramkit.basics import cache
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import tokenize

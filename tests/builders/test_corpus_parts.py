@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from elsewhere import Elsewhere, contents
 
+from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.builders import corpus_parts
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import readers
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.container import open_arrays, write_arrays
 
 LICENSES = ["mit", "apache-2.0", None]

@@ -4,9 +4,9 @@ from attacks.crafted import craft, sign
 from hypothesis import given, settings, strategies as st
 from twins.kernels import suffix_array
 
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.builders import datastore as module
 from ngramkit.builders.datastore import build_datastore, default_limit
-from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.formats.datastore import Datastore
 from ngramkit.kernels.suffix import sort
 from ngramkit.kernels.suffix.sort import sort_shard

@@ -11,10 +11,10 @@ import pytest
 from elsewhere import Elsewhere, contents
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from ngramkit.basics.errors import InputError
 from ngramkit.builders import corpus_parts
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import InputError
 
 HELD = "what stands in an evaluation set must not be learnt"
 OPTIONS = [

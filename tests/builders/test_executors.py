@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from command_lines import run_here
 
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.progress import Reporter
 from ngramkit.builders.tasks import Cluster, Task, open_executor
-from ngramkit.errors import InputError, UsageError
-from ngramkit.progress import Reporter
 
 
 def double(number):

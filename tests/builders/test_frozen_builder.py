@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from twins import cacheback as reference_cacheback
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders import frozen, windows
 from ngramkit.builders.frozen import FrozenParameters, build_frozen, count_pieces, whole_table
 from ngramkit.builders.windows import Windows
-from ngramkit.errors import InputError, UsageError
 
 QUICK = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

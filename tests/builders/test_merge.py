@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import merge
-from ngramkit.errors import ArtifactError, UsageError
 
 draw = np.random.default_rng(0)
 CORPORA = [

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from reporters import Notes
 from twins import kernels as reference
 
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import TableFile, add_leaders, merge, row_bytes
-from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.resumable_writer import ArtifactWriter
 

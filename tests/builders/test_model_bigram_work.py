@@ -9,10 +9,10 @@ import transformers
 from bigram_tables import WIDTH, K, build
 from tiny_lms import HOLE, PADDED, VOCABULARY, tiny_lm, tiny_tokenizer
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders import model_bigram, model_passes
 from ngramkit.builders.model_bigram import build_model_bigram
 from ngramkit.builders.model_passes import Passes, flops_of_a_pass, weights_fingerprint
-from ngramkit.errors import InputError, UsageError
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 import torch
 from tiny_lms import HOLE, MODELS, VOCABULARY, tiny_lm, tiny_tokenizer
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders import model_unigram
 from ngramkit.builders.model_unigram import build_model_unigram
-from ngramkit.errors import InputError, UsageError
 
 REAL = [i for i in range(VOCABULARY) if i != HOLE]
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from reporters import Notes
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.builders import prune as pruning
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.prune import HEADER, prune_artifact
-from ngramkit.errors import UsageError
 from ngramkit.formats.card import build_command, card
 from ngramkit.formats.opening import verify_artifact
 

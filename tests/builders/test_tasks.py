@@ -9,6 +9,8 @@ import pytest
 from elsewhere import Elsewhere, contents
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.progress import Reporter
 from ngramkit.builders import frozen
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
@@ -16,9 +18,7 @@ from ngramkit.builders.merge import best_followers, merge, sum_rows
 from ngramkit.builders.tasks import Local, require_shared
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import InputError
 from ngramkit.formats.resumable_writer import ArtifactWriter
-from ngramkit.progress import Reporter
 
 QUICK = settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.progress import Reporter
 from ngramkit.builders import tokens as builder
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import encoding
@@ -19,8 +21,6 @@ from ngramkit.corpus.document import Document
 from ngramkit.corpus.encoding import EncodedBatch
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.errors import InputError, UsageError
-from ngramkit.progress import Reporter
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (n % 5) for n in range(60)]  # some are empty
 LICENSES = ["MIT", "Apache-2.0", "GPL-3.0"]

@@ -62,8 +62,8 @@ def test_tab_completes(line, offered, folder):
 
 
 def test_every_drafter_and_model_is_offered_with_what_it_is():
+    from ngramkit.basics.models import HUB_IDS
     from ngramkit.drafters.registry import DRAFTERS
-    from ngramkit.models import HUB_IDS
 
     assert [name for name, _ in completion.drafters()] == list(DRAFTERS)
     assert HUB_IDS.keys() <= dict(completion.models("nowhere/")).keys()

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
+from ngramkit.basics.models import resolve_model
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.history import LOG, History
-from ngramkit.models import resolve_model
 
 BENCH_KEYS = {
     "spec_bench",

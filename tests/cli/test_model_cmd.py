@@ -12,8 +12,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from typer.testing import CliRunner
 
+from ngramkit.basics.models import HUB_IDS, describe_model
 from ngramkit.formats.opening import open_folder
-from ngramkit.models import HUB_IDS, describe_model
 from ngramkit_cli.main import app
 
 KEYS = {"command", "artifact", "seconds", "vocabulary", "k", "width", "flops_per_second"}

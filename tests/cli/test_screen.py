@@ -13,8 +13,8 @@ import pytest
 from command_lines import run_here
 
 import ngramkit
+from ngramkit.basics.progress import Reporter
 from ngramkit.decode.result import Decoded
-from ngramkit.progress import Reporter
 from ngramkit_cli import screen
 from ngramkit_cli.decode_cmd import drafts_of
 from ngramkit_cli.main import app

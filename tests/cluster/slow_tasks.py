@@ -9,7 +9,7 @@ from pathlib import Path
 
 import ray
 
-from ngramkit.errors import InputError
+from ngramkit.basics.errors import InputError
 
 
 def begun(folder, name):

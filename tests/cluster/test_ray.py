@@ -17,11 +17,11 @@ import slow_tasks
 from elsewhere import contents
 
 import ngramkit
+from ngramkit.basics.errors import InputError, NetworkError
+from ngramkit.basics.progress import Reporter
 from ngramkit.builders.tasks import Task, open_executor
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import InputError, NetworkError
-from ngramkit.progress import Reporter
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "return", "self", "None", "\n"]
 RAY = {"executor": "ray"}

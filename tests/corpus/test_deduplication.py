@@ -8,13 +8,13 @@ import json
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.tokens import tokenize, tokens_plan
 from ngramkit.corpus.decontamination import LEAST, WORDS, EvaluationTexts, read_evaluation_texts
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.card import build_command, card
 from ngramkit.recipes import read_recipe
 

@@ -13,12 +13,12 @@ import pytest
 from forked import in_child
 from reporters import Notes
 
+from ngramkit.basics.terminal_text import visible
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import encoding
 from ngramkit.corpus.encoding import PlainEncoder, hard_texts, open_encoder
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.terminal_text import visible
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (1 + n % 3) for n in range(60)]
 BATCH = 10

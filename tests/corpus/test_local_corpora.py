@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import InputError, UsageError
 
 TEXTS = ["one\ntwo", "", "drei ä €", "四"]
 PACK = {"": lambda raw: raw, ".gz": gzip.compress, ".zst": zstandard.compress}

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import ngramkit
+from ngramkit.basics.errors import UsageError
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.mixing import Mixture, Weighted, parse_weighted
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import UsageError
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.resumable_writer import ArtifactWriter
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ngramkit
+from ngramkit.basics.errors import InputError, NetworkError, UsageError
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import InputError, NetworkError, UsageError
 from ngramkit.remote.urls import as_path, as_url, is_url
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.document import Corpus, DocumentSource, Row
 from ngramkit.corpus.selection import Selection, read_exclusions
-from ngramkit.errors import InputError, UsageError
 
 
 @dataclass(frozen=True)

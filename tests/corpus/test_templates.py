@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.models import resolve_model
 from ngramkit.corpus.chat import KNOWN, Message, Template, find_template, known_for
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.text import chat_ids
-from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import read_records
-from ngramkit.models import resolve_model
 
 TALK = [Message("user", "Q"), Message("assistant", "A"), Message("user", "R")]
 # As FastChat builds it: {question} and {answer} of the first turn, then the next question.

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import ngramkit
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import InputError, UsageError
-from ngramkit.progress import Reporter
 
 TEXTS = ["def f(x):\n    return x\n", "", "import os  # ä €", "四"] * 20
 

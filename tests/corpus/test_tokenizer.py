@@ -9,11 +9,11 @@ import sys
 import pytest
 from tokenizer_folders import CHAT, SHAPES, byte_level, write, write_all
 
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.models import resolve_model
 from ngramkit.corpus.chat import OWN, Message, find_template
 from ngramkit.corpus.tokenizer import TokenizerFiles, load_tokenizer
-from ngramkit.errors import InputError
 from ngramkit.formats.tokenizer_record import fingerprint
-from ngramkit.models import resolve_model
 
 # Where tokenizers differ: spaces, digits, contractions, scripts, combining marks, code, marks.
 PROBE = (

@@ -7,7 +7,7 @@ import json
 import pytest
 from tokenizers import Tokenizer
 
-from ngramkit import cache
+from ngramkit.basics import cache
 from ngramkit.corpus import tokenizer
 from ngramkit.corpus.tokenizer import Digests, digests, load_tokenizer
 from ngramkit.formats.tokenizer_record import fingerprint

@@ -9,9 +9,9 @@ import shutil
 import pytest
 
 import ngramkit
+from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.models import resolve_model
 from ngramkit.drafters.context import Context
-from ngramkit.errors import ArtifactError, UsageError
-from ngramkit.models import resolve_model
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tiny_models import tiny_model
 
+from ngramkit.basics.errors import InputError, NgramkitError
+from ngramkit.basics.progress import Reporter
 from ngramkit.budget.profile import Pass, Profile
 from ngramkit.decode.calibrate import calibrate, measure, plot_costs
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.profiles import profile_file, profile_path
-from ngramkit.errors import InputError, NgramkitError
-from ngramkit.progress import Reporter
 
 
 def test_measured_profiles_are_found_again(model, tmp_path):

@@ -8,6 +8,7 @@ import torch
 from tiny_models import tiny_model
 
 import ngramkit
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel
@@ -17,7 +18,6 @@ from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import common_beginning
 from ngramkit.drafters.cacheback import Cacheback
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.errors import InputError, UsageError
 
 TURNS = ("def main(", "and again: def main(", "once more")
 WAYS = {

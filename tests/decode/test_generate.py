@@ -17,8 +17,8 @@ from transformers import (
 )
 
 import ngramkit
+from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.cacheback import Cacheback
-from ngramkit.errors import UsageError
 
 VOCABULARY = 60
 PAD = 0

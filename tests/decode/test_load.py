@@ -13,13 +13,13 @@ import pytest
 import torch
 import transformers
 
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.models import resolve_model, split_revision
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import load, placement
 from ngramkit.decode.load import load_model, quantisation
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
-from ngramkit.errors import InputError, UsageError
-from ngramkit.models import resolve_model, split_revision
 
 DEMO = files("ngramkit") / "demo" / "model"
 SWITCH = "TRANSFORMERS_SDPA_FORCE_GQA"

@@ -10,14 +10,14 @@ from lossless import references
 from tiny_models import tiny_model
 
 import ngramkit
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.progress import Reporter
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.text import MOST_BYTES, read_reference
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DRAFTERS, load_drafter
-from ngramkit.errors import InputError, UsageError
-from ngramkit.progress import Reporter
 
 ABLE = [name for name, entry in DRAFTERS.items() if entry.references]
 LONG = 40

@@ -14,12 +14,12 @@ from scripted import NoisyOracle
 from tiny_models import tiny_model
 from transformers import LogitsProcessorList
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.verify_rows import ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.errors import UsageError
 
 VOCABULARY = 5
 PROMPT = np.array([1, 4, 2, 2, 3], np.int32)

@@ -11,6 +11,7 @@ from tiny_models import ARCHITECTURES, tiny_model
 from twins import specache as naive
 
 import ngramkit
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache
@@ -19,7 +20,6 @@ from ngramkit.decode.specache.store import Copies
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.errors import InputError, UsageError
 
 
 def prompt_of(length, seed=0):

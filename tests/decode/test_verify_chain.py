@@ -12,6 +12,7 @@ from scripted import ChainOracle
 from tiny_models import INEXACT, RECURRENT, tiny_model
 
 import ngramkit
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.cache import is_recurrent
 from ngramkit.decode.calibrate import measure
@@ -27,7 +28,6 @@ from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.cacheback import Cacheback
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.errors import InputError, UsageError
 
 BUDGETS = (16, 5, 3, 12)
 KINDS = {"chain": ChainVerifier, "batch": BatchVerifier}

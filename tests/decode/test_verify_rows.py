@@ -9,10 +9,10 @@ from lossless import references
 from scripted import NoisyOracle
 from tiny_models import VOCABULARY, tiny_model
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.verifiers import VERIFIERS, open_verifier, verify_mode
-from ngramkit.errors import InputError, UsageError
 
 ROWS = 40
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from blend_sources import EOS, VOCABULARY, ids, remembering, scores_by_path
 
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.drafters.base import Evidence, Source
 from ngramkit.drafters.blend import Blend, load_weights
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import load_drafter
-from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.formats.container import write_arrays

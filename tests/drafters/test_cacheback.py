@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from twins.cacheback import Cacheback as Twin, frozen_table
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters.base import Source
 from ngramkit.drafters.cacheback import Cacheback, DynamicTable
-from ngramkit.errors import InputError, UsageError
 
 TOKENS = st.lists(st.integers(0, 4), max_size=30)
 STEPS = st.lists(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from choosing import MINE, chosen
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.choose import DrafterChoice, distinct, given_drafter
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.registry import DrafterSpec
-from ngramkit.errors import UsageError
 
 
 def test_options_are_read_by_what_the_constructor_declares():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.drafters.base import Source
 from ngramkit.drafters.registry import load_drafter
-from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.resumable_writer import ArtifactWriter

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import Evidence, Source
 from ngramkit.drafters.registry import load_drafter
-from ngramkit.errors import UsageError
 
 
 def ids(*tokens):

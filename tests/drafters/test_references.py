@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import ReferenceTexts, put_before, start
 from ngramkit.drafters.registry import DRAFTERS, NoDraft, load_drafter
-from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.formats.tokenizer_record import TokenizerRecord

@@ -4,11 +4,11 @@ import inspect
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.options import DEEPEST, OCCURRENCES, OPTIONS
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options, load_drafter
 from ngramkit.drafters.rest import Rest
-from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.kernels.blend.counts import BUFFER
 from ngramkit.kernels.suffix.continuations import DEPTHS
 

@@ -3,10 +3,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from twins import kernels as reference
 
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import Source
 from ngramkit.drafters.rest import Rest
-from ngramkit.errors import ArtifactError, UsageError
 
 EOS = 9
 

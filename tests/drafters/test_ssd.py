@@ -9,11 +9,11 @@ from hypothesis import given, settings, strategies as st
 from requests_served import EOS, RECORD, VOCABULARY, ids, remembering, serve
 from twins import ssd as reference_ssd
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import Source
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.drafters.ssd import Ssd
-from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.formats.history import History

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import ngramkit
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines import check
 from ngramkit.engines.config import SHOWN, VARIABLE
-from ngramkit.errors import ArtifactError, InputError, UsageError
 
 ROOT = Path(__file__).parents[2]
 

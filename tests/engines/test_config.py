@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.source import open_source
-from ngramkit.errors import ArtifactError, InputError, UsageError
 
 
 def test_all_keys():

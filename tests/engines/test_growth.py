@@ -17,12 +17,12 @@ import pytest
 from forked import in_child
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.engines import growth
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory, HistoryWriter, tenant_folder
 from ngramkit.engines.sessions import Sessions
-from ngramkit.errors import ArtifactError
 from ngramkit.formats.history import History
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 

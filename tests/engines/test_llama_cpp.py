@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from llama_standin import FORCED
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.llama_cpp import Drafter, OwnClock
 from ngramkit.engines.llama_grammar import LlamaGrammar
-from ngramkit.errors import UsageError
 from ngramkit.formats.history import History
 
 PERIOD = [3, 1, 4, 1, 5, 9, 2, 6]

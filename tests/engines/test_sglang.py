@@ -19,6 +19,7 @@ from hypothesis import given, settings, strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
@@ -26,7 +27,6 @@ from ngramkit.engines import sglang
 from ngramkit.engines.config import VARIABLE
 from ngramkit.engines.sglang import NgramCorpus, pack_trees
 from ngramkit.engines.sglang_plugin import LateCorpus, plugin
-from ngramkit.errors import UsageError
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.history import History
 

@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines.config import VARIABLE
@@ -17,7 +18,6 @@ from ngramkit.engines.sglang import NgramCorpus
 from ngramkit.engines.source import load_engine_tokenizer, require_same
 from ngramkit.engines.tensorrt_llm import BASE, make_drafter
 from ngramkit.engines.vllm import Proposer
-from ngramkit.errors import ArtifactError
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 WORDS = ["<s>", "</s>", "?", "Hello", "world", "in", "100%", "if", "a", "b", "\u0120world", "!"]

@@ -10,11 +10,11 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.growth import tenant_folder
 from ngramkit.engines.tensorrt_llm import BASE, make_drafter
-from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.history import History
 
 VOCABULARY, MOST = 12, 5

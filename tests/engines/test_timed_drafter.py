@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import BatchDrafter
@@ -12,7 +13,6 @@ from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.llama_cpp import Drafter
 from ngramkit.engines.timed_drafter import TimedDrafter
-from ngramkit.errors import UsageError
 
 PASS = 0.01  # seconds of one without a draft
 

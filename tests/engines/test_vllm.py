@@ -18,12 +18,12 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines import vllm
 from ngramkit.engines.config import VARIABLE
 from ngramkit.engines.token_cost import FREE, FREE_ON_CPU, TokenCost
 from ngramkit.engines.vllm import Proposer
-from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.history import History
 
 VOCABULARY, LONGEST, MOST, ROWS = 12, 96, 5, 6

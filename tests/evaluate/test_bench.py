@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.chat import KNOWN, Template
 from ngramkit.decode import compare
 from ngramkit.decode.load import load_model
@@ -14,7 +15,6 @@ from ngramkit.decode.session import Session
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
-from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.bench import Bench, Contestant, plan_of, publish
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.results import summarize

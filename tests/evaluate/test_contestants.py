@@ -7,7 +7,7 @@ import json
 import pytest
 
 import ngramkit
-from ngramkit.errors import UsageError
+from ngramkit.basics.errors import UsageError
 from ngramkit.evaluate.bench import split_budget
 from ngramkit.evaluate.records import embedded_questions
 from ngramkit.evaluate.results import spec_bench

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ngramkit
-from ngramkit.errors import UsageError
+from ngramkit.basics.errors import UsageError
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.replay import short_names
 from ngramkit_cli.replay_cmd import parse_curves

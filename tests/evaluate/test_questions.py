@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from ngramkit.errors import InputError
+from ngramkit.basics.errors import InputError
 from ngramkit.evaluate.records import Question, read_questions
 
 LINES = {

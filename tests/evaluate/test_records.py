@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.records import read_records
 
 

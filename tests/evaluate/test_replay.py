@@ -7,12 +7,12 @@ import json
 import pytest
 
 import ngramkit
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError
+from ngramkit.basics.progress import Reporter
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.sources import Sources
-from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.replay import KeepState
-from ngramkit.progress import Reporter
 
 SHORT = 'def main(self):\n    """Says it."""\n    return self.name\n'
 

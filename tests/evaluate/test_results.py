@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.decode.result import Decoded
-from ngramkit.errors import UsageError
 from ngramkit.evaluate.bench import tokens_per_pass
 from ngramkit.evaluate.results import spread, summarize
 from ngramkit.evaluate.runs import QuestionRun, Runs, TurnRun

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 import ngramkit
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode import batch
 from ngramkit.decode.batch import write_batch
 from ngramkit.decode.load import load_model
 from ngramkit.decode.sampling import Sampling
-from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.records import Question
 from ngramkit_cli.main import app
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import ngramkit
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.budget.profile import Pass, Profile
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.serving import PassTimes, ServedPasses, serve, without_drafts
 from ngramkit.formats.history import History

@@ -14,18 +14,18 @@ from reporters import Notes
 from typer.testing import CliRunner
 
 import ngramkit
+from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.progress import SILENT
 from ngramkit.decode.load import load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
 from ngramkit.drafters.base import TOPS
 from ngramkit.drafters.blend import Blend
-from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.evaluate.record import BUDGET as NODES, verifying_model
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.evidence import NAME, read_batch
-from ngramkit.progress import SILENT
 
 QUESTIONS = [
     Question(1, "two turns", ["def f(x):\n", "    return\n"]),

@@ -11,10 +11,10 @@ from made_up import bigram, random_documents
 from reporters import Notes
 from twins import lookup as llama
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import sum_rows
-from ngramkit.errors import UsageError
 from ngramkit.exchange.llama_cpp import (
     MOST,
     NgramSelection,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from made_up import random_documents
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import sum_rows
 from ngramkit.drafters.blend import Blend
-from ngramkit.errors import InputError, UsageError
 from ngramkit.exchange.llama_cpp import import_cache, read_cache, write_cache
 from ngramkit.exchange.ngrams import Ngrams, datastore_ngrams, frozen_ngrams
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as st
 from made_up import random_documents
 from twins.kernels import suffix_array
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.errors import InputError, UsageError
 from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx, read_chunks
 from ngramkit.exchange.text import documents
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ngramkit
+from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.errors import UsageError
 from ngramkit.exchange.ik_llama_cpp import MOST, export_corpus
 
 DOCUMENTS = [[4, 5, 1], [], [6, 1], [7, 8, 9, 1], [3, 1]]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from made_up import bigram
 
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.exchange.llama_cpp import export_cache
 from ngramkit.exchange.parquet import export_parquet
 from ngramkit.exchange.text import export_jsonl

@@ -9,15 +9,15 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList
 
+from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.models import resolve_model
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.decode.probe import probe_passes
-from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.exchange.transformers import export_folder
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.models import resolve_model
 
 PROMPT = "def read_config(path):\n    with open(path) as file:\n"
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from command_lines import run_here
 
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import build_command, card, model_name
 from ngramkit.formats.container import FileRecord
 from ngramkit.formats.manifest import Manifest, read_manifest

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load_file
 
-from ngramkit.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.formats.container import DTYPES, open_arrays, sha256_of, write_arrays
 
 arrays = st.sampled_from(sorted(DTYPES.values())).flatmap(

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from attacks.crafted import sign
 
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import card
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.opening import open_folder, verify_artifact

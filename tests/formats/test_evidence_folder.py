@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ngramkit.errors import ArtifactError, NgramkitError, UsageError
+from ngramkit.basics.errors import ArtifactError, NgramkitError, UsageError
 from ngramkit.formats.container import open_arrays, write_arrays
 from ngramkit.formats.evidence import KEPT, NAME, About, EvidenceFolder, RecordedRequest
 from ngramkit.formats.tokenizer_record import TokenizerRecord

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from histories import RECORD, held, ids
 
-from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.formats.container import write_arrays
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import INDEX, LOG, History, merge_histories

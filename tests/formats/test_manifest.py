@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ngramkit.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.formats.container import FileRecord
 from ngramkit.formats.manifest import Manifest, build_id, read_manifest
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -105,7 +105,7 @@ def test_another_tokenizer_is_refused_by_name():
 def test_reading_takes_the_memory_of_the_file(tmp_path):
     import tracemalloc
 
-    from ngramkit.untrusted import read_json
+    from ngramkit.basics.untrusted import read_json
 
     (tmp_path / "x.json").write_text("[1]")
     tracemalloc.start()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ngramkit.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.opening import open_folder, verify_artifact

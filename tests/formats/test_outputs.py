@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import merge
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import InputError, UsageError
 from ngramkit.exchange.transformers import export_folder
 from ngramkit.formats.history import History
 from ngramkit.formats.opening import verify_artifact

@@ -8,7 +8,7 @@ import pytest
 from histories import held, ids
 from hypothesis import given, settings, strategies as st
 
-from ngramkit.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.history import History
 from ngramkit.formats.request_log import HEADER, PastRequest, RequestLog

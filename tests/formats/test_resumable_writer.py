@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from ngramkit.errors import InputError, UsageError
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.tokenizer_record import TokenizerRecord

@@ -8,9 +8,9 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.choose import select
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.errors import ArtifactError
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.outputs import Found
 from ngramkit.formats.tokenizer_record import (

@@ -6,7 +6,7 @@ import pytest
 from gguf_files import demo_metadata, write_gguf
 
 import ngramkit
-from ngramkit.errors import ArtifactError, InputError, UsageError
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 
 MORE = [*demo_metadata()["tokenizer.ggml.tokens"], "one more"]
 

@@ -10,7 +10,7 @@ import pytest
 from gguf_files import text, value, write_gguf
 from hypothesis import given, strategies as st
 
-from ngramkit.errors import InputError
+from ngramkit.basics.errors import InputError
 from ngramkit.gguf import header
 from ngramkit.gguf.header import read_header
 

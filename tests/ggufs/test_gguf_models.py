@@ -10,10 +10,17 @@ import torch
 from gguf_files import demo_metadata, demo_tensors, write_gguf
 from typer.testing import CliRunner
 
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.models import (
+    PACKAGES,
+    describe_model,
+    is_gguf,
+    packaged_gguf,
+    resolve_model,
+    use,
+)
 from ngramkit.decode.load import load_model
-from ngramkit.errors import InputError, UsageError
 from ngramkit.gguf.files import find_gguf
-from ngramkit.models import PACKAGES, describe_model, is_gguf, packaged_gguf, resolve_model, use
 from ngramkit_cli.main import app
 
 needs_gguf = pytest.mark.skipif(

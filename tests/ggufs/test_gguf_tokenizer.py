@@ -8,9 +8,9 @@ import pytest
 from gguf_files import demo_metadata, write_gguf
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
+from ngramkit.basics.errors import InputError
 from ngramkit.corpus.chat import OWN, Message, find_template
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.errors import InputError
 from ngramkit.formats.tokenizer_record import PROBES
 from ngramkit.gguf.files import tokenizer_folder
 

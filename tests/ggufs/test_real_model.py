@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import ngramkit
+from ngramkit.basics.models import packaged_gguf
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.load import load_model
 from ngramkit.formats.tokenizer_record import PROBES
-from ngramkit.models import packaged_gguf
 
 NAME = "smollm2-135m"
 pytestmark = [

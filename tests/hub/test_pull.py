@@ -127,7 +127,7 @@ def test_generate_with_a_pushed_artifact(hub, shared, tmp_path, artifacts, monke
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from ngramkit.models import resolve_model
+    from ngramkit.basics.models import resolve_model
 
     modules = tmp_path / "modules"
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(modules))

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from ngramkit import cache
+from ngramkit.basics import cache
 from ngramkit.kernels import code_folder
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.errors import InputError, UsageError
 from ngramkit.logs.read import FORMATS, in_time, read_log
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.tokens import RequestTokenizer
-from ngramkit.progress import Reporter
 
 SAMPLES = Path(__file__).with_name("samples")
 LS = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call>'

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus import unpacking
-from ngramkit.errors import InputError, UsageError
 from ngramkit.logs import files
 from ngramkit.logs.agents import read_openhands
 from ngramkit.logs.read import FORMATS, read_log

@@ -9,7 +9,7 @@ import pytest
 from uploads import build, puts, there
 
 import ngramkit
-from ngramkit.errors import UsageError
+from ngramkit.basics.errors import UsageError
 
 RECIPE = """
 kind = "datastore"

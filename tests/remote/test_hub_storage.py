@@ -8,8 +8,8 @@ from hub_datasets import TEXT
 from hub_standin import TOKEN, Fault
 
 import ngramkit
+from ngramkit.basics.errors import ArtifactError, InputError, NetworkError
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import ArtifactError, InputError, NetworkError
 
 OUT = "hf://buckets/acme/ours/phrases"
 

@@ -16,7 +16,7 @@ from reporters import Notes
 from uploads import OUT, build, puts, there
 
 import ngramkit
-from ngramkit.errors import ArtifactError, InputError, NetworkError, UsageError
+from ngramkit.basics.errors import ArtifactError, InputError, NetworkError, UsageError
 from ngramkit.formats.manifest import NAME
 
 SHARD = r"PUT /bucket/out/phrases/shard-00001"

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from faulty_proxy import CUT, DROP, SLOW, STALL, Fault
 
+from ngramkit.basics.errors import InputError, NetworkError
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import InputError, NetworkError
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from faulty_proxy import CHANGED, CUT, DROP, SLOW, Fault
 
 import ngramkit
-from ngramkit.errors import ArtifactError, InputError, NetworkError, UsageError
+from ngramkit.basics.errors import ArtifactError, InputError, NetworkError, UsageError
 from ngramkit.remote.staging import Cache
 
 SHARD = r"GET /bucket/phrases/shard-00001"

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.quantize import KEYS, VALUES, LowBits
 from ngramkit.decode.specache.store import Copies, PairStore, cpu_memory
-from ngramkit.errors import InputError, UsageError
 
 
 @dataclass

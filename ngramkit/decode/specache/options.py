@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ngramkit.errors import UsageError, require_between
-from ngramkit.public import require_plain
+from ngramkit.basics.errors import UsageError, require_between
+from ngramkit.basics.public import require_plain
 
 BITS = (1, 2)
 CACHES = ("full", "low-bit", "specache")

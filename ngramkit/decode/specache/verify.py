@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.specache.attention import RUN, attending
 from ngramkit.decode.specache.cache import SpeCacheRun
@@ -21,7 +22,6 @@ from ngramkit.decode.specache.store import copies_for
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.checked import ANY_VOCABULARY, draft
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.errors import InputError, UsageError
 
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ngramkit.cache import TextCache
+from ngramkit.basics.cache import TextCache
 
 
 @pytest.fixture

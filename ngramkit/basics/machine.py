@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from ngramkit.errors import UsageError, require_between
+from ngramkit.basics.errors import UsageError, require_between
 
 MEMINFO = Path("/proc/meminfo")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

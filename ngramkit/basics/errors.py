@@ -20,7 +20,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ngramkit.terminal_text import visible
+from ngramkit.basics.terminal_text import visible
 
 
 class NgramkitError(Exception):
@@ -122,7 +122,7 @@ def require_between(
 
     >>> require_between("scan", 2000, 1, 1024)
     Traceback (most recent call last):
-    ngramkit.errors.UsageError: scan must be 1 to 1024, is 2000
+    ngramkit.basics.errors.UsageError: scan must be 1 to 1024, is 2000
     """
     if not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, is {value!r}")
@@ -137,7 +137,7 @@ def require_list(name: str, value: Any, hint: str = "") -> None:
 
     >>> require_list("stop", "end")
     Traceback (most recent call last):
-    ngramkit.errors.UsageError: stop must be a list, is 'end'
+    ngramkit.basics.errors.UsageError: stop must be a list, is 'end'
     """
     one = isinstance(value, str | bytes | PathLike | Mapping) or hasattr(value, "columns")
     if one or not isinstance(value, Iterable):
@@ -152,7 +152,7 @@ def require_texts(name: str, value: Any) -> None:
 
     >>> require_texts("stop", [5])
     Traceback (most recent call last):
-    ngramkit.errors.UsageError: stop must be texts, one is 5
+    ngramkit.basics.errors.UsageError: stop must be texts, one is 5
     """
     require_list(name, value)
     for each in value:
@@ -166,7 +166,7 @@ def given_paths(name: str, value: Any) -> list[Path]:
 
     >>> given_paths("exclude", 5)
     Traceback (most recent call last):
-    ngramkit.errors.UsageError: exclude must be a list, is 5
+    ngramkit.basics.errors.UsageError: exclude must be a list, is 5
     """
     listed = [value] if isinstance(value, str | PathLike) else value
     require_list(name, listed, "give a path, or a list of them")

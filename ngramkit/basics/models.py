@@ -2,7 +2,7 @@
 default.
 
 `ngramkit use ./my-model` keeps the default in settings.json in the user's configuration folder:
-{"model": "..."}. The module is a function as well, `ngramkit.models()`.
+{"model": "..."}.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from ngramkit.errors import InputError, UsageError, meant
-from ngramkit.progress import Reporter
-from ngramkit.public import callable_module, public
-from ngramkit.results import Result, Rows
-from ngramkit.untrusted import parse_json, read_plain
+from ngramkit.basics.errors import InputError, UsageError, meant
+from ngramkit.basics.progress import Reporter
+from ngramkit.basics.public import public
+from ngramkit.basics.results import Result, Rows
+from ngramkit.basics.untrusted import parse_json, read_plain
 
 DEFAULT = "demo"
 VARIABLE = "NGRAMKIT_MODEL"
@@ -285,6 +285,3 @@ def write_settings(settings: dict[str, str]) -> None:
 
 def _unreadable(path: Path) -> InputError:
     return InputError(f"{path} cannot be understood", "delete it: it holds only the chosen model")
-
-
-callable_module(__name__, __name__, "models")

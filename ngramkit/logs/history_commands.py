@@ -10,18 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
+from ngramkit.basics.errors import InputError, UsageError, given_paths, require_between
+from ngramkit.basics.models import named_model
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public
+from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
-from ngramkit.errors import InputError, UsageError, given_paths, require_between
 from ngramkit.formats.history import History, merge_histories, require_no_other
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.read import Files, read_log
 from ngramkit.logs.tokens import RequestTokenizer
-from ngramkit.models import named_model
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public
-from ngramkit.results import Result, Rows
 
 SHOWN = 300  # characters of a prompt and of an output
 
@@ -124,7 +124,7 @@ def history_import(
 
     `format` and `columns`: see ngramkit.logs.read.read_log; `template`: how conversations became
     prompts. `model`: whose tokenizer it is; None: the history's, else as
-    `ngramkit.models.chosen_model`. Outputs alone are remembered, unless `prompts`. Of more than
+    `basics.models.chosen_model`. Outputs alone are remembered, unless `prompts`. Of more than
     `tokens` in all the oldest requests are dropped.
 
     Raises UsageError for what makes no sense, InputError for files that cannot be read or hold no

@@ -26,8 +26,8 @@ from numbers import Integral, Real
 from types import ModuleType, NoneType
 from typing import Any, ParamSpec, TypeVar
 
-from ngramkit.errors import meant, require_list
-from ngramkit.progress import Reporter
+from ngramkit.basics.errors import meant, require_list
+from ngramkit.basics.progress import Reporter
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,7 +110,7 @@ def as_plain(function: str, parameter: inspect.Parameter, value: Any) -> Any:
     if not PLAIN.keys() >= set(names):
         return value
     if not isinstance(value, tuple(PLAIN[name] for name in names)):
-        wanted = " or ".join(names).replace("Reporter", "ngramkit.progress.Reporter")
+        wanted = " or ".join(names).replace("Reporter", "ngramkit.Reporter")
         raise TypeError(f"{function}() takes {wanted} as {parameter.name}, not {value!r:.60}")
     if isinstance(value, Real) and not isinstance(value, int | float):
         return int(value) if isinstance(value, Integral) else float(value)

@@ -1,4 +1,4 @@
-"""`python -m ngramkit.demo`: held-out prompts decoded with and without drafts, as one table.
+"""Held-out prompts decoded with and without drafts: `python -m ngramkit.evaluate.demo`.
 
 Takes what `make demo` builds under artifacts/ for the embedded model, or builds it.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
+from ngramkit.basics.errors import NgramkitError
+from ngramkit.basics.progress import Reporter
 from ngramkit.choose import choose_drafter
 from ngramkit.decode.compare import Comparison, compare
 from ngramkit.decode.load import LanguageModel, load_model
@@ -16,8 +18,6 @@ from ngramkit.decode.session import Session
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.sources import Sources
-from ngramkit.errors import NgramkitError
-from ngramkit.progress import Reporter
 
 PROMPTS = 3
 NEW_TOKENS = 128

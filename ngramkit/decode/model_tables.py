@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.public import public_with
 from ngramkit.builders.model_passes import (
     BuiltTable,
     Table,
@@ -15,8 +17,6 @@ from ngramkit.builders.model_passes import (
 from ngramkit.decode.options import DecodeOptions, LoadWords
 from ngramkit.decode.pending import prepare
 from ngramkit.formats.outputs import default_place
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.public import public_with
 from ngramkit.remote.publishing import build_at, require_out
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from io import FileIO
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from ngramkit.errors import ArtifactError, InputError, reason
-from ngramkit.terminal_text import visible
+from ngramkit.basics.errors import ArtifactError, InputError, reason
+from ngramkit.basics.terminal_text import visible
 
 # Which file it is and when it was last written; files of equal identity hold the same bytes.
 Identity = tuple[int, int, int, int, int]

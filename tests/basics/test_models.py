@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ngramkit.errors import InputError
-from ngramkit.models import chosen_model, settings_path, use
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.models import chosen_model, settings_path, use
 from ngramkit_cli.main import app
 
 

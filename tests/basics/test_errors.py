@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from command_lines import run_here
 
+from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.decode.sampling import Sampling
-from ngramkit.errors import UsageError, require_between
 from ngramkit_cli.error_words import Flag, with_flags
 
-LIBRARY = Path(__file__).parents[1] / "ngramkit"
+LIBRARY = Path(__file__).parents[2] / "ngramkit"
 ERRORS = {"UsageError", "InputError", "ArtifactError", "NetworkError", "NgramkitError"}
 
 
@@ -94,7 +94,7 @@ def test_hints_fit_the_one_who_reads_them(monkeypatch):
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import httpx
 
-    from ngramkit.errors import from_hub
+    from ngramkit.basics.errors import from_hub
 
     request = httpx.Request("POST", "http://127.0.0.1/x")
     refused = HfHubHTTPError("no", response=httpx.Response(403, request=request))

@@ -1,0 +1,233 @@
+"""Kernels compiled in a process of their own while this one loads a model.
+
+A kernel is compiled when it is first called, for the types of its arguments. So a process drafts
+with each drafter over artifacts of a few tokens; the machine code stays on disk
+(`kernels.code_folder`). A task of such a process, NAME@2 or NAME@4, is what the first draft of a
+drafter needs, with token ids of so many bytes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ngramkit.basics.machine import cores, start_python
+from ngramkit.drafters.base import Drafter, Evidence
+from ngramkit.drafters.registry import DrafterSpec, drafter_entry, load_drafter
+from ngramkit.formats.artifact import Artifact, token_dtype
+from ngramkit.formats.container import Array
+from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.frozen_table import FrozenTable
+from ngramkit.formats.model_bigram import TABLE, ModelBigram
+from ngramkit.formats.model_unigram import ModelUnigram
+from ngramkit.formats.resumable_writer import ArtifactWriter
+from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.formats.tokens import TokenStore
+from ngramkit.kernels import code_folder
+
+PROGRAM = "from ngramkit.decode.compiling import main; main()"
+DONE = ".done"  # after a task's name: an empty file in the folder, where all of it is compiled
+# Token ids take two bytes or four, and kernels are compiled for each.
+TOKENIZERS = {
+    token_dtype(size).itemsize: TokenizerRecord(f"none-{size}", size, f"{size:064}", 0)
+    for size in (64, 1 << 17)
+}
+TOKENS = np.tile(np.array([1, 2, 3, 4, 2, 3, 5], np.int32), 12)
+BUDGET = 8  # nodes
+A = TypeVar("A", bound=Artifact)
+
+
+class Meanwhile:
+    """The process that compiles kernels while this one loads a model."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._begun: set[str] = set()  # tasks
+
+    def begin(self, *drafters: str, vocabulary: int | None = None) -> None:
+        """Start compiling the kernels of first drafts, for token ids of a tokenizer with
+        `vocabulary` ids; while that is unknown, only for drafters that need no artifact.
+
+        Does nothing where they are compiled already, on a single core, or where nothing can be
+        kept.
+        """
+        names = sorted(set(map(plain_name, drafters)))
+        if vocabulary is None and any(needs_artifacts(name) for name in names):
+            return
+        width = token_dtype(vocabulary or 1).itemsize
+        tasks = [f"{name}@{width if needs_artifacts(name) else 2}" for name in names]
+        missing = [task for task in tasks if task not in self._begun and not is_done(task)]
+        self._begun.update(tasks)
+        if not missing or cores() < 2 or code_folder.folder() is None or self._process:
+            return
+        code_folder.announce_compiling()
+        with contextlib.suppress(OSError):
+            self._process = start(
+                PROGRAM, missing, out=subprocess.DEVNULL, errors=subprocess.DEVNULL
+            )
+            atexit.register(self._process.terminate)  # where loading fails; harmless afterwards
+
+    def wait(self) -> None:
+        """Wait until the process has ended. If it failed, the first draft compiles the rest."""
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+
+meanwhile = Meanwhile()
+
+
+def is_done(task: str) -> bool:
+    """Return whether a process has run the task, or all that its drafter needs."""
+    folder = code_folder.folder()
+    names = (task, task.partition("@")[0])
+    return folder is not None and any((folder / f"{name}{DONE}").exists() for name in names)
+
+
+def plain_name(drafter: str) -> str:
+    """Return a drafter's name without its options, which change no kernel. Raises UsageError as
+    `DrafterSpec.parse`."""
+    return DrafterSpec.parse(drafter).name
+
+
+def needs_artifacts(drafter: str) -> bool:
+    entry = drafter_entry(drafter)
+    return entry.required and bool(entry.sources)
+
+
+def start(program: str, tasks: Sequence[str], *, out: int, errors: int) -> subprocess.Popen[str]:
+    """Start a process that runs `program` with the tasks, and keeps machine code where this one
+    does."""
+    folder = code_folder.folder()
+    env = {} if folder is None else {code_folder.VARIABLE: str(folder.parent)}
+    return start_python(
+        program, *tasks, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=errors
+    )
+
+
+def main() -> None:
+    """Run the tasks in sys.argv."""
+    run_tasks(run_first_draft)
+
+
+def run_tasks(run: Callable[[str, Path], None]) -> None:
+    """Run each task in sys.argv with a folder for its artifacts; print the names of the kernels
+    that were compiled, as JSON."""
+    from ngramkit.kernels import jit
+
+    folder = code_folder.folder()
+    for task in sys.argv[1:]:
+        with tempfile.TemporaryDirectory(prefix="ngramkit-warm-") as scratch:
+            run(task, Path(scratch))
+        if folder is not None:
+            (folder / f"{task}{DONE}").touch()
+    sys.stdout.write(json.dumps(jit.compiled()) + "\n")
+
+
+def run_first_draft(task: str, scratch: Path) -> None:
+    """Draft as decode does first, from the artifacts that the drafter needs."""
+    from ngramkit.budget.rule import prepare
+
+    name, _, width = task.partition("@")
+    sources: dict[str, Any] = {"tokenizer": TOKENIZERS[int(width)]}
+    if needs_artifacts(name):
+        sources = tiny_sources(scratch, TOKENIZERS[int(width)])
+    serve_request(load_drafter(name, **sources))
+    prepare()
+
+
+def serve_request(drafter: Drafter, **options: Any) -> None:
+    """Draft and accept twice, with evidence, as decode does."""
+    drafter.start(TOKENS, **options)
+    for _ in range(2):
+        tree = drafter.draft(BUDGET)
+        rows = len(tree) + 1
+        evidence = Evidence(
+            np.concatenate([TOKENS[-1:], tree.token_ids]).astype(np.int32),
+            np.concatenate([np.array([-1]), tree.parents + 1]).astype(np.int32),
+            np.tile(np.arange(4, dtype=np.int32), (rows, 1)),
+            np.full((rows, 4), -1.5, np.float32),
+        )
+        drafter.accept(TOKENS[:2], evidence)
+    drafter.finish()
+
+
+def tiny_sources(folder: Path, tokenizer: TokenizerRecord) -> dict[str, Any]:
+    """Write artifacts of TOKENS into `folder`; return all that `load_drafter` takes.
+
+    The datastore is sorted by Python: drafting from it must not wait for the kernels of building.
+    """
+    from ngramkit.drafters.past_requests import PastRequests
+
+    vocabulary = tokenizer.vocabulary  # also the separator
+    dtype = token_dtype(vocabulary)
+    text = [*TOKENS.tolist(), vocabulary]
+    datastore = {
+        "tokens": np.array(text, dtype),
+        "suffix_array": np.array(sorted(range(len(text)), key=lambda at: text[at:]), np.int32),
+        "first_token": np.append(0, np.bincount(text).cumsum()).astype(np.uint64),
+    }
+    frozen = {
+        "leaders": np.array([[1], [2]], dtype),
+        "leader_counts": np.array([12, 24], np.uint32),
+        "follower_offsets": np.array([0, 1, 3], np.uint64),
+        "followers": np.array([[2, 3, 4], [3, 4, 2], [3, 5, 1]], dtype),
+        "follower_counts": np.array([12, 12, 11], np.uint32),
+    }
+    next_tokens = ((np.arange(vocabulary)[:, None] + np.arange(2)) % vocabulary).astype(dtype)
+    bigram = {
+        "next_tokens": next_tokens,
+        "log_probs": np.tile(np.array([-1, -2], np.float16), (vocabulary, 1)),
+        "extended": np.repeat(next_tokens[:, :, None], 3, axis=2),
+    }
+    unigram = {"tokens": np.array([1, 2], dtype), "scores": np.array([2, 1], np.float32)}
+    place = (folder, tokenizer)
+    return {
+        "datastores": [write_tiny(Datastore, *place, datastore, {"documents": 1})],
+        "frozen_table": write_tiny(
+            FrozenTable,
+            *place,
+            frozen,
+            {"documents": 1, "leaders": 2, "followers": 3},
+            {"leader_len": 1, "leaders": 2, "follower_len": 3, "followers": 2},
+        ),
+        "bigram": write_tiny(
+            ModelBigram,
+            *place,
+            bigram,
+            {"rows": vocabulary, "drafts": 2 * vocabulary},
+            {"k": 2, "width": 3, "extend": "model"},
+        ),
+        "unigram": write_tiny(ModelUnigram, *place, unigram, {"rows": 2}, {"k": 2}),
+        "past": PastRequests(
+            tokenizer=tokenizer, background=False, rebuild_tokens=64, newest_tokens=64
+        ),  # so that two requests are more than the newest
+        "tokenizer": tokenizer,
+    }
+
+
+def write_tiny(
+    kind: type[A],
+    folder: Path,
+    tokenizer: TokenizerRecord,
+    arrays: dict[str, Array],
+    counts: dict[str, int],
+    parameters: dict[str, Any] | None = None,
+) -> A:
+    """Write an artifact of `kind`; return it opened."""
+    path = folder / kind.kind
+    sharded = kind in (TokenStore, Datastore)
+    counts = {"tokens": len(TOKENS), **counts}
+    with ArtifactWriter(path, kind.kind, {"id": tokenizer.id}) as writer:
+        writer.write("shard-00000.safetensors" if sharded else TABLE, arrays)
+        writer.commit(tokenizer, parameters=parameters or {}, corpus={"id": "none"}, counts=counts)
+    return kind.open(path)
