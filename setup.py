@@ -31,7 +31,7 @@ def described(text: str, repository: str | None, tag: str) -> str:
 
 def version() -> str:
     """Return `__version__` without an import of the package."""
-    text = (ROOT / "ngramkit" / "__init__.py").read_text(encoding="utf-8")
+    text = (ROOT / "ngramkit" / "basics" / "version.py").read_text(encoding="utf-8")
     return text.partition('__version__ = "')[2].partition('"')[0]
 
 

@@ -21,6 +21,7 @@ from ngramkit.basics.errors import (
     NgramkitError as NgramkitError,
     UsageError as UsageError,
 )
+from ngramkit.basics.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ngramkit.basics.models import models as models, resolve_model as resolve_model, use as use
@@ -80,8 +81,6 @@ if TYPE_CHECKING:
     from ngramkit.recipes import build as build
     from ngramkit.remote.staging import using_cache as using_cache
     from ngramkit.warming import Warmed as Warmed, warm as warm
-
-__version__ = "0.2.0"
 
 # Module -> the names that are imported from it at their first use; the imports above are for
 # editors.

@@ -32,7 +32,8 @@ def pins(path):
 
 def test_the_version_is_written_once():
     assert "version" not in PROJECT["project"]
-    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ngramkit.__version__"}
+    dynamic = PROJECT["tool"]["setuptools"]["dynamic"]
+    assert dynamic["version"] == {"attr": "ngramkit.basics.version.__version__"}
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
     assert newest[1] == ngramkit.__version__
 

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-import ngramkit
 from ngramkit.basics.errors import (
     InputError,
     NetworkError,
@@ -38,6 +37,7 @@ from ngramkit.basics.errors import (
 from ngramkit.basics.machine import threads
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import visible
+from ngramkit.basics.version import __version__
 from ngramkit.formats.container import Array, FileRecord, write_whole
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter
 
@@ -242,7 +242,7 @@ class Cluster:
             "scheduling_strategy": "SPREAD",
         }
         run = self._ray.remote(_run).options(**options)
-        return run.remote(ngramkit.__version__, task.work, task.arguments)
+        return run.remote(__version__, task.work, task.arguments)
 
     def _require_room(self, task: Task[Any]) -> None:
         """Raise InputError for a task that fits no node: Ray would wait for a larger one."""
@@ -284,7 +284,7 @@ class Cluster:
         except gone.RayError as error:
             raise InputError(
                 f"{task.name} cannot run: {visible(_gist(str(error)))}",
-                f"every node needs ngramkit {ngramkit.__version__} and the same Python",
+                f"every node needs ngramkit {__version__} and the same Python",
             ) from error
         if isinstance(outcome, _Failed):
             raise outcome.error
@@ -304,10 +304,10 @@ class _Lost:
 
 def _run(version: str, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Run a task on its node."""
-    if version != ngramkit.__version__:
+    if version != __version__:
         return _Failed(
             InputError(
-                f"{platform.node()} has ngramkit {ngramkit.__version__}, not {version} as here",
+                f"{platform.node()} has ngramkit {__version__}, not {version} as here",
                 "install the same version on every node",
             )
         )

@@ -1,9 +1,8 @@
-"""Generates with the ngramkit artifact of this repository: the same text, in fewer passes.
+"""Generation with the artifact of a Hub repository, which transformers calls:
 
     model.generate(**inputs, custom_generate="USER/NAME", trust_remote_code=True)
 
-`drafter` names another drafter than the artifact's own, `budget` bounds the draft of a pass.
-`ngramkit export --to transformers` copies this file as it is.
+`exchange.transformers` writes such a repository; its generate.py imports `generate` from here.
 """
 
 import functools
@@ -11,9 +10,10 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-import ngramkit
 from ngramkit.basics.errors import ArtifactError
-from ngramkit.decode.generate import with_stop_strings
+from ngramkit.decode.generate import custom_generate, with_stop_strings
+from ngramkit.drafters.registry import load_drafter
+from ngramkit.inspection import open_artifact
 
 FOLDER = "artifact"
 # kind -> (drafter, what load_drafter calls the artifact)
@@ -37,22 +37,26 @@ def generate(
     stop_strings: Any = None,
     **options: Any,
 ) -> Any:
-    """Generate as `model.generate` does. `artifact`: a folder, in place of the repository's own."""
+    """Generate as `model.generate` does: the same text, in fewer passes.
+
+    `drafter` names another drafter than the artifact's own, `budget` bounds the draft of a pass.
+    `artifact`: a folder, in place of the repository's own.
+    """
     if artifact is None:
-        # transformers copies this file elsewhere, and tells it everything but where it came from.
+        # transformers tells everything but where the code came from.
         frame = inspect.currentframe()
         caller = frame.f_back if frame else None
         artifact = _fetch(caller.f_locals.get("custom_generate") if caller else None, revision)
     given = {"stop_strings": stop_strings, "tokenizer": tokenizer, **options}
-    opened = ngramkit.open_artifact(artifact)
+    opened = open_artifact(artifact)
     _require_fit(opened, model, tokenizer)
     name, role = USES[opened.kind]
     sources: dict[str, Any] = {role: [opened] if role == "datastores" else opened}
     return model.generate(
         inputs,
         streamer=streamer,
-        custom_generate=functools.partial(ngramkit.custom_generate, streamer=streamer),
-        drafter=lambda: ngramkit.load_drafter(drafter or name, **sources),
+        custom_generate=functools.partial(custom_generate, streamer=streamer),
+        drafter=lambda: load_drafter(drafter or name, **sources),
         budget=budget,
         **with_stop_strings({key: value for key, value in given.items() if value is not None}),
     )

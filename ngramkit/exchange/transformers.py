@@ -1,6 +1,6 @@
 """Export of an artifact with the code to generate with it, as transformers loads both from the Hub.
 
-    custom_generate/generate.py        ngramkit/decode/hub_generate.py as it is
+    custom_generate/generate.py        imports `decode.hub_generate.generate`
     custom_generate/requirements.txt   what must be installed: ngramkit
     artifact/                          the artifact's folder
     README.md                          a card of a model repository, tagged custom_generate
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 
 from ngramkit.basics.errors import UsageError
@@ -27,6 +26,15 @@ from ngramkit.formats.outputs import ARTIFACT, CARD
 from ngramkit.formats.replacing import Replacement
 
 KINDS = ("datastore", "frozen-table", "model-bigram")
+CODE = '''"""Generates with this repository's ngramkit artifact: the same text, in fewer passes.
+
+    model.generate(**inputs, custom_generate="USER/NAME", trust_remote_code=True)
+
+`drafter` names another drafter than the artifact's own, `budget` bounds the draft of a pass.
+"""
+
+from ngramkit.decode.hub_generate import generate as generate
+'''
 
 
 def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> int:
@@ -49,8 +57,7 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> int:
 def _write(artifact: Artifact, folder: Path) -> int:
     code = folder / "custom_generate"
     code.mkdir()
-    source = files("ngramkit") / "decode" / "hub_generate.py"
-    (code / "generate.py").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    (code / "generate.py").write_text(CODE, encoding="utf-8")
     needed = f"ngramkit>={version('ngramkit')}\n"
     (code / "requirements.txt").write_text(needed, encoding="utf-8")
     (folder / CARD).write_text(_card(artifact), encoding="utf-8")

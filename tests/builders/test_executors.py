@@ -135,7 +135,7 @@ def test_errors_of_tasks_are_raised_and_the_others_ended():
 
 
 def test_another_version_on_a_node_is_named(monkeypatch):
-    monkeypatch.setattr("ngramkit.__version__", "9.9")
+    monkeypatch.setattr("ngramkit.builders.tasks.__version__", "9.9")
     ray = FakeRay()
     running = Cluster(ray, 1, Reporter()).run(tasks(1))
     monkeypatch.setattr(ray, "get", lambda ref, get=ray.get: as_of_today(monkeypatch, get, ref))
@@ -144,7 +144,7 @@ def test_another_version_on_a_node_is_named(monkeypatch):
 
 
 def as_of_today(monkeypatch, get, ref):
-    monkeypatch.setattr("ngramkit.__version__", "0.2.0")
+    monkeypatch.setattr("ngramkit.builders.tasks.__version__", "0.2.0")
     return get(ref)
 
 
