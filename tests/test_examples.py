@@ -70,12 +70,12 @@ def test_programs_import_nothing_private(name, code):
 def test_a_private_import_is_noticed():
     code = """
 import ngramkit, ngramkit.formats.manifest
-from ngramkit import load_model, machine
+from ngramkit import load_model, recipes
 from ngramkit.corpus.open import open_corpus
 from ngramkit.engines.vllm import Proposer
 ngramkit.decode("x"); ngramkit.choose.listed()
 """
-    taken = ["choose", "machine", "ngramkit.corpus.open", "ngramkit.formats.manifest"]
+    taken = ["choose", "ngramkit.corpus.open", "ngramkit.formats.manifest", "recipes"]
     assert sorted(private_imports(code)) == taken
 
 

@@ -45,7 +45,7 @@ from attacks.file_victims import FILE_KINDS, build_files, use_file  # noqa: E402
 from attacks.fuzzed import Report, keep, known_so_far, write  # noqa: E402
 from attacks.mutations import fresh, mutate  # noqa: E402
 from attacks.victims import KINDS, build_all, use  # noqa: E402
-from ngramkit import cache  # noqa: E402
+from ngramkit.basics import cache  # noqa: E402
 from ngramkit.basics.errors import NgramkitError  # noqa: E402
 from ngramkit.formats import artifact  # noqa: E402
 
