@@ -1,15 +1,18 @@
 """Pauses of a drafter whose drafts do not pay: passes without a draft follow.
 
-What drafts have earned, less their cost, is a credit in tokens. A drafter that has used it up
-pauses, for as long as its loss is large, and then drafts once; pauses double while that fails, and
-the drafts have to promise more than they cost. So a drafter that never helps costs little, and one
-that has helped is not stopped by a few bad drafts.
+What drafts have earned, less their cost, is a credit in tokens, and so is what they have earned,
+less the time of drafting alone: a draft that promises too little is not verified, and then only
+having asked for it costs anything. A drafter that has used up either pauses, for as long as its
+loss is large, and then drafts once; pauses double while that fails, and the drafts have to promise
+more than they cost. So a drafter that never helps costs little, and one that has helped is not
+stopped by a few bad drafts.
 """
 
 from __future__ import annotations
 
-FIRST_LOSS = 1.0  # tokens that a drafter may cost before it has earned any
-MOST_CREDIT = 4.0  # tokens; what is earned beyond is not saved
+FIRST_LOSS = 3.0  # tokens that verified drafts may cost before any has earned one
+MOST_CREDIT = 12.0  # tokens; what is earned beyond is not saved
+FIRST_ASKED, MOST_ASKED = 0.25, 1.0  # the same, of drafting alone
 TRIAL_SHARE = 0.03  # of the time, that the first failing trials may cost
 LONGEST = 512  # passes of a pause
 DOUBLED = 2  # times that failed trials double the pause
@@ -20,7 +23,7 @@ class Pause:
     """The pauses of one drafter. A token is worth at least a pass without a draft."""
 
     def __init__(self) -> None:
-        self._credit = FIRST_LOSS
+        self._credit, self._asked = FIRST_LOSS, FIRST_ASKED
         self._wait = self._failed = 0
 
     def begin(self) -> None:
@@ -43,9 +46,11 @@ class Pause:
         """Credit a pass with a draft: the tokens gained and spent; of the latter, the drafter
         itself spent `drafting`."""
         self._credit = min(self._credit + gained - spent, MOST_CREDIT)
-        if self._credit < 0:
+        self._asked = min(self._asked + gained - drafting, MOST_ASKED)
+        if min(self._credit, self._asked) < 0:
             pause = max(-self._credit, drafting) / TRIAL_SHARE * 2 ** min(self._failed, DOUBLED)
-            self._wait, self._credit = int(min(pause, LONGEST)), 0.0
+            self._wait = int(min(pause, LONGEST))
+            self._credit, self._asked = max(self._credit, 0.0), max(self._asked, 0.0)
             self._failed += 1
         elif self._credit >= FIRST_LOSS:
             self._failed = 0

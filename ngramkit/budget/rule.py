@@ -31,6 +31,7 @@ MEMORY = 0.98  # of the rate, per pass
 CAUTION = 1.15  # times the rate: scores at the top are a little too high
 FIRST_RATE = 1.5  # tokens per time of a pass without a draft, at first
 SPARE = 8  # nodes drafted beyond twice those kept last, where the next size to try lies
+LEVEL = 1.1  # times what SPARE nodes cost: as many as cost no more are drafted always
 ALLOWANCE = 1.0  # tokens that trials of sizes may cost at first
 GROWTH, MOST_ALLOWANCE = 0.01, 2.0  # tokens added to it by every pass; its maximum
 LEAST_HOPE = 0.1  # tokens per pass that a trial must be able to gain
@@ -94,7 +95,9 @@ class AutoBudget:
 
     def ask(self, budget: int, length: int) -> int:
         """Return how many nodes are enough, after `length` tokens."""
-        return min(budget, self._ask, self.costs.reach(length) + SPARE)
+        costs = self.costs.at(length)
+        level = int(np.flatnonzero(costs <= LEVEL * costs[SPARE])[-1])
+        return min(budget, max(self._ask, level), self.costs.reach(length) + SPARE)
 
     def cut(self, tree: DraftTree, length: int, replayed: int | None = None) -> DraftTree:
         """Return the part of the tree that is worth verifying after `length` tokens.

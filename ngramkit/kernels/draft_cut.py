@@ -20,6 +20,7 @@ from ngramkit.kernels.sorting import best_first
 LEVELS = 8  # of shares: above 0.9, above 1/2, above 1/4, ...
 RUNS = 6  # of tokens in a row that drafts had right: 0, 1, 2, 3 or 4, 5 to 8, more
 COPIED = 0.9  # a share above this means "whatever follows there", not a choice
+SURE = 0.97  # the most that a node's chance is of its parent's: every copy ends
 BELIEF = 1.5  # expected nodes that a drafter's own scores count as, against the record
 SHARES, TRUE = range(2)
 
@@ -31,7 +32,7 @@ def chances(
     parents: npt.NDArray[np.int32], scores: Floats, record: Floats, trust: Floats, run: int
 ) -> Floats:
     """Return the chance of every node to be accepted, float32[n]: its parent's times its share,
-    corrected by the acceptance of such shares.
+    corrected by the acceptance of such shares, at most SURE.
 
     `trust` float32[RUNS] is what shares are worth without a record. For a class with a short record
     the ratio of all classes counts. `run` tokens in a row were drafted right before this draft.
@@ -59,7 +60,7 @@ def _chances(parents, scores, record, trust, run, depths, chance):
         kind = _run(run + depths[node])
         cell = record[_level(share), kind]
         worth = (cell[TRUE] + BELIEF * every * trust[kind]) / (cell[SHARES] + BELIEF)
-        chance[node] = before * min(share * worth, 1.0)
+        chance[node] = before * min(share * worth, SURE)
 
 
 @part

@@ -89,6 +89,17 @@ def device_costs(device="cpu"):
     return PassCosts(Prior.by_device(device, MOST + 1))
 
 
+def test_where_more_nodes_cost_no_more_a_drafter_is_asked_for_them():
+    """Of eight nodes none may pay, of 64 all: so they have to be drafted to be seen."""
+    costs = device_costs("cuda")
+    for rows in (0, 1, 4, 16, 64):
+        costs.learn(rows, 10, 1.0 if rows == 0 else 1.5)
+    auto = AutoBudget(costs, NoDraft())
+    for _ in range(8):
+        assert len(auto.cut(chain([0.1**k for k in range(1, 9)]), 10)) == 0
+    assert auto.ask(MOST, 10) >= 64
+
+
 def test_twice_of_what_was_kept_is_asked_for_so_that_the_next_size_can_be_tried():
     costs = device_costs("cuda")
     for rows in (0, 16, 32):
@@ -129,7 +140,7 @@ def test_where_nodes_cost_nothing_whole_drafts_are_verified(start, first):
     sizes, _ = run(auto, right, lambda nodes, i: 1 + 0.001 * nodes, 40)
     assert sizes[0] == 0  # a pass without a draft has to be seen first
     assert sizes[1] == first  # small ones come first where they may be dear
-    assert min(sizes[-10:]) == 40
+    assert min(sizes[-10:]) > 35  # sizes are told apart by fifths, and no node is sure
 
 
 def test_drafts_that_seem_free_pause_where_none_is_right():

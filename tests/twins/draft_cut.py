@@ -33,7 +33,8 @@ def corrected_scores(parents, scores, drafts, trust, run):
     """A node's chance is its parent's times its share times what such shares were worth in `drafts`
 
     (those before it; token_ids, parents, scores, written): (accepted + 1.5 trust * all) /
-    (sum + 1.5), where all = (all accepted + 1.5) / (the sum of all shares times trust + 1.5).
+    (sum + 1.5), its product with the share at most 0.97, where all = (all accepted + 1.5) /
+    (the sum of all shares times trust + 1.5).
     Shares are alike above 0.9, else by power of two; runs are 0, 1, 2, 3-4, 5-8 or more.
     """
 
@@ -55,7 +56,7 @@ def corrected_scores(parents, scores, drafts, trust, run):
         share = share_of(parents, scores, node)
         at = kind(share, run + depths[node])
         worth = (came_true[at] + 1.5 * trust[at[1]] * every) / (expected[at] + 1.5)
-        chances.append((chances[parent] if parent >= 0 else 1.0) * min(share * worth, 1.0))
+        chances.append((chances[parent] if parent >= 0 else 1.0) * min(share * worth, 0.97))
     return chances
 
 
