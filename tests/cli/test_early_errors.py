@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -216,6 +217,10 @@ check-engine vllm --model ./none                 | there is no model folder ./no
 check-engine vllm --draft {"datastores":["none"]} --model demo | there is no artifact at none
 check-engine vllm --draft {"drafter":"nope"}     | no drafter is called 'nope'
 check-engine vllm --draft {"history":true,"history_by":"salt"} | history_by cannot be "salt"
+check-engine vllm --draft {"drafter":"rest"} --model demo | the drafter rest needs a datastore
+check-engine vllm --draft {"drafter":"ssd"} --model demo | needs past requests -> give history
+check-engine sglang --draft {"clock":true} --model demo | clock of the configuration is for engines
+check-engine vllm --draft {"datastores":["cut"]} --model demo | cut/shard-00000.safetensors is damaged
 warm --drafter nope                              | no drafter is called 'nope'
 warm --drafter rest:nope=1                       | the drafter rest has no option 'nope'
 decode --prompt x --drafter rest:nope=1          | the drafter rest has no option 'nope'
@@ -281,6 +286,8 @@ def here(tmp_path_factory):
     build_datastore(store, folder / "ds")
     build_datastore(tokenize(folder / "b.txt", "demo", folder / "store2"), folder / "ds2")
     build_frozen(store, folder / "frozen")
+    shutil.copytree(folder / "ds", folder / "cut")
+    os.truncate(folder / "cut/shard-00000.safetensors", 500)
     return folder
 
 
@@ -353,6 +360,6 @@ run()
 def test_nothing_is_left_behind(here, outcomes):
     assert sorted(path.name for path in here.iterdir()) == sorted(
         ["a.txt", "b.txt", "chat.jsonl", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl",
-         "bad.toml", "good.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen",
+         "bad.toml", "good.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen", "cut",
          "long.txt", "cache.bin", "metrics.json", "days.json"]
     )  # fmt: skip
