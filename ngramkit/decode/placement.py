@@ -21,6 +21,12 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
         raise UsageError(
             f"device must be auto, cpu, cuda or cuda:N, is {device!r}", option="device"
         )
+    if device.startswith("cuda") and not _may_have_cuda():
+        raise UsageError(
+            f"{device} is not on this machine: its torch is built for CPUs alone",
+            "use device=cpu",
+            option="device",
+        )
     if dtype not in ("auto", *DTYPES):
         raise UsageError(f"dtype must be auto, {', '.join(DTYPES)}; is {dtype!r}", option="dtype")
     if device_map not in (None, *DEVICE_MAPS):
@@ -31,6 +37,13 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
         raise UsageError(
             "device_map needs accelerate", "pip install accelerate", option="device_map"
         )
+
+
+def _may_have_cuda() -> bool:
+    """Return whether torch may know of GPUs, by the name of its build."""
+    from importlib.metadata import version
+
+    return not version("torch").endswith("+cpu")
 
 
 def require_mode(mode: str | None) -> None:

@@ -250,8 +250,8 @@ def load_drafter(
 
 
 def require_sources(name: str, given: Mapping[str, Any], past: str = "past") -> None:
-    """Raise UsageError where `given`, by role, lacks what the drafter called `name` needs; `past` is
-    the word there for past requests."""
+    """Raise UsageError where `given`, by role, lacks what the drafter called `name` needs; past
+    requests are called `past` there."""
     entry = drafter_entry(name)
     for source in entry.sources if entry.required else ():
         word = past if source == "past" else source

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf_files import DEMO, demo_metadata, demo_tensors, write_gguf
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import tokenize
+from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit_cli.main import COMMANDS
 
 # A line of words and what is said of them. Files and folders: see `here`.
@@ -116,6 +118,16 @@ decode --prompt x --prompt-file a.txt            | --prompt and --prompt-file ex
 decode --prompt x --model ./none                 | there is no model folder ./none
 decode --prompt x --model empty                  | empty holds no model
 decode --prompt x --model none.gguf              | there is no model file none.gguf
+decode --prompt x --model noweights              | noweights holds no weights
+decode --prompt x --model encdec                 | encdec is an encoder-decoder
+decode --prompt x --model badcfg                 | badcfg/config.json: not JSON
+decode --prompt x --cache low-bit --kv-bits 1,2  | --kv-bits names 2 layers, the model has
+decode --prompt x --cache low-bit --kv-bits 1,2 --model demo.gguf | --kv-bits names 2 layers
+decode --prompt-file long.txt --model demo.gguf  | tokens, the context of demo.gguf 1,024
+tokenize --corpus a.txt --model notok            | notok holds no tokenizer
+calibrate noweights                              | noweights holds no weights
+model-bigram demo --k 9999                       | --k must be 1 to 4096, is 9999
+model-unigram demo --k 9999                      | --k must be 1 to 4096, is 9999
 decode --prompt x --drafter nope                 | no drafter is called 'nope'
 decode --prompt x --datastore none               | there is no artifact at none
 decode --prompt x --datastore frozen             | frozen is a frozen-table, not a datastore
@@ -220,7 +232,7 @@ check-engine vllm --draft {"history":true,"history_by":"salt"} | history_by cann
 check-engine vllm --draft {"drafter":"rest"} --model demo | the drafter rest needs a datastore
 check-engine vllm --draft {"drafter":"ssd"} --model demo | needs past requests -> give history
 check-engine sglang --draft {"clock":true} --model demo | clock of the configuration is for engines
-check-engine vllm --draft {"datastores":["cut"]} --model demo | cut/shard-00000.safetensors is damaged
+check-engine vllm --draft {"datastores":["cut"]} --model demo | shard-00000.safetensors is damaged
 warm --drafter nope                              | no drafter is called 'nope'
 warm --drafter rest:nope=1                       | the drafter rest has no option 'nope'
 decode --prompt x --drafter rest:nope=1          | the drafter rest has no option 'nope'
@@ -237,6 +249,12 @@ forecast qa.jsonl --model demo --history none    | there is no --history at none
 import cache.bin --from llama.cpp --order 3      | cache.bin has no n-grams of 3 tokens
 import cache.bin --from llama.cpp                | cache.bin holds n-grams of 1, 2 tokens
 """
+BROKEN = {  # model folders: a file of each, and its text; None: it has no such file
+    "badcfg": ("config.json", "{"),
+    "encdec": ("config.json", '{"is_encoder_decoder": true}'),
+    "notok": ("tokenizer.json", None),
+    "noweights": ("model.safetensors", None),
+}
 HEAVY = {"torch", "transformers", "numba", "pyarrow", "datasets", "matplotlib"}
 PROGRAM = f"""
 import json, sys
@@ -288,6 +306,12 @@ def here(tmp_path_factory):
     build_frozen(store, folder / "frozen")
     shutil.copytree(folder / "ds", folder / "cut")
     os.truncate(folder / "cut/shard-00000.safetensors", 500)
+    for name, (file, text) in BROKEN.items():
+        shutil.copytree(DEMO, folder / name)
+        (folder / name / file).unlink()
+        if text is not None:
+            (folder / name / file).write_text(text)
+    load_tokenizer(write_gguf(folder / "demo.gguf", demo_metadata(), demo_tensors()))
     return folder
 
 
@@ -360,6 +384,6 @@ run()
 def test_nothing_is_left_behind(here, outcomes):
     assert sorted(path.name for path in here.iterdir()) == sorted(
         ["a.txt", "b.txt", "chat.jsonl", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl",
-         "bad.toml", "good.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen", "cut",
-         "long.txt", "cache.bin", "metrics.json", "days.json"]
+         "bad.toml", "good.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen",
+         "cut", *BROKEN, "demo.gguf", "long.txt", "cache.bin", "metrics.json", "days.json"]
     )  # fmt: skip
