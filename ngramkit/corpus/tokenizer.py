@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from ngramkit.basics.cache import TextCache
 from ngramkit.basics.errors import InputError, from_hub, hub_errors, reason
+from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import DEFAULT, as_name, resolve_model, split_revision
 from ngramkit.basics.public import public
 from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
@@ -243,9 +244,7 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loa
     contents = {name: hashlib.sha256(files.raw(name)).hexdigest() for name in sorted(files.paths)}
     # transformers overrides the files of some Hub ids, so an id decides too; a folder never.
     source = None if Path(files.source).is_dir() else files.source
-    from importlib.metadata import version  # its imports take longer than it does
-
-    versions = [version("transformers"), tokenizers.__version__]
+    versions = [version_of("transformers"), tokenizers.__version__]
     decisive = json.dumps([CACHE_FORM, versions, source, contents])
     key = f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
     loaded = _parse(CACHE.get(key) or "")

@@ -7,6 +7,7 @@ import re
 from importlib.util import find_spec
 
 from ngramkit.basics.errors import UsageError, meant
+from ngramkit.basics.machine import version_of
 
 MODES = ("tree", "batch", "chain")  # of verifying a draft
 DTYPES = ("float32", "float16", "bfloat16")
@@ -41,9 +42,7 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
 
 def _may_have_cuda() -> bool:
     """Return whether torch may know of GPUs, by the name of its build."""
-    from importlib.metadata import version
-
-    return not version("torch").endswith("+cpu")
+    return not (version_of("torch") or "").endswith("+cpu")
 
 
 def require_mode(mode: str | None) -> None:

@@ -6,7 +6,6 @@ commands tells of a wrong NGRAMKIT_DRAFT before it loads a model.
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import NgramkitError, UsageError, meant, one_line, require_between
+from ngramkit.basics.machine import version_of
 from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.registry import require_kind
@@ -129,13 +129,9 @@ def check_engine(
         started = time.perf_counter()
         chain = drafter.chain_batch([context], [tokens])[0].token_ids
         seconds.append(time.perf_counter() - started)
-    try:
-        version = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        version = None
     return CheckedEngine(
         engine,
-        version,
+        version_of(package),
         tried,
         source,
         config.drafter,
