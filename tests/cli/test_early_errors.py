@@ -144,6 +144,7 @@ decode --prompt x --cache specache --drafter rest | drafts are not verified with
 decode --prompt x --cache specache --history h   | --history is for drafts, a SpeCache takes none
 decode --prompt x --cache low-bit --datastore ds | --datastore is for drafts, a SpeCache takes no
 decode --prompt x --chat --template nope         | --template must be one of
+decode --chat --compare                          | leave out --compare, or give a --prompt
 decode --prompt x --system y                     | --system needs a conversation
 decode --prompt x --stop EMPTY                   | --stop is empty
 history inspect none                             | there is no history at none
