@@ -166,6 +166,7 @@ def bench(
     reporter.note(str(form))
     sources = options.sources().recorded()
     require_named(sources, reporter)
+    sources.past.require_usable(prepared.tokenizer.record)
     budgets, choices = _choices(names, prepared, sources, options)
     task, choices = prepared.session(options, choices)
     contestants = [*_transformers_ways(names, task), *_drafting(choices, budgets, task, options)]

@@ -98,6 +98,7 @@ replay --answers qa.jsonl --drafter nope         | no drafter is called 'nope'
 replay --answers qa.jsonl --template nope        | --template must be one of
 replay --answers qa.jsonl --plot x.xyz           | x.xyz is no picture's name
 replay --answers qa.jsonl --plot none/x.png      | there is no folder none
+replay --answers qa.jsonl --plot SYSTEM/x.png    | SYSTEM/x.png cannot be written
 replay --answers qa.jsonl --datastore none       | there is no artifact at none
 replay --answers qa.jsonl --datastore frozen     | frozen is a frozen-table, not a datastore
 replay --answers qa.jsonl --repeat 2             | and --prompts are for --keep-state
@@ -166,6 +167,7 @@ bench --questions q.jsonl --model ./none         | there is no model folder ./no
 bench --questions q.jsonl --template nope        | --template must be one of
 bench --questions q.jsonl --out a.txt            | a.txt is not a folder
 bench --questions q.jsonl --out SYSTEM/x         | SYSTEM/x cannot be written
+bench --questions q.jsonl --history a.txt        | name a folder: a.txt is none
 bench --questions q.jsonl --budget -3            | --budget must be 1 to 4096
 bench --questions bad.jsonl                      | bad.jsonl, line 1: not JSON
 record --questions none.jsonl --out r            | there is no file none.jsonl
@@ -221,6 +223,7 @@ prune none --bytes 1M                            | there is no artifact at none
 prune ds --bytes x                               | 'x' is not a size
 prune store --bytes 1M                           | a token store cannot be pruned
 prune ds --bytes 1M --answers none.jsonl         | there is no file none.jsonl
+prune ds --bytes 1M --template nope              | --template must be one of
 prune ds --bytes 1M --out SYSTEM/x               | SYSTEM/x cannot be written
 check-engine nope                                | there is no adapter for 'nope'
 check-engine vllm --draft none.json              | names none.json
