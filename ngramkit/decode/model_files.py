@@ -19,8 +19,9 @@ from ngramkit.gguf.files import find_gguf
 from ngramkit.gguf.header import read_front
 
 CONFIG = "config.json"
-ADAPTER = "adapter_config.json"  # names the model whose weights it changes
 WEIGHTS = (".safetensors", ".bin")
+# A list of weights is judged when they are loaded; an adapter names the model that it changes.
+NAMING = (".index.json", "adapter_config.json")
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def require_model(folder: Path) -> None:
     names = {file.name for file in folder.iterdir()}
     if CONFIG not in names:
         raise InputError(f"{folder} holds no model: it has no {CONFIG}", "check the path")
-    if ADAPTER not in names and not any(name.endswith(WEIGHTS) for name in names):
+    if not any(name.endswith(WEIGHTS + NAMING) for name in names):
         raise InputError(
             f"{folder} holds no weights, neither {' nor '.join(f'*{end}' for end in WEIGHTS)}",
             "download the model again",
