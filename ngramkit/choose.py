@@ -14,7 +14,6 @@ artifacts/automatic/, see ngramkit.formats.outputs, and only the embedded model 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -153,8 +152,8 @@ def choose_drafter(
     entry, sources = DRAFTERS[spec.name], given_sources(artifacts, **words)
     named = {role: getattr(sources, role) for role in KIND_OF_ROLE if role in entry.sources}
     past = sources.past
-    if "past" in entry.sources and past.path is not None and os.path.lexists(past.path):
-        past.history(tokenizer)  # what is wrong with it is said before anything is made
+    if "past" in entry.sources:
+        past.require_usable(tokenizer)
     if any(named.values()):
         by_role = _open_named(named, reporter)
     else:

@@ -35,9 +35,32 @@ def add_all(hub: HubStandIn) -> None:
     add_ultrachat(hub)
     add_ultrachat_200k(hub)
     add_script(hub)
+    add_unlike(hub)
     hub.add("dataset", "acme/empty", {"data/train.jsonl": b""})
     hub.add("dataset", "acme/malformed", {"train.jsonl": b'{"text": "a"}\n{"text": \n'})
     hub.add("dataset", "acme/two-columns", {"train.jsonl": b'{"question": "q", "answer": "a"}\n'})
+
+
+def add_unlike(hub: HubStandIn) -> None:
+    """Datasets of two files whose schemas differ, called by how they do."""
+    ours, number = pa.array(["a", "b"]), pa.array([1, 2])
+    seconds = {
+        "extra": {"text": ours, "n": number.cast(pa.int64()), "more": number},
+        "width": {"text": ours, "n": number.cast(pa.int64())},
+        "order": {"n": number.cast(pa.int32()), "text": ours},
+        "null": {"text": pa.nulls(2), "n": number},
+        "large": {"text": ours.cast(pa.large_string()), "n": number},
+        "lists": {"text": pa.array([["a"], ["b"]]), "n": number},
+        "lacking": {"n": number},
+    }
+    first = {"text": ours, "n": number.cast(pa.int32())}
+    pairs = {how: (first, second) for how, second in seconds.items()}
+    pairs["null-first"] = pairs["null"][::-1]
+    for how, tables in pairs.items():
+        files = {f"train-{i}.parquet": parquet(pa.table(table)) for i, table in enumerate(tables)}
+        hub.add("dataset", f"acme/unlike-{how}", files)
+    lines = {"train-0.jsonl": b'{"text": "a"}\n', "train-1.jsonl": b'{"text": "b", "n": 1}\n'}
+    hub.add("dataset", "acme/unlike-lines", lines)
 
 
 def add_openwebtext(hub: HubStandIn) -> None:

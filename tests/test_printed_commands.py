@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import doc_pages
@@ -17,6 +18,7 @@ import hub_writing  # noqa: F401 (its endpoints)
 import pytest
 import zstandard
 from command_lines import run_all
+from gguf_files import demo_metadata, demo_tensors, write_gguf
 from hub_standin import TOKEN, HubStandIn
 from test_docs import SHELL
 
@@ -39,15 +41,15 @@ NEEDS = {
     "ray job submit": ("slime on a Ray cluster", ""),
     "python -m verl": ("verl and a GPU", ""),
     "python -m benchmarks.needle": ("minutes", "tests/test_needle.py"),
-    "ngramkit decode --model ./llama.Q4_K_M.gguf": (
-        "a GGUF file",
-        GGUFS,
-    ),
-    "ngramkit decode --model hf:me/llama-gguf": ("a GGUF file", GGUFS),
     "ngramkit decode --chat --model vicuna-7b": ("a terminal", "tests/cli/test_chat_cmd.py"),
     "ngramkit build demo openwebtext": ("OpenWebText", "tests/test_recipes.py"),
     "ngramkit build openwebtext": ("OpenWebText", "tests/test_recipes.py"),
 }
+if find_spec("gguf") is None or find_spec("accelerate") is None:
+    NEEDS |= {
+        "ngramkit decode --model ./llama.Q4_K_M.gguf": ("the extra gguf", GGUFS),
+        "ngramkit decode --model hf:me/llama-gguf": ("the extra gguf", GGUFS),
+    }
 SMALL = (
     ("--model vicuna-7b --chat", "--model ./my-model --template vicuna --chat"),
     ("vicuna-7b@main", "demo"),
@@ -132,6 +134,7 @@ def furnish(folder):
     from pyarrow import parquet
 
     parquet.write_table(pa.table({"text": [ANSWER]}), folder / "shared/texts/a.parquet")
+    write_gguf(folder / "llama.Q4_K_M.gguf", demo_metadata(), demo_tensors())
     for name in ("notes.txt", "old.py", "rewrite.txt", "long.txt"):
         (folder / name).write_text(QUESTION + ANSWER)
     question = {"question_id": 1, "category": "code", "turns": [QUESTION]}
@@ -149,6 +152,8 @@ def results(tmp_path_factory):
     with HubStandIn() as hub:
         env = {**hub.environment(folder / "home"), "HF_TOKEN": TOKEN}
         env |= {"XDG_CONFIG_HOME": str(folder / "settings")}
+        gguf = folder / "llama.Q4_K_M.gguf"
+        hub.add("model", "acme/llama-gguf", {gguf.name: gguf.read_bytes()})
         push = ["push", "artifacts/my-datastore", "acme/chat", "--tag", "v1"]
         found = run_all([push, *(words(line) for line in lines)], folder, env)
     assert found[0].code == 0, found[0].err

@@ -13,6 +13,7 @@ import pytest
 from hub_standin import TOKEN
 
 ROOT = Path(__file__).parents[1]
+PATHS = os.pathsep.join(map(str, (ROOT / "tests", ROOT, ROOT / "cli")))
 # A child in which some modules cannot be imported: `BLOCKED` is an environment variable.
 BLOCKING = """
 import os, sys
@@ -36,7 +37,7 @@ def child(code, *arguments, blocked="", cwd=None, env=None):
     done = subprocess.run(
         [sys.executable, "-c", BLOCKING + code, *arguments],
         cwd=cwd,
-        env={**os.environ, "BLOCKED": blocked, "PYTHONPATH": str(ROOT / "tests"), **(env or {})},
+        env={**os.environ, "BLOCKED": blocked, "PYTHONPATH": PATHS, **(env or {})},
         capture_output=True,
         text=True,
         check=False,
@@ -54,6 +55,14 @@ def commands(lines, tmp_path, blocked, env=None):
         assert code == 0, (line, err)
         results.append(json.loads(out.splitlines()[-1]) if "--json" in line else out)
     return results
+
+
+def test_a_mistake_is_told_without_what_reports_need(tmp_path):
+    """Nor by way of packages' versions, whose reader takes a tenth of a start."""
+    lines = "bench --questions none", "replay --answers none", "tokenize --corpus ./none"
+    asked = json.dumps([line.split() for line in (*lines, "decode --prompt x --datastore none")])
+    told = child(RUN, asked, blocked="email ngramkit.evaluate.report", cwd=tmp_path)
+    assert [json.loads(text)[1] for text in told.splitlines()] == [3, 3, 3, 3], told
 
 
 @pytest.fixture

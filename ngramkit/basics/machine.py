@@ -83,6 +83,16 @@ def require_package(name: str, what: str) -> None:
         raise UsageError(f"{what} needs {name}", f"pip install {name}")
 
 
+def version_of(package: str) -> str | None:
+    """Return the installed version of a package, None where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slower than most mistakes' end
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def start_python(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     """Start a Python that runs `code`, with `arguments` in its sys.argv; `options` are Popen's.
 

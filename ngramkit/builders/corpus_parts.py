@@ -19,13 +19,13 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from ngramkit.basics.errors import InputError
+from ngramkit.basics.machine import version_of
 from ngramkit.basics.progress import Reporter
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
@@ -183,7 +183,7 @@ def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> 
 
 def _marking(corpus: Deduplicated, stages: StageRunner) -> Marking:
     """Write the evaluation texts to a file for all tasks; return how they mark documents."""
-    rensa = version("rensa") if corpus.dedup == "minhash" else None
+    rensa = version_of("rensa") if corpus.dedup == "minhash" else None
     if corpus.evaluation is None:
         return Marking(corpus.dedup, rensa, None, None)
     sha256 = corpus.evaluation.record()["sha256"]
@@ -382,10 +382,7 @@ def _evaluation(texts: str | None, sha256: str | None) -> EvaluationTexts | None
 
 
 def _require_rensa(wanted: str) -> None:
-    try:
-        installed = version("rensa")
-    except PackageNotFoundError:
-        installed = "none"
+    installed = version_of("rensa") or "none"
     if installed != wanted:
         raise InputError(
             f"{platform.node()} has rensa {installed}, the build was begun with {wanted}",

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.model_passes import (
-    NO_MORE,
     BuiltTable,
     Passes,
     Work,
     absent_ids,
     flops_of_a_pass,
     require_bigram_options,
+    require_rows,
     require_usable,
     table_plan,
 )
@@ -62,18 +62,13 @@ def build_model_bigram(
     """
     require_bigram_options(k, width, prefix, extend)
     require_usable(model, tokenizer)
-    absent = absent_ids(tokenizer)
-    require_between("k", k, 1, tokenizer.record.vocabulary - len(absent), NO_MORE)
-    if prefix == "bos" and tokenizer.bos is None:
-        raise UsageError(
-            f"{tokenizer.record.id} has no BOS token", "use prefix=none", option="prefix"
-        )
+    require_rows(k, tokenizer, prefix)
     before = [] if tokenizer.bos is None or prefix == "none" else [tokenizer.bos]
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
     plan = table_plan(ModelBigram.kind, model, tokenizer, options)
     if already_built(out, plan, reporter):
         return BuiltTable(ModelBigram.open(out), None)
-    passes = Passes(model, tokenizer.record.vocabulary, absent, before)
+    passes = Passes(model, tokenizer.record.vocabulary, absent_ids(tokenizer), before)
     with ArtifactWriter(out, ModelBigram.kind, plan, recipe=recipe, force=force) as writer:
         work = _write(writer, passes, k, width, extend, reporter)
         rows = tokenizer.record.vocabulary

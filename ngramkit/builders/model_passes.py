@@ -33,7 +33,6 @@ PREFIXES = ("none", "bos")
 EXTENSIONS = ("bigram", "model")
 MOST_WIDTH = 1024  # tokens of a draft
 RULES = ("distance", "inner-product")
-NO_MORE = "the vocabulary has no more tokens"
 HASHED = 1 << 22  # elements summed up at a time
 # Rows of a first batch. Matrices this tall keep an accelerator's (a CPU's) multipliers busy; more
 # gains nothing, and less is found by halving.
@@ -57,6 +56,16 @@ def require_unigram_options(k: int, rule: str) -> None:
     """Raise UsageError for parameters that make no sense with any model."""
     require_between("k", k, 1)
     _require_known("rule", rule, RULES)
+
+
+def require_rows(k: int, tokenizer: TextTokenizer, prefix: str = "none") -> None:
+    """Raise UsageError for a `k` above the vocabulary, and for a BOS that the tokenizer lacks."""
+    known = tokenizer.record.vocabulary - len(absent_ids(tokenizer))
+    require_between("k", k, 1, known, "the vocabulary has no more tokens")
+    if prefix == "bos" and tokenizer.bos is None:
+        raise UsageError(
+            f"{tokenizer.record.id} has no BOS token", "use prefix=none", option="prefix"
+        )
 
 
 def table_plan(

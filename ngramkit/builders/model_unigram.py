@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngramkit.basics.errors import InputError, require_between
+from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.model_passes import (
-    NO_MORE,
     BuiltTable,
     Work,
     absent_ids,
     out_of_memory,
+    require_rows,
     require_unigram_options,
     require_usable,
     table_plan,
@@ -57,13 +57,12 @@ def build_model_unigram(
     """
     require_unigram_options(k, rule)
     require_usable(model, tokenizer)
-    absent = absent_ids(tokenizer)
-    require_between("k", k, 1, tokenizer.record.vocabulary - len(absent), NO_MORE)
+    require_rows(k, tokenizer)
     plan = table_plan(ModelUnigram.kind, model, tokenizer, {"k": k, "rule": rule})
     if already_built(out, plan, reporter):
         return BuiltTable(ModelUnigram.open(out), None)
     with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:
-        present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent)
+        present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent_ids(tokenizer))
         try:
             scores, work = _scores(model, present, rule)
         except (RuntimeError, MemoryError) as error:

@@ -18,11 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.machine import version_of
 from ngramkit.corpus.decontamination import EvaluationTexts
 from ngramkit.corpus.document import Corpus, Document, Position, Skipped
 from ngramkit.corpus.mixing import Composed, Mixture
@@ -78,7 +78,7 @@ class Deduplicated(Composed):
         if self.dedup is not None:
             record["dedup"] = self.dedup
         if self.dedup == "minhash":
-            record["rensa"] = version("rensa")
+            record["rensa"] = version_of("rensa")
         if self.evaluation is not None:
             record["evaluation"] = self.evaluation.record()
         return record
@@ -187,7 +187,7 @@ def parse_sketch(state: bytes) -> Any:
         minhash.__setstate__(state)
     except ValueError as error:
         raise InputError(
-            f"a node's rensa writes what rensa {version('rensa')} here cannot read: {error}",
+            f"a node's rensa writes what rensa {version_of('rensa')} here cannot read: {error}",
             "install the same rensa on every node",
         ) from error
     return minhash

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +22,7 @@ from ngramkit.corpus.readers import (
 
 BATCH = 1000  # rows
 PARQUET_BRANCH = "refs/convert/parquet"
+NO_CAST = "Couldn't cast"  # how `datasets` says that a file's types are not the first one's
 SCRIPT_ERROR = "scripts are no longer supported"
 
 
@@ -35,6 +36,7 @@ class HubSource(DocumentSource):
     maker: RowMaker
     reading: ReaderOptions
     facts: Mapping[str, Any] = field(default_factory=dict)
+    files: Sequence[str] = ()  # hf://datasets/ID@COMMIT/PATH
 
     @property
     def parts(self) -> int:
@@ -44,9 +46,15 @@ class HubSource(DocumentSource):
         facts = {"dataset": self.repository, **self.facts}
         return {**facts, **self.reading.record(), "column": self.maker.column}
 
+    def _file(self, part: int) -> str:
+        """Return the name of the file that a part is, where each file is one."""
+        if len(self.files) != self.parts:
+            return f"shard {part}"
+        return self.files[part].partition("@")[2].partition("/")[2] or self.files[part]
+
     def rows(self, part: int) -> Iterator[Row]:
         skip_bad = self.reading.skip_bad
-        with dataset_errors(self.repository):
+        with dataset_errors(self.repository, self._file(part)):
             shard = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
             batches = (batch.to_pylist() for batch in shard.iter(batch_size=BATCH))
             for number, record in enumerate(chain.from_iterable(batches)):
@@ -97,20 +105,25 @@ def hub_source(
         "dataset_license": None if info.card_data is None else info.card_data.get("license"),
     }
     facts = {name: value for name, value in facts.items() if value is not None}
-    return HubSource(id, repository, stream, maker, reading, facts)
+    files = [*map(str, (builder.config.data_files or {}).get(split, ()))]
+    return HubSource(id, repository, stream, maker, reading, facts, files)
 
 
 @contextmanager
-def dataset_errors(repository: str) -> Iterator[None]:
-    """Turn errors of the Hub, and of damaged files there, into NgramkitErrors."""
+def dataset_errors(repository: str, file: str = "a file") -> Iterator[None]:
+    """Turn errors of the Hub, and of a file there, damaged or unlike the others, into
+    NgramkitErrors."""
     import pyarrow as pa
 
     with hub_errors(repository):
         try:
             yield
-        except (pa.ArrowException, UnicodeDecodeError) as error:
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            damaged = isinstance(error, pa.ArrowException | UnicodeDecodeError)
+            if not damaged and NO_CAST not in str(error):
+                raise
             raise InputError(
-                f"a file of {repository} cannot be read: {first_line(error)}",
+                f"{file} of {repository} cannot be read: {' '.join(str(error).split()):.200}",
                 "report it to the dataset's owner, or choose another revision",
                 option="revision",
             ) from error

@@ -12,7 +12,6 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from tokenizers import Tokenizer
 
 from ngramkit.basics.cache import TextCache
 from ngramkit.basics.errors import InputError, from_hub, hub_errors, reason
+from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import DEFAULT, as_name, resolve_model, split_revision
 from ngramkit.basics.public import public
 from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
@@ -45,6 +45,7 @@ TEMPLATE = "chat_template.jinja"
 NAMES = (
     TOKENIZER, CONFIG, "special_tokens_map.json", "added_tokens.json", "config.json", TEMPLATE,
 )  # fmt: skip
+SOURCE = re.compile(r"vocab|merges|tekken|\.(model|spm|tiktoken|tokenizer|gguf)$")  # of slow ones
 MOST = 1 << 28  # bytes of one file; the largest tokenizers take an eighth of it
 AGAIN = "download the model again"
 CACHE = TextCache("tokenizers", 256, 1 << 29)
@@ -208,7 +209,7 @@ def load_tokenizer(
             named = files.json(CONFIG).items()
             special = {key: text for key, text in named if key.endswith("_token")}
             backend = Tokenizer.from_str(files.text(TOKENIZER))
-        elif not files.paths and Path(files.source).is_dir() and not _may_hold(files.source):
+        elif TOKENIZER not in files.paths and not trust_remote_code and _holds_none(files.source):
             raise InputError(
                 f"{files.source} holds no tokenizer",
                 f"{model} must hold a tokenizer.json",
@@ -229,9 +230,10 @@ def load_tokenizer(
     return TextTokenizer(record, backend, special, template)
 
 
-def _may_hold(folder: str) -> bool:
-    """Return whether a folder has a file that transformers could make a tokenizer of."""
-    return any(re.search(r"tok|vocab|merges|model", path.name) for path in Path(folder).iterdir())
+def _holds_none(source: str) -> bool:
+    """Return whether it is a folder without a file that transformers makes a tokenizer of."""
+    folder = Path(source)
+    return folder.is_dir() and not any(SOURCE.search(path.name) for path in folder.iterdir())
 
 
 def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loaded:
@@ -242,7 +244,7 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loa
     contents = {name: hashlib.sha256(files.raw(name)).hexdigest() for name in sorted(files.paths)}
     # transformers overrides the files of some Hub ids, so an id decides too; a folder never.
     source = None if Path(files.source).is_dir() else files.source
-    versions = [version("transformers"), tokenizers.__version__]
+    versions = [version_of("transformers"), tokenizers.__version__]
     decisive = json.dumps([CACHE_FORM, versions, source, contents])
     key = f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
     loaded = _parse(CACHE.get(key) or "")
@@ -269,11 +271,13 @@ def _parse(text: str) -> Loaded | None:
 
 
 def _require_safe(files: TokenizerFiles) -> None:
-    """Raise InputError for a tokenizer.json that transformers must not see.
+    """Raise InputError for a tokenizer.json that transformers must not see, and for a config.json
+    that it cannot read.
 
     Ids so far apart that tokenizers' walk over them all takes all memory are refused, and a
     configuration that names another file in its place.
     """
+    files.json("config.json")  # which transformers reads too
     path = files.paths[TOKENIZER]
     if "fast_tokenizer_files" in files.json(CONFIG):
         raise InputError(

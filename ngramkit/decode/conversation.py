@@ -64,6 +64,12 @@ class Conversation:
                 "leave out the cache, or give a prompt",
                 option=("cache", "prompt"),
             )
+        if options.compare:
+            raise UsageError(
+                "a conversation is not decoded without drafts too",
+                "leave out compare, or give a prompt",
+                option=("compare", "prompt"),
+            )
         self._session, self.drafter, template, _ = set_up(replace(options, chat=True))
         assert template is not None
         self.template = template

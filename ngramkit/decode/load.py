@@ -18,6 +18,7 @@ from ngramkit.basics.public import public
 from ngramkit.basics.untrusted import read_json
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
+from ngramkit.decode.model_files import encoder_decoder
 from ngramkit.decode.packed_weights import is_packed, pack_linears
 from ngramkit.decode.placement import require_placement
 from ngramkit.formats.manifest import PLAIN_NAME
@@ -111,7 +112,7 @@ def load_model(
         if not trust_remote_code:
             require_no_kernels(config, name)
         if config.is_encoder_decoder:
-            raise InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")
+            raise encoder_decoder(name)
         method = quantisation(config)
         wanted = "auto" if method and dtype == "auto" else _dtype(dtype, where)
         model: Any = AutoModelForCausalLM.from_pretrained(

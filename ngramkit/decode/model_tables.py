@@ -12,6 +12,7 @@ from ngramkit.builders.model_passes import (
     BuiltTable,
     Table,
     require_bigram_options,
+    require_rows,
     require_unigram_options,
 )
 from ngramkit.decode.options import DecodeOptions, LoadWords
@@ -49,8 +50,9 @@ def model_bigram(
     from ngramkit.builders.model_bigram import build_model_bigram
 
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
-    loaded = prepare(DecodeOptions(model, reporter=reporter, **words)).load()
-    return _build("bigram", build_model_bigram, loaded, out, options, reporter, force)
+    pending = prepare(DecodeOptions(model, reporter=reporter, **words))
+    require_rows(k, pending.tokenizer, prefix)
+    return _build("bigram", build_model_bigram, pending.load(), out, options, reporter, force)
 
 
 @public_with(DecodeOptions, LoadWords)
@@ -72,10 +74,10 @@ def model_unigram(
     require_out(out, force=force)
     from ngramkit.builders.model_unigram import build_model_unigram
 
-    loaded = prepare(DecodeOptions(model, reporter=reporter, **words)).load()
-    return _build(
-        "unigram", build_model_unigram, loaded, out, {"k": k, "rule": rule}, reporter, force
-    )
+    options = {"k": k, "rule": rule}
+    pending = prepare(DecodeOptions(model, reporter=reporter, **words))
+    require_rows(k, pending.tokenizer)
+    return _build("unigram", build_model_unigram, pending.load(), out, options, reporter, force)
 
 
 def _build(

@@ -10,22 +10,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.basics.errors import InputError
-from ngramkit.basics.models import named_model, resolve_model
-from ngramkit.basics.untrusted import read_json
+from ngramkit.basics.models import named_model
 from ngramkit.choose import DrafterChoice, choose_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.decode.model_files import read_facts
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.drafters.sources import Sources
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
     from ngramkit.decode.session import Session
-
-CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
@@ -70,12 +66,14 @@ class PendingModel:
 
 def prepare(options: DecodeOptions) -> PendingModel:
     """Load the tokenizer of the options' model alone; report which model that is where nobody chose
-    it."""
+    it. Raises as `read_facts`, and UsageError for a SpeCache of another number of layers."""
     given: Any = options.model
     if hasattr(given, "tokenizer"):  # a LanguageModel
         return PendingModel(given.name, given.tokenizer, given.context, lambda: given)
     name = named_model(given, options.reporter)
-    require_model(name)
+    facts = read_facts(name)
+    if options.specache is not None and facts.layers is not None:
+        options.specache.of_layers(facts.layers)
 
     @functools.cache
     def load() -> LanguageModel:
@@ -90,22 +88,4 @@ def prepare(options: DecodeOptions) -> PendingModel:
         )
 
     tokenizer = load_tokenizer(name, trust_remote_code=options.trust_remote_code)
-    return PendingModel(name, tokenizer, _context(name), load)
-
-
-def _context(name: str) -> int | None:
-    """Return the context that a folder's config.json names, None where there is none to read."""
-    path = Path(resolve_model(name)) / CONFIG
-    if not path.is_file():  # a GGUF file, or the Hub's
-        return None
-    config = read_json(path, error=InputError, hint="download the model again")
-    text = config.get("text_config", config) if isinstance(config, dict) else {}
-    limit = text.get("max_position_embeddings") if isinstance(text, dict) else None
-    return limit if isinstance(limit, int) else None
-
-
-def require_model(name: str) -> None:
-    """Raise InputError for a folder that holds no model; the Hub is not asked."""
-    source = Path(resolve_model(name))
-    if source.is_dir() and not (source / CONFIG).is_file():
-        raise InputError(f"{source} holds no model: it has no {CONFIG}", "check the path")
+    return PendingModel(name, tokenizer, facts.context, load)

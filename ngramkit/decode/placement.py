@@ -7,6 +7,7 @@ import re
 from importlib.util import find_spec
 
 from ngramkit.basics.errors import UsageError, meant
+from ngramkit.basics.machine import version_of
 
 MODES = ("tree", "batch", "chain")  # of verifying a draft
 DTYPES = ("float32", "float16", "bfloat16")
@@ -21,6 +22,12 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
         raise UsageError(
             f"device must be auto, cpu, cuda or cuda:N, is {device!r}", option="device"
         )
+    if device.startswith("cuda") and not _may_have_cuda():
+        raise UsageError(
+            f"{device} is not on this machine: its torch is built for CPUs alone",
+            "use device=cpu",
+            option="device",
+        )
     if dtype not in ("auto", *DTYPES):
         raise UsageError(f"dtype must be auto, {', '.join(DTYPES)}; is {dtype!r}", option="dtype")
     if device_map not in (None, *DEVICE_MAPS):
@@ -31,6 +38,11 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
         raise UsageError(
             "device_map needs accelerate", "pip install accelerate", option="device_map"
         )
+
+
+def _may_have_cuda() -> bool:
+    """Return whether torch may know of GPUs, by the name of its build."""
+    return not (version_of("torch") or "").endswith("+cpu")
 
 
 def require_mode(mode: str | None) -> None:

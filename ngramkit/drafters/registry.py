@@ -242,14 +242,22 @@ def load_drafter(
         "past": past,
         "tokenizer": tokenizer,
     }
+    require_sources(name, opened)
     used = {source: opened[source] for source in entry.sources}
-    for source, value in used.items():
-        if not value and entry.required:
-            need = f"a {KIND_OF_ROLE[source]}" if source in KIND_OF_ROLE else "past requests"
-            raise UsageError(f"the drafter {name} needs {need}", f"give {source}", option=source)
     _check_artifacts({role: used[role] for role in entry.artifacts})
     drafter: Drafter = _class_of(entry)(**used, **options)
     return drafter
+
+
+def require_sources(name: str, given: Mapping[str, Any], past: str = "past") -> None:
+    """Raise UsageError where `given`, by role, lacks what the drafter called `name` needs; past
+    requests are called `past` there."""
+    entry = drafter_entry(name)
+    for source in entry.sources if entry.required else ():
+        word = past if source == "past" else source
+        if not given.get(word):
+            need = f"a {KIND_OF_ROLE[source]}" if source in KIND_OF_ROLE else "past requests"
+            raise UsageError(f"the drafter {name} needs {need}", f"give {word}", option=word)
 
 
 def _class_of(entry: Entry) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,6 +45,11 @@ class PastUse:
         if isinstance(self.path, str):
             object.__setattr__(self, "path", Path(self.path))
         require_plain(self)
+
+    def require_usable(self, tokenizer: TokenizerRecord) -> None:
+        """Raise as `history` for what is at the path, before anything is made."""
+        if self.path is not None and os.path.lexists(self.path):
+            self.history(tokenizer)
 
     def history(self, tokenizer: TokenizerRecord) -> History | None:
         """Open the history, or make a new one, unless that would stay empty.

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.errors import UsageError, reason
+from ngramkit.basics.errors import reason
 from ngramkit.budget.pause import CountedPause
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.config import DraftConfig
@@ -115,12 +115,7 @@ class BatchDrafter:
 
         Raises as `open_source`, and UsageError for a `clock` of the configuration without `timed`.
         """
-        if config.clock and config.min_probability is None and not timed:
-            raise UsageError(
-                "clock of the configuration is for engines of one text at a time: llama.cpp",
-                "leave it out, or say min_probability",
-                option="clock",
-            )
+        config.require_clock(timed=timed)
         drafter = cls(
             open_source(config, vocabulary, tokenizer=tokenizer, writes=writes),
             cost=cost if config.min_probability is None else config.min_probability,

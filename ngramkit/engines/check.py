@@ -6,9 +6,8 @@ commands tells of a wrong NGRAMKIT_DRAFT before it loads a model.
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import NgramkitError, UsageError, meant, one_line, require_between
+from ngramkit.basics.machine import version_of
 from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.registry import require_kind
@@ -25,6 +25,7 @@ from ngramkit.engines.metrics import require_metrics
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.opening import open_folder
 from ngramkit.remote.fetch import is_hub_name
 from ngramkit.remote.urls import as_path, as_url
 
@@ -38,6 +39,7 @@ ENGINES = {
     "llama-cpp": ("llama-cpp-python", ("0.3.36",)),
     "tensorrt-llm": ("tensorrt-llm", ("1.2",)),
 }
+TIMED = "llama-cpp"  # whose passes are timed
 TEXT = "The answer to the question is that"  # what is drafted for
 PROMPT = 16  # tokens of a datastore that are a prompt where there is no tokenizer
 CALLS = 20  # of which the median is told
@@ -105,6 +107,8 @@ def check_engine(
     _require_fit(config, engine)
     if config.metrics is not None:
         require_metrics(Path(config.metrics))
+    for _, folder in _folders(config):
+        open_folder(folder)  # what is damaged is said before numba is imported
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
     from ngramkit.engines.batch import BatchDrafter
 
@@ -113,7 +117,7 @@ def check_engine(
         checked = replace(config, store=False, history=True)  # the engine makes the folder
     else:
         checked = replace(config, store=False)
-    drafter = BatchDrafter.open(checked, vocabulary=vocabulary, timed=engine == "llama-cpp")
+    drafter = BatchDrafter.open(checked, vocabulary=vocabulary, timed=engine == TIMED)
     if tokenizer is not None:
         drafter.require_same(tokenizer.encode)
     artifacts = drafter.source.artifacts
@@ -125,13 +129,9 @@ def check_engine(
         started = time.perf_counter()
         chain = drafter.chain_batch([context], [tokens])[0].token_ids
         seconds.append(time.perf_counter() - started)
-    try:
-        version = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        version = None
     return CheckedEngine(
         engine,
-        version,
+        version_of(package),
         tried,
         source,
         config.drafter,
@@ -178,11 +178,19 @@ def _require_fit(config: DraftConfig, engine: str) -> None:
     looks through all modules when it starts and fails at one of llvmlite's.
     """
     config.require_tenants(engine)
+    config.require_clock(timed=engine == TIMED)
+    config.require_sources()
+    for role, folder in _folders(config):
+        require_kind(folder, read_manifest(folder).kind, role)
+    existing_history(config)
+
+
+def _folders(config: DraftConfig) -> Iterator[tuple[str, Path]]:
+    """Yield the role and the path of each artifact that is a folder of this machine."""
     for role, names in config.artifacts.items():
         for name in names:
             if as_url(name) is None and not is_hub_name(name):
-                require_kind(name, read_manifest(as_path(name)).kind, role)
-    existing_history(config)
+                yield role, as_path(name)
 
 
 def _context(

@@ -15,7 +15,7 @@ from typing import Any
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError, meant, reason
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.basics.untrusted import parse_json, read_json
-from ngramkit.drafters.registry import DEFAULT_DRAFTER, DrafterSpec
+from ngramkit.drafters.registry import DEFAULT_DRAFTER, DrafterSpec, require_sources
 from ngramkit.drafters.sources import HISTORY_TOKENS
 from ngramkit.formats.history import History, require_no_other
 from ngramkit.formats.manifest import NAME
@@ -115,6 +115,20 @@ class DraftConfig:
                 "request",
                 f"use {named}" if shown else "leave history_by out",
                 option="history_by",
+            )
+
+    def require_sources(self) -> None:
+        """Raise UsageError where no artifact or history is named that the drafter needs."""
+        given = {**self.artifacts, "history": self.history}
+        require_sources(DrafterSpec.parse(self.drafter).name, given, "history")
+
+    def require_clock(self, *, timed: bool) -> None:
+        """Raise UsageError for a `clock` where passes are not `timed`."""
+        if self.clock and self.min_probability is None and not timed:
+            raise UsageError(
+                "clock of the configuration is for engines of one text at a time: llama.cpp",
+                "leave it out, or say min_probability",
+                option="clock",
             )
 
     @classmethod

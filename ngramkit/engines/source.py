@@ -50,6 +50,7 @@ def open_source(
     Raises ArtifactError where an artifact cannot be opened or does not fit, UsageError where the
     drafter misses one or a tokenizer, NetworkError where the Hub cannot be reached.
     """
+    config.require_sources()
     spec = DrafterSpec.parse(config.drafter)
     entry = drafter_entry(spec.name)
     opened = {

@@ -39,7 +39,6 @@ from ngramkit.evaluate.records import (
     questions_for,
     require_files,
 )
-from ngramkit.evaluate.report import write_report
 from ngramkit.evaluate.results import BenchResult, machine, summarize, write_answers, write_results
 from ngramkit.evaluate.runs import BASELINE, QuestionRun, Runs, TurnRun, alone_in, require_room
 from ngramkit.evaluate.simulation import Replay, replay_drafter
@@ -167,6 +166,7 @@ def bench(
     reporter.note(str(form))
     sources = options.sources().recorded()
     require_named(sources, reporter)
+    sources.past.require_usable(prepared.tokenizer.record)
     budgets, choices = _choices(names, prepared, sources, options)
     task, choices = prepared.session(options, choices)
     contestants = [*_transformers_ways(names, task), *_drafting(choices, budgets, task, options)]
@@ -507,6 +507,8 @@ def publish(
     ]
     write_results(folder, results, plan=plan, machine=facts, by_budget=points)
     title = f"{plan['model']} on {many(plan['count'], 'question')} of {plan['questions']}"
+    from ngramkit.evaluate.report import write_report
+
     write_report(folder / "report.html", title, results, curves, plan, facts)
     return results
 

@@ -6,6 +6,7 @@ matplotlib is imported when a picture is asked for.
 from __future__ import annotations
 
 import re
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ngramkit.basics.errors import UsageError
+from ngramkit.basics.errors import UsageError, reason
 from ngramkit.basics.machine import require_package
 from ngramkit.evaluate.simulation import Replay, categories
 
@@ -43,6 +44,12 @@ def require_picture(path: Path) -> None:
     require_package("matplotlib", "a picture")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", "make it first", option="plot")
+    try:
+        tempfile.TemporaryFile(dir=path.absolute().parent).close()
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {reason(error)}", "choose another folder", option="plot"
+        ) from error
 
 
 def plot(

@@ -11,6 +11,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public
+from ngramkit.corpus.chat import require_template
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.evaluate.records import read_records
@@ -42,6 +43,7 @@ def prune(
     folder. Raises as `ngramkit.builders.prune`, and UsageError where `bytes` is no size.
     """
     size = parse_size(bytes) if isinstance(bytes, str) else bytes
+    require_template(template)
     artifact = open_fetched(source, reporter=reporter)
     texts: list[TokenArray] = []
     if answers is not None:

@@ -6,7 +6,6 @@ questions (95%): it says how far the figure depends on which questions were aske
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import platform
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.machine import cores, processor
+from ngramkit.basics.machine import cores, processor, version_of
 from ngramkit.basics.results import Result
 from ngramkit.decode.options import TRANSFORMERS_WAYS
 from ngramkit.evaluate.runs import BASELINE, QuestionRun, Runs
@@ -155,7 +154,7 @@ def spread(
 
 def machine(device: dict[str, str]) -> dict[str, str]:
     """Return what the figures depend on besides the code: hardware, Python, packages."""
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    versions = {name: version_of(name) or "" for name in PACKAGES}
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {
         **device,

@@ -16,7 +16,8 @@ import importlib.util
 import math
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from ngramkit.basics.errors import InputError, reason
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MOST = 1 << 28  # bytes of metadata; the largest vocabularies take a tenth of it
+FRONT = 1 << 16  # bytes that the metadata in front of the tokenizer's has room in
 MOST_PAIRS, MOST_TENSORS, MOST_KEY, MOST_DIMENSIONS = 1 << 16, 1 << 18, 1 << 16, 4
 STRING, ARRAY = 8, 9
 NUMBERS = {
@@ -104,18 +106,31 @@ def require_gguf_package(what: str) -> None:
 def read_header(path: Path) -> Header:
     """Read the header. Raises InputError for a file that is no GGUF, damaged, cut short, or
     cannot be read."""
+    reader, size = _open(path, MOST)
+    try:
+        return reader.header(size)
+    except UnicodeDecodeError as error:
+        raise broken(path, "a text in it is not UTF-8") from error
+
+
+def read_front(path: Path) -> dict[str, Any]:
+    """Read the metadata that stands in front of the tokenizer's: of the usual converters, the
+    architecture and its sizes. What is damaged ends it. Raises InputError for a file that is no
+    GGUF or cannot be read."""
+    return _open(path, FRONT)[0].front()
+
+
+def _open(path: Path, most: int) -> tuple[_Reader, int]:
+    """Return a reader of the first `most` bytes, and the file's size."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            content = file.read(min(size, MOST))
+            content = file.read(min(size, most))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {reason(error)}", "check the path") from error
     if content[:4] != MAGIC:
         raise InputError(f"{path} is no GGUF file", "give a .gguf file, a model folder or a Hub id")
-    try:
-        return _Reader(path, content).header(size)
-    except UnicodeDecodeError as error:
-        raise broken(path, "a text in it is not UTF-8") from error
+    return _Reader(path, content), size
 
 
 class _Reader:
@@ -125,6 +140,30 @@ class _Reader:
         self.path, self.content, self.at = path, content, len(MAGIC)
 
     def header(self, size: int) -> Header:
+        tensors, pairs = self._counts()
+        metadata: dict[str, Any] = {}
+        for key, value in self._pairs(pairs):
+            self._require(key not in metadata, f"the key {key!r:.80} occurs twice")
+            metadata[key] = value
+        listed = [self._tensor() for _ in range(tensors)]
+        self._require_inside(metadata, listed, size)
+        by_name = {tensor.name: tensor for tensor, _ in listed}
+        self._require(len(by_name) == len(listed), "two tensors have one name")
+        return Header(self.path, metadata, by_name)
+
+    def front(self) -> dict[str, Any]:
+        """Return the metadata in front of the tokenizer's, or of what cannot be read."""
+        found: dict[str, Any] = {}
+        with suppress(InputError, UnicodeDecodeError):
+            _, pairs = self._counts()
+            for key, value in self._pairs(pairs):
+                if key.startswith("tokenizer."):
+                    break
+                found[key] = value
+        return found
+
+    def _counts(self) -> tuple[int, int]:
+        """Return the number of tensors and that of the pairs of metadata."""
         version = self._number("<I")
         if version not in VERSIONS:
             raise InputError(
@@ -134,16 +173,11 @@ class _Reader:
         tensors, pairs = self._number("<Q"), self._number("<Q")
         self._require(tensors <= MOST_TENSORS, f"it lists {tensors:,} tensors")
         self._require(pairs <= MOST_PAIRS, f"it lists {pairs:,} pairs of metadata")
-        metadata: dict[str, Any] = {}
-        for _ in range(pairs):
-            key = self._string(MOST_KEY)
-            self._require(key not in metadata, f"the key {key!r:.80} occurs twice")
-            metadata[key] = self._value(self._number("<I"))
-        listed = [self._tensor() for _ in range(tensors)]
-        self._require_inside(metadata, listed, size)
-        by_name = {tensor.name: tensor for tensor, _ in listed}
-        self._require(len(by_name) == len(listed), "two tensors have one name")
-        return Header(self.path, metadata, by_name)
+        return tensors, pairs
+
+    def _pairs(self, count: int) -> Iterator[tuple[str, Any]]:
+        for _ in range(count):
+            yield self._string(MOST_KEY), self._value(self._number("<I"))
 
     def _require(self, holds: bool, breach: str) -> None:
         if not holds:

@@ -132,7 +132,7 @@ def test_a_node_with_another_rensa_is_an_error(repeats, tmp_path):
     corpus = opened(repeats, False, dedup="minhash")
     found = mock.Mock(side_effect=["1.2.3", "1.2.4"])
     with (
-        mock.patch.object(corpus_parts, "version", found),
+        mock.patch.object(corpus_parts, "version_of", found),
         pytest.raises(InputError, match=r"has rensa 1\.2\.4, the build was begun with 1\.2\.3"),
     ):
         tokenize(corpus, "demo", tmp_path / "t", executor=Elsewhere())

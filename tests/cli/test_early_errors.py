@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf_files import DEMO, demo_metadata, demo_tensors, write_gguf
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import tokenize
+from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit_cli.main import COMMANDS
 
 # A line of words and what is said of them. Files and folders: see `here`.
@@ -95,6 +98,7 @@ replay --answers qa.jsonl --drafter nope         | no drafter is called 'nope'
 replay --answers qa.jsonl --template nope        | --template must be one of
 replay --answers qa.jsonl --plot x.xyz           | x.xyz is no picture's name
 replay --answers qa.jsonl --plot none/x.png      | there is no folder none
+replay --answers qa.jsonl --plot SYSTEM/x.png    | SYSTEM/x.png cannot be written
 replay --answers qa.jsonl --datastore none       | there is no artifact at none
 replay --answers qa.jsonl --datastore frozen     | frozen is a frozen-table, not a datastore
 replay --answers qa.jsonl --repeat 2             | and --prompts are for --keep-state
@@ -115,6 +119,16 @@ decode --prompt x --prompt-file a.txt            | --prompt and --prompt-file ex
 decode --prompt x --model ./none                 | there is no model folder ./none
 decode --prompt x --model empty                  | empty holds no model
 decode --prompt x --model none.gguf              | there is no model file none.gguf
+decode --prompt x --model noweights              | noweights holds no weights
+decode --prompt x --model encdec                 | encdec is an encoder-decoder
+decode --prompt x --model badcfg                 | badcfg/config.json: not JSON
+decode --prompt x --cache low-bit --kv-bits 1,2  | --kv-bits names 2 layers, the model has
+decode --prompt x --cache low-bit --kv-bits 1,2 --model demo.gguf | --kv-bits names 2 layers
+decode --prompt-file long.txt --model demo.gguf  | tokens, the context of demo.gguf 1,024
+tokenize --corpus a.txt --model notok            | notok holds no tokenizer
+calibrate noweights                              | noweights holds no weights
+model-bigram demo --k 9999                       | --k must be 1 to 4096, is 9999
+model-unigram demo --k 9999                      | --k must be 1 to 4096, is 9999
 decode --prompt x --drafter nope                 | no drafter is called 'nope'
 decode --prompt x --datastore none               | there is no artifact at none
 decode --prompt x --datastore frozen             | frozen is a frozen-table, not a datastore
@@ -131,6 +145,7 @@ decode --prompt x --cache specache --drafter rest | drafts are not verified with
 decode --prompt x --cache specache --history h   | --history is for drafts, a SpeCache takes none
 decode --prompt x --cache low-bit --datastore ds | --datastore is for drafts, a SpeCache takes no
 decode --prompt x --chat --template nope         | --template must be one of
+decode --chat --compare                          | leave out --compare, or give a --prompt
 decode --prompt x --system y                     | --system needs a conversation
 decode --prompt x --stop EMPTY                   | --stop is empty
 history inspect none                             | there is no history at none
@@ -152,6 +167,7 @@ bench --questions q.jsonl --model ./none         | there is no model folder ./no
 bench --questions q.jsonl --template nope        | --template must be one of
 bench --questions q.jsonl --out a.txt            | a.txt is not a folder
 bench --questions q.jsonl --out SYSTEM/x         | SYSTEM/x cannot be written
+bench --questions q.jsonl --history a.txt        | name a folder: a.txt is none
 bench --questions q.jsonl --budget -3            | --budget must be 1 to 4096
 bench --questions bad.jsonl                      | bad.jsonl, line 1: not JSON
 record --questions none.jsonl --out r            | there is no file none.jsonl
@@ -207,6 +223,7 @@ prune none --bytes 1M                            | there is no artifact at none
 prune ds --bytes x                               | 'x' is not a size
 prune store --bytes 1M                           | a token store cannot be pruned
 prune ds --bytes 1M --answers none.jsonl         | there is no file none.jsonl
+prune ds --bytes 1M --template nope              | --template must be one of
 prune ds --bytes 1M --out SYSTEM/x               | SYSTEM/x cannot be written
 check-engine nope                                | there is no adapter for 'nope'
 check-engine vllm --draft none.json              | names none.json
@@ -216,6 +233,10 @@ check-engine vllm --model ./none                 | there is no model folder ./no
 check-engine vllm --draft {"datastores":["none"]} --model demo | there is no artifact at none
 check-engine vllm --draft {"drafter":"nope"}     | no drafter is called 'nope'
 check-engine vllm --draft {"history":true,"history_by":"salt"} | history_by cannot be "salt"
+check-engine vllm --draft {"drafter":"rest"} --model demo | the drafter rest needs a datastore
+check-engine vllm --draft {"drafter":"ssd"} --model demo | needs past requests -> give history
+check-engine sglang --draft {"clock":true} --model demo | clock of the configuration is for engines
+check-engine vllm --draft {"datastores":["cut"]} --model demo | shard-00000.safetensors is damaged
 warm --drafter nope                              | no drafter is called 'nope'
 warm --drafter rest:nope=1                       | the drafter rest has no option 'nope'
 decode --prompt x --drafter rest:nope=1          | the drafter rest has no option 'nope'
@@ -232,6 +253,12 @@ forecast qa.jsonl --model demo --history none    | there is no --history at none
 import cache.bin --from llama.cpp --order 3      | cache.bin has no n-grams of 3 tokens
 import cache.bin --from llama.cpp                | cache.bin holds n-grams of 1, 2 tokens
 """
+BROKEN = {  # model folders: a file of each, and its text; None: it has no such file
+    "badcfg": ("config.json", "{"),
+    "encdec": ("config.json", '{"is_encoder_decoder": true}'),
+    "notok": ("tokenizer.json", None),
+    "noweights": ("model.safetensors", None),
+}
 HEAVY = {"torch", "transformers", "numba", "pyarrow", "datasets", "matplotlib"}
 PROGRAM = f"""
 import json, sys
@@ -281,6 +308,14 @@ def here(tmp_path_factory):
     build_datastore(store, folder / "ds")
     build_datastore(tokenize(folder / "b.txt", "demo", folder / "store2"), folder / "ds2")
     build_frozen(store, folder / "frozen")
+    shutil.copytree(folder / "ds", folder / "cut")
+    os.truncate(folder / "cut/shard-00000.safetensors", 500)
+    for name, (file, text) in BROKEN.items():
+        shutil.copytree(DEMO, folder / name)
+        (folder / name / file).unlink()
+        if text is not None:
+            (folder / name / file).write_text(text)
+    load_tokenizer(write_gguf(folder / "demo.gguf", demo_metadata(), demo_tensors()))
     return folder
 
 
@@ -354,5 +389,5 @@ def test_nothing_is_left_behind(here, outcomes):
     assert sorted(path.name for path in here.iterdir()) == sorted(
         ["a.txt", "b.txt", "chat.jsonl", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl",
          "bad.toml", "good.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen",
-         "long.txt", "cache.bin", "metrics.json", "days.json"]
+         "cut", *BROKEN, "demo.gguf", "long.txt", "cache.bin", "metrics.json", "days.json"]
     )  # fmt: skip

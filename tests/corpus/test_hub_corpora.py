@@ -89,6 +89,23 @@ def test_every_layout(hub, ngramkit_cli, tmp_path, demo):
     assert texts(limited, demo) == [text(n) for n in range(7)]
 
 
+def test_files_of_other_schemas_are_read_or_named(hub, ngramkit_cli, tmp_path, demo):
+    """Other columns, widths of numbers, orders and nulls are read; other types of the text not."""
+    env = hub.environment(tmp_path / "home")
+    read = ["extra", "width", "order", "large", "null"]
+    refused = ["lists", "lacking", "null-first", "lines"]
+    lines = [tokenize(f"hf:acme/unlike-{how}", "--out", how) for how in read + refused]
+    results = ngramkit_cli(*lines, env=env)
+    found = [texts(store, demo) for store in stores(tmp_path, results[: len(read)])]
+    assert found == [["a", "b", "a", "b"]] * 4 + [["a", "b", "", ""]]
+    for how, result in zip(refused, results[len(read) :], strict=True):
+        assert result.code == 3, result.err
+        ending = "jsonl" if how == "lines" else "parquet"
+        said, todo = result.err.splitlines()[-2:]
+        assert said.startswith(f"error: train-1.{ending} of acme/unlike-{how} cannot be read: ")
+        assert todo.startswith("  -> report it to the dataset's owner")
+
+
 def test_bad_requests_say_what_to_do(hub, ngramkit_cli, tmp_path):
     results = ngramkit_cli(
         tokenize("the-stack"),
