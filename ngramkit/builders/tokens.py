@@ -116,8 +116,10 @@ def token_store(
     if isinstance(source, TokenStore) or (isinstance(source, str | Path) and is_artifact(source)):
         for name in options:
             raise UsageError(f"{name} means nothing to a token store", "leave it out", option=name)
-        given = isinstance(source, TokenStore)
-        yield source if given else TokenStore.open(fetch(source, reporter=reporter).path)
+        if isinstance(source, TokenStore):
+            yield source
+        else:
+            yield TokenStore.open(fetch(source, reporter=reporter).path)
         return
     store = tokenize(source, model, eos=eos, executor=executor, reporter=reporter, **options)
     try:
