@@ -20,7 +20,7 @@ from ngramkit.basics.errors import NgramkitError, UsageError, meant, one_line, r
 from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.registry import require_kind
-from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
+from ngramkit.engines.config import ENGINES, VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
@@ -31,13 +31,6 @@ from ngramkit.remote.urls import as_path, as_url
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
 
-# Engine -> its distribution, and the versions that its adapter was tried with.
-ENGINES = {
-    "vllm": ("vllm", ("0.32.0", "0.33.0")),
-    "sglang": ("sglang", ("0.5.23",)),
-    "llama-cpp": ("llama-cpp-python", ("0.3.36",)),
-    "tensorrt-llm": ("tensorrt-llm", ("1.2",)),
-}
 TEXT = "The answer to the question is that"  # what is drafted for
 PROMPT = 16  # tokens of a datastore that are a prompt where there is no tokenizer
 CALLS = 20  # of which the median is told
@@ -82,9 +75,10 @@ def check_engine(
 ) -> CheckedEngine:
     """Open what an engine would open, compare it with `model`'s tokenizer, and draft once.
 
-    `engine`: one of ENGINES. `draft`: a JSON object or a file of one; by default NGRAMKIT_DRAFT,
-    else the engines' own default. `tokens`: of the draft, at most. `model`: a short name, a Hub id
-    or a folder; without one nothing is compared, and a prompt is taken from a datastore.
+    `engine`: one of `engines.config.ENGINES`. `draft`: a JSON object or a file of one; by default
+    NGRAMKIT_DRAFT, else the engines' own default. `tokens`: of the draft, at most. `model`: a short
+    name, a Hub id or a folder; without one nothing is compared, and a prompt is taken from a
+    datastore.
 
     Raises UsageError for an unknown engine, InputError for metrics that cannot be written, and as
     `DraftConfig.read`, `engines.source.open_source` and `require_same`.
@@ -93,7 +87,7 @@ def check_engine(
 
     require_engine(engine)
     require_between("tokens", tokens, 1, 64)
-    package, tried = ENGINES[engine]
+    about = ENGINES[engine]
     source = VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
     if config is None:
@@ -113,7 +107,7 @@ def check_engine(
         checked = replace(config, store=False, history=True)  # the engine makes the folder
     else:
         checked = replace(config, store=False)
-    drafter = BatchDrafter.open(checked, vocabulary=vocabulary, timed=engine == "llama-cpp")
+    drafter = BatchDrafter.open(checked, vocabulary=vocabulary, timed=about.timed)
     if tokenizer is not None:
         drafter.require_same(tokenizer.encode)
     artifacts = drafter.source.artifacts
@@ -126,13 +120,13 @@ def check_engine(
         chain = drafter.chain_batch([context], [tokens])[0].token_ids
         seconds.append(time.perf_counter() - started)
     try:
-        version = importlib.metadata.version(package)
+        version = importlib.metadata.version(about.distribution)
     except importlib.metadata.PackageNotFoundError:
         version = None
     return CheckedEngine(
         engine,
         version,
-        tried,
+        about.tried,
         source,
         config.drafter,
         Rows(

@@ -51,6 +51,8 @@ def folder(tmp_path, monkeypatch):
         ("ngramkit calibrate mistral-7b-", ["mistral-7b-instruct"]),
         ("ngramkit decode --model ti", ["tiny", "tiny.gguf"]),
         ("ngramkit tokenize --corpus the-", ["the-stack"]),
+        ("ngramkit warm --engine s", ["sglang"]),
+        ("ngramkit check-engine tens", ["tensorrt-llm"]),
         ("ngramkit decode --datastore ", ["artifacts/mine"]),
         ("ngramkit decode --frozen-table artifacts/", []),
         ("ngramkit inspect ./artifacts/m", ["./artifacts/mine"]),
