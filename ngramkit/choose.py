@@ -391,7 +391,13 @@ def provide(
     missing = f"no {kind} for {tokenizer.id} under {ARTIFACTS}/"
     if KINDS[kind].of_model:
         return _read_off_model(kind, tokenizer, missing, reporter, load_model)
+    from ngramkit.builders.datastore import build_datastore
+    from ngramkit.builders.frozen import build_frozen
+
+    builders: Any = {"datastore": build_datastore, "frozen-table": build_frozen}
     store = token_store_of(tokenizer)
+    if kind not in builders:
+        raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
     if store is not None:
         reporter.note(f"{missing}: building one from {store.path}")
     elif tokenizer.id == DEFAULT:
@@ -399,13 +405,9 @@ def provide(
         store = _stdlib_store(reporter)
     else:
         raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
-    from ngramkit.builders.datastore import build_datastore
-    from ngramkit.builders.frozen import build_frozen
-
     corpus = corpus_name(store.manifest.corpus, store.path.name)
     place = default_place(corpus, tokenizer.id, kind, folder=AUTOMATIC)
-    build: Any = build_datastore if kind == "datastore" else build_frozen
-    artifact: Artifact = build(store, place, reporter=reporter, force=True)
+    artifact: Artifact = builders[kind](store, place, reporter=reporter, force=True)
     return artifact
 
 
@@ -448,11 +450,11 @@ def _read_off_model(
 
     source = Path(resolve_model(tokenizer.id))
     weights = sum(file.stat().st_size for file in source.glob("*.safetensors"))
-    if load_model is None or not 0 < weights * tokenizer.vocabulary <= CHEAP[kind]:
+    if load_model is None or not 0 < weights * tokenizer.vocabulary <= CHEAP.get(kind, 0):
         raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
     reporter.note(f"{missing}: reading one off the model")
     model = load_model()
     place = default_place(tokenizer.id, kind, folder=AUTOMATIC)
-    build: Any = build_model_bigram if kind == "model-bigram" else build_model_unigram
+    builders: Any = {"model-bigram": build_model_bigram, "model-unigram": build_model_unigram}
     options: Any = {"reporter": reporter, "force": True}
-    return build(model.model, model.tokenizer, place, **options).table  # type: ignore[no-any-return]
+    return builders[kind](model.model, model.tokenizer, place, **options).table  # type: ignore[no-any-return]

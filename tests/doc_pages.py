@@ -29,6 +29,8 @@ from ngramkit.basics.errors import (
     NgramkitError,
     UsageError,
 )
+from ngramkit.basics.kinds import KINDS
+from ngramkit.formats.opening import CLASSES
 from ngramkit_cli.main import app
 
 ROOT = Path(__file__).parents[1]
@@ -42,11 +44,7 @@ SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOT
 FORMATS = [
     "manifest",
     "container",
-    "tokens",
-    "datastore",
-    "frozen_table",
-    "model_bigram",
-    "model_unigram",
+    *(CLASSES[kind].__module__.rpartition(".")[2] for kind in KINDS),
     "history",
     "request_log",
     "evidence",

@@ -10,6 +10,7 @@ import pytest
 from choosing import MINE, chosen
 
 from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, Kind
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.choose import choose_drafter, distinct, select
@@ -121,6 +122,24 @@ def test_what_is_missing_is_never_made_of_a_corpus_that_nobody_chose(here):
         assert choice.names == []
         assert "drafting from the text itself; run: ngramkit build-" in notes
         choice.load()
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "drafter"),
+    [("n-grams", "datastores", "rest"), ("model-trigram", "bigram", "bigram")],
+)
+def test_a_kind_that_is_never_made_by_itself_is_named_with_its_command(
+    kind, role, drafter, here, monkeypatch
+):
+    """No artifact of another kind is made in its place."""
+    here("tokens", "chat-mine-tokens-1234", BIG)
+    monkeypatch.setitem(KINDS, kind, Kind(kind, kind, f"build-{kind}", "New.", role, drafter))
+    monkeypatch.setitem(KIND_OF_ROLE, role, kind)
+    Path("me/mine").mkdir(parents=True)
+    Path("me/mine/model.safetensors").write_bytes(b"weights")
+    with pytest.raises(ArtifactError, match=f"no {kind} for me/mine under artifacts/") as caught:
+        choose_drafter(drafter, MINE, load_model=lambda: None)
+    assert caught.value.hint.startswith(f"run: ngramkit build-{kind} ")
 
 
 def test_a_token_store_at_hand_is_used(here):

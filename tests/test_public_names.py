@@ -14,8 +14,11 @@ import pytest
 
 import ngramkit
 from ngramkit.basics.errors import UsageError
+from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.corpus.open import CorpusWords
-from ngramkit.drafters.sources import SourceWords, given_sources
+from ngramkit.drafters.sources import Sources, SourceWords, given_sources
+from ngramkit.engines.config import DraftConfig
+from ngramkit_cli.options import SourceOptions
 
 
 def test_the_example_of_the_package_runs(tmp_path, monkeypatch):
@@ -81,6 +84,17 @@ def test_a_function_shows_its_words_and_names_the_near_ones(name):
 )
 def test_the_words_for_editors_are_those_of_the_function(words, function, beside):
     assert set(words.__annotations__) | beside == set(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize(
+    "drafting",
+    [Sources, SourceWords, given_sources, ngramkit.load_drafter, ngramkit.DecodeOptions,
+     DraftConfig, SourceOptions],
+)  # fmt: skip
+def test_every_role_of_an_artifact_is_a_word_of_all_that_drafts(drafting):
+    words = getattr(drafting, "__annotations__", {}).keys()
+    for role in KIND_OF_ROLE:
+        assert words & {role, role.removesuffix("s")}, f"{drafting} lacks {role}"
 
 
 def test_the_defaults_of_words_that_are_handed_on_are_those_of_where_they_go():

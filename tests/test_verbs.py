@@ -125,6 +125,24 @@ def test_the_options_of_a_command_are_the_words_of_its_function(command):
         assert known, f"{command} {flag}: {sorted(words)}"
 
 
+# Words of Python alone: what is open already, what a program hears, names for texts that it holds.
+OF_PYTHON = {"reporter", "show", "artifacts", "recipe", "name"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_words_of_a_function_are_options_of_its_command(command):
+    options = dict(doc_pages.leaves())[command].params
+    arguments = sum(option.param_type_name == "argument" for option in options)
+    said = {flag.removeprefix("--").replace("-", "_") for each in options for flag in each.opts}
+    said |= {SAID.get(option) for option in said} - {None}
+    if {"corpus", "tokens"} <= said:
+        said.add("source")
+    words = inspect.signature(getattr(ngramkit, function_of(command))).parameters
+    for position, word in enumerate(words):
+        known = position < arguments or said & {word, word.removesuffix("s")} or word in OF_PYTHON
+        assert known, f"{command}: {word}"
+
+
 def test_what_takes_urls_says_where_their_files_are_staged():
     for command, parsed in doc_pages.leaves():
         options = {option.name for option in parsed.params}

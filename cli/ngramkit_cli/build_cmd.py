@@ -36,6 +36,9 @@ EncodingThreads = Annotated[
     int | None,
     typer.Option("--workers", min=1, help="Encoding threads. Default: every core."),
 ]
+TokensOfShards = Annotated[
+    int, typer.Option("--shard-tokens", min=1, help="A shard ends with the document that fills it.")
+]
 Sorters = Annotated[
     int | None,
     typer.Option("--workers", min=1, help="Shards sorted at a time. Default: every core."),
@@ -43,6 +46,10 @@ Sorters = Annotated[
 ShardTokens = Annotated[
     int | None,
     typer.Option(min=2, help="Fill shards up to this. Default: what --memory allows, up to 2**27."),
+]
+Counters = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Counting threads. Default: every core; same bytes."),
 ]
 LeaderLen = Annotated[int, typer.Option(metavar="1..4", help="Tokens in a leader.")]
 Leaders = Annotated[int, typer.Option(help="Keep this many leaders, the most frequent ones.")]
@@ -57,6 +64,7 @@ def tokenize(
     model: Model = None,
     out_dir: Out = None,
     eos: Eos = True,
+    shard_tokens: TokensOfShards = 1 << 24,
     workers: EncodingThreads = None,
     where: ExecutorOptions,
     force: Force = False,
@@ -70,6 +78,7 @@ def tokenize(
         corpus.text,
         out=out_dir,
         **corpus.tokenised(model, eos, out),
+        shard_tokens=shard_tokens,
         workers=workers,
         **vars(where),
         reporter=out.reporter,
@@ -123,6 +132,7 @@ def build_frozen(
     follower_len: FollowerLen = 3,
     followers: Followers = 128,
     memory: Memory = None,
+    workers: Counters = None,
     where: ExecutorOptions,
     eos: Eos = True,
     force: Force = False,
@@ -140,6 +150,7 @@ def build_frozen(
         follower_len=follower_len,
         followers=followers,
         memory=memory,
+        workers=workers,
         **vars(where),
         reporter=out.reporter,
         force=force,

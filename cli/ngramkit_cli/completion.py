@@ -1,4 +1,4 @@
-"""Names that a shell completes: of drafters, models and corpora, and artifacts at hand.
+"""Names that a shell completes: of drafters, models, corpora and engines, and artifacts at hand.
 
 Typer keeps those that begin with what is typed. Where none does, the shell completes files.
 """
@@ -16,6 +16,12 @@ def drafters() -> Named:
     from ngramkit.drafters.registry import DRAFTERS
 
     return [(name, entry.looks_up) for name, entry in DRAFTERS.items()]
+
+
+def engines() -> Named:
+    from ngramkit.engines.config import ENGINES
+
+    return [(name, engine.distribution) for name, engine in ENGINES.items()]
 
 
 def corpora() -> Named:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ngramkit
+from ngramkit.basics.kinds import KIND_OF_ROLE, a_kind
 from ngramkit_cli import completion
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import wrapped
@@ -23,13 +24,7 @@ Name = Annotated[
         autocompletion=completion.drafters,
     ),
 ]
-SOURCES = {
-    "datastores": "datastores",
-    "frozen_table": "a frozen table",
-    "bigram": "the model's bigram table",
-    "unigram": "the model's unigram table",
-    "past": "past requests",
-}
+SOURCES = {**{role: a_kind(kind) for role, kind in KIND_OF_ROLE.items()}, "past": "past requests"}
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 

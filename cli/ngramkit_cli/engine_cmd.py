@@ -8,6 +8,7 @@ import typer
 
 import ngramkit
 from ngramkit.basics.terminal_text import many
+from ngramkit.engines.config import ENGINES
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import TrustRemoteCode
 from ngramkit_cli.output import Output
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from ngramkit.engines.check import CheckedEngine
 
 Engine = Annotated[
-    str, typer.Argument(metavar="ENGINE", help="vllm, sglang, llama-cpp or tensorrt-llm.")
+    str,
+    typer.Argument(
+        metavar="ENGINE", help=f"{', '.join(ENGINES)}.", autocompletion=completion.engines
+    ),
 ]
 Model = Annotated[
     str | None,
@@ -94,7 +98,8 @@ WarmedEngine = Annotated[
     str | None,
     typer.Option(
         metavar="ENGINE",
-        help="What a server's process needs: vllm, sglang, llama-cpp or tensorrt-llm.",
+        help=f"What a server's process needs, of {', '.join(ENGINES)}.",
+        autocompletion=completion.engines,
     ),
 ]
 Workers = Annotated[

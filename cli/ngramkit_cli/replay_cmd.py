@@ -11,6 +11,7 @@ import typer
 
 import ngramkit
 from ngramkit.basics.errors import UsageError
+from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit_cli.options import (
     AnsweredQuestions,
     DrafterNames,
@@ -97,7 +98,7 @@ class ReplaySources(SourceOptions):
         """Return what drafters share; with --curve, {curve: artifacts}."""
         if self.curve is None:
             return {**self.words()}
-        shared = ("datastore", "frozen_table", "bigram", "unigram", "history")
+        shared = (*(role.removesuffix("s") for role in KIND_OF_ROLE), "history")
         given = [name for name in shared if getattr(self, name) is not None]
         if given:
             raise UsageError(

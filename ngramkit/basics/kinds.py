@@ -77,6 +77,7 @@ KINDS = {
 # A kind's name -> the role in which it is drafted from.
 ROLES = {kind.name: kind.role for kind in KINDS.values() if kind.role is not None}
 KIND_OF_ROLE = {role: name for name, role in ROLES.items()}
+TABLES = tuple(role for role in KIND_OF_ROLE if role != "datastores")  # of which one is taken
 
 
 def a_kind(name: str) -> str:

@@ -78,11 +78,13 @@ def build_datastore(
     Raises InputError where the store holds no tokens, UsageError where `out` holds something else.
     """
     memory = parse_memory(memory)
-    require_out(out, force=force)
+    require_out(out, Datastore.kind, force=force)
     if shard_tokens is not None:
         require_between("shard_tokens", shard_tokens, 2)
-    with open_executor(executor, ray_address, workers, reporter) as runner:
-        store = token_store(source, model, eos, runner, reporter, **options)
+    with (
+        open_executor(executor, ray_address, workers, reporter) as runner,
+        token_store(source, model, eos, runner, reporter, **options) as store,
+    ):
         layout = _Layout.of(store)
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> Datastore:

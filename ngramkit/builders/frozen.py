@@ -99,9 +99,11 @@ def build_frozen(
     table = FrozenParameters(leader_len, leaders, follower_len, followers)
     memory = parse_memory(memory)
     table.validate()
-    require_out(out, force=force)
-    with open_executor(executor, ray_address, workers, reporter) as runner:
-        store = token_store(source, model, eos, runner, reporter, **options)
+    require_out(out, FrozenTable.kind, force=force)
+    with (
+        open_executor(executor, ray_address, workers, reporter) as runner,
+        token_store(source, model, eos, runner, reporter, **options) as store,
+    ):
         plan = {
             "kind": FrozenTable.kind,
             "parameters": table._asdict(),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -99,6 +99,7 @@ def tokenize(
         return build_at(build, out, reporter=reporter, force=force)
 
 
+@contextmanager
 def token_store(
     source: TokenSource,
     model: str | Path | None,
@@ -106,18 +107,26 @@ def token_store(
     executor: Executor,
     reporter: Reporter,
     **options: Unpack[CorpusWords],
-) -> TokenStore:
-    """Return the token store that `source` is, or tokenise the text that it names.
+) -> Iterator[TokenStore]:
+    """Yield the token store that `source` is, or that of the text that it names.
 
-    Raises UsageError where `options`, which choose text, are given for tokens.
+    What ends the block by an error or Ctrl-C is told where the tokens of the text are kept. Raises
+    UsageError where `options`, which choose text, are given for tokens.
     """
     if isinstance(source, TokenStore) or (isinstance(source, str | Path) and is_artifact(source)):
         for name in options:
             raise UsageError(f"{name} means nothing to a token store", "leave it out", option=name)
         if isinstance(source, TokenStore):
-            return source
-        return TokenStore.open(fetch(source, reporter=reporter).path)
-    return tokenize(source, model, eos=eos, executor=executor, reporter=reporter, **options)
+            yield source
+        else:
+            yield TokenStore.open(fetch(source, reporter=reporter).path)
+        return
+    store = tokenize(source, model, eos=eos, executor=executor, reporter=reporter, **options)
+    try:
+        yield store
+    except BaseException as error:
+        error.add_note(f"the tokens are kept in {store.path}: the same text is not encoded again")
+        raise
 
 
 def tokens_plan(

@@ -46,7 +46,7 @@ def model_bigram(
     other options, and the errors, are those of `builders.model_bigram.build_model_bigram`.
     """
     require_bigram_options(k, width, prefix, extend)
-    require_out(out, force=force)
+    require_out(out, "model-bigram", force=force)
     from ngramkit.builders.model_bigram import build_model_bigram
 
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
@@ -71,7 +71,7 @@ def model_unigram(
     As `model_bigram`; `k` and `rule` as in `builders.model_unigram.build_model_unigram`.
     """
     require_unigram_options(k, rule)
-    require_out(out, force=force)
+    require_out(out, "model-unigram", force=force)
     from ngramkit.builders.model_unigram import build_model_unigram
 
     options = {"k": k, "rule": rule}

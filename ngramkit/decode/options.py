@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar
 
 from ngramkit.basics.errors import UsageError, require_between, require_list, require_texts
+from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import plain_arguments, require_plain
 from ngramkit.corpus.chat import AUTO
@@ -165,7 +166,7 @@ class DecodeOptions:
     def _require_sense_of_cache(self) -> None:
         if self.specache is None:
             return
-        drafted_from = ("datastores", "frozen_table", "bigram", "unigram", "history")
+        drafted_from = (*KIND_OF_ROLE, "history")
         guesses = self.specache.speculative == "drafter"  # at the next token, from all of these
         for name in ("budget", "verify", "compare", *(() if guesses else drafted_from)):
             if getattr(self, name):

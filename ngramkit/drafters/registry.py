@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.errors import ArtifactError, UsageError, meant
-from ngramkit.basics.kinds import KIND_OF_ROLE, a_kind
+from ngramkit.basics.kinds import KIND_OF_ROLE, TABLES, a_kind
 from ngramkit.basics.public import public, unknown_keyword
 from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray
@@ -237,7 +237,7 @@ def load_drafter(
         "datastores": [_open(datastore) for datastore in sources.datastores],
         **{
             role: None if getattr(sources, role) is None else _open(getattr(sources, role))
-            for role in ("frozen_table", "bigram", "unigram")
+            for role in TABLES
         },
         "past": past,
         "tokenizer": tokenizer,

@@ -20,7 +20,7 @@ from ngramkit.basics.machine import version_of
 from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.registry import require_kind
-from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
+from ngramkit.engines.config import ENGINES, VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
@@ -32,14 +32,6 @@ from ngramkit.remote.urls import as_path, as_url
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
 
-# Engine -> its distribution, and the versions that its adapter was tried with.
-ENGINES = {
-    "vllm": ("vllm", ("0.32.0", "0.33.0")),
-    "sglang": ("sglang", ("0.5.23",)),
-    "llama-cpp": ("llama-cpp-python", ("0.3.36",)),
-    "tensorrt-llm": ("tensorrt-llm", ("1.2",)),
-}
-TIMED = "llama-cpp"  # whose passes are timed
 TEXT = "The answer to the question is that"  # what is drafted for
 PROMPT = 16  # tokens of a datastore that are a prompt where there is no tokenizer
 CALLS = 20  # of which the median is told
@@ -84,9 +76,10 @@ def check_engine(
 ) -> CheckedEngine:
     """Open what an engine would open, compare it with `model`'s tokenizer, and draft once.
 
-    `engine`: one of ENGINES. `draft`: a JSON object or a file of one; by default NGRAMKIT_DRAFT,
-    else the engines' own default. `tokens`: of the draft, at most. `model`: a short name, a Hub id
-    or a folder; without one nothing is compared, and a prompt is taken from a datastore.
+    `engine`: one of `engines.config.ENGINES`. `draft`: a JSON object or a file of one; by default
+    NGRAMKIT_DRAFT, else the engines' own default. `tokens`: of the draft, at most. `model`: a short
+    name, a Hub id or a folder; without one nothing is compared, and a prompt is taken from a
+    datastore.
 
     Raises UsageError for an unknown engine, InputError for metrics that cannot be written, and as
     `DraftConfig.read`, `engines.source.open_source` and `require_same`.
@@ -95,7 +88,7 @@ def check_engine(
 
     require_engine(engine)
     require_between("tokens", tokens, 1, 64)
-    package, tried = ENGINES[engine]
+    about = ENGINES[engine]
     source = VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
     if config is None:
@@ -117,7 +110,7 @@ def check_engine(
         checked = replace(config, store=False, history=True)  # the engine makes the folder
     else:
         checked = replace(config, store=False)
-    drafter = BatchDrafter.open(checked, vocabulary=vocabulary, timed=engine == TIMED)
+    drafter = BatchDrafter.open(checked, vocabulary=vocabulary, timed=about.timed)
     if tokenizer is not None:
         drafter.require_same(tokenizer.encode)
     artifacts = drafter.source.artifacts
@@ -131,8 +124,8 @@ def check_engine(
         seconds.append(time.perf_counter() - started)
     return CheckedEngine(
         engine,
-        version_of(package),
-        tried,
+        version_of(about.distribution),
+        about.tried,
         source,
         config.drafter,
         Rows(
@@ -178,7 +171,7 @@ def _require_fit(config: DraftConfig, engine: str) -> None:
     looks through all modules when it starts and fails at one of llvmlite's.
     """
     config.require_tenants(engine)
-    config.require_clock(timed=engine == TIMED)
+    config.require_clock(timed=ENGINES[engine].timed)
     config.require_sources()
     for role, folder in _folders(config):
         require_kind(folder, read_manifest(folder).kind, role)

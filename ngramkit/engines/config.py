@@ -10,10 +10,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError, meant, reason
-from ngramkit.basics.kinds import KIND_OF_ROLE
+from ngramkit.basics.kinds import KIND_OF_ROLE, TABLES
 from ngramkit.basics.untrusted import parse_json, read_json
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DrafterSpec, require_sources
 from ngramkit.drafters.sources import HISTORY_TOKENS
@@ -22,14 +22,25 @@ from ngramkit.formats.manifest import NAME
 from ngramkit.remote.urls import as_url
 
 VARIABLE = "NGRAMKIT_DRAFT"
-PATHS = ("frozen_table", "bigram", "unigram", "history", "metrics")
+PATHS = (*TABLES, "history", "metrics")
 SWITCHES = ("pause", "clock", "store", "history_prompts")
 KEYS = ("lora", "salt", "key")  # what may tell the requests of one tenant
-SHOWN = {  # engine -> those of KEYS that it shows a drafter
-    "vllm": ("lora", "key"),
-    "sglang": KEYS,
-    "llama-cpp": (),
-    "tensorrt-llm": ("lora", "salt"),
+
+
+class Engine(NamedTuple):
+    """A serving engine that an adapter was written for."""
+
+    distribution: str
+    tried: tuple[str, ...]  # versions
+    shows: tuple[str, ...]  # those of KEYS that it shows a drafter
+    timed: bool = False  # one text at a time, whose passes are timed: `clock` is for it
+
+
+ENGINES = {
+    "vllm": Engine("vllm", ("0.32.0", "0.33.0"), ("lora", "key")),
+    "sglang": Engine("sglang", ("0.5.23",), KEYS),
+    "llama-cpp": Engine("llama-cpp-python", ("0.3.36",), (), timed=True),
+    "tensorrt-llm": Engine("tensorrt-llm", ("1.2",), ("lora", "salt")),
 }
 RANGES = {  # whole numbers: key -> least and most
     "tokens": (1, 64),
@@ -107,7 +118,7 @@ class DraftConfig:
 
     def require_tenants(self, engine: str) -> None:
         """Raise UsageError where this engine shows no drafter what `history_by` names."""
-        shown = SHOWN[engine]
+        shown = ENGINES[engine].shows
         if self.history_by is not None and self.history_by not in shown:
             named = " or ".join(f'"{key}"' for key in shown)
             raise UsageError(

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.formats.manifest import NAME
+from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import (
     PROGRESS,
     ours_in,
@@ -121,13 +121,16 @@ def exists(path: Path) -> UsageError:
     )
 
 
-def require_place(path: Path, *, force: bool = False) -> None:
+def require_place(path: Path, kind: str | None = None, *, force: bool = False) -> None:
     """Raise now what writing an artifact to `path` would raise after all the work for it.
 
-    An artifact there may be the one that is wanted: only its builder can tell.
+    An artifact there may be the one that is wanted, unless it is of another `kind`: only its
+    builder can tell.
     """
     require_fit_for_output(path)
     if (path / NAME).is_file():
+        if kind is not None and not force and read_manifest(path).kind != kind:
+            raise exists(path)
         return
     if os.path.lexists(path):
         if not force:

@@ -48,14 +48,14 @@ Made = TypeVar("Made", bound=Artifact)
 UPLOADS = "uploads.json"  # beside the work folder: the files that have arrived
 
 
-def require_out(out: str | Path | None, *, force: bool = False) -> None:
-    """Raise now what `build_at` would raise of `out` after all the work for it; None is no place
-    yet."""
+def require_out(out: str | Path | None, kind: str | None = None, *, force: bool = False) -> None:
+    """Raise now what `build_at` would raise of `out` after all the work for an artifact of `kind`;
+    None is no place yet."""
     url = None if out is None else as_url(out)
     if url is not None or (out is not None and re.match(r"hf:/", str(out), re.IGNORECASE)):
         require_whole_writes(url or str(out))
     elif out is not None:
-        require_place(as_path(out), force=force)
+        require_place(as_path(out), kind, force=force)
 
 
 def build_at(

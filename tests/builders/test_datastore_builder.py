@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from attacks.crafted import craft, sign
@@ -7,6 +9,7 @@ from twins.kernels import suffix_array
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.builders import datastore as module
 from ngramkit.builders.datastore import build_datastore, default_limit
+from ngramkit.builders.frozen import build_frozen
 from ngramkit.formats.datastore import Datastore
 from ngramkit.kernels.suffix import sort
 from ngramkit.kernels.suffix.sort import sort_shard
@@ -143,8 +146,11 @@ def test_finished_shards_are_kept_over_a_failure(tmp_path, token_store, monkeypa
         return real(tokens, separator)
 
     monkeypatch.setattr(sort, "sort_shard", failing)
-    with pytest.raises(MemoryError):
+    with pytest.raises(MemoryError) as failed:
         build_datastore(store, tmp_path / "d", shard_tokens=200, workers=1)
+    assert [note.split(":")[0] for note in failed.value.__notes__] == [
+        f"kept in {tmp_path}/d.partial"
+    ]
     assert not (tmp_path / "d").exists()
     sorted_shards.clear()
     monkeypatch.setattr(sort, "sort_shard", lambda t, s: sorted_shards.append(1) or real(t, s))
@@ -153,6 +159,26 @@ def test_finished_shards_are_kept_over_a_failure(tmp_path, token_store, monkeypa
     assert {p.name: p.read_bytes() for p in (tmp_path / "d").iterdir()} == {
         p.name: p.read_bytes() for p in (tmp_path / "whole").iterdir()
     }
+
+
+@pytest.mark.parametrize(
+    ("build", "step"),
+    [(build_datastore, "datastore._sort_all"), (build_frozen, "frozen._pieces_of_threads")],
+)
+def test_what_ends_a_build_from_text_is_told_where_its_tokens_are(
+    build, step, tmp_path, monkeypatch
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"ngramkit.builders.{step}", interrupted)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            build(["some text of a few words"], "out", model="demo")
+    told = re.fullmatch(r"the tokens are kept in (\S+): .*", stopped.value.__notes__[-1])
+    assert (tmp_path / told[1] / "manifest.json").exists()
+    assert build(told[1], "out").manifest.counts["documents"] == 1
 
 
 def test_the_default_shard_follows_memory_in_powers_of_two():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 
 import pytest
@@ -19,7 +20,7 @@ run()
 
 
 def complete(folder, asked, **environment):
-    """What `ngramkit` prints when bash asks it, and imports none of the heavy libraries for."""
+    """What `ngramkit` prints when a shell asks it, and imports none of the heavy libraries for."""
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "cli")))
     env = {"PYTHONPATH": paths, "_NGRAMKIT_COMPLETE": asked, **environment}
     return child(COMPLETE, blocked="torch numba transformers datasets", cwd=folder, env=env)
@@ -50,6 +51,8 @@ def folder(tmp_path, monkeypatch):
         ("ngramkit calibrate mistral-7b-", ["mistral-7b-instruct"]),
         ("ngramkit decode --model ti", ["tiny", "tiny.gguf"]),
         ("ngramkit tokenize --corpus the-", ["the-stack"]),
+        ("ngramkit warm --engine s", ["sglang"]),
+        ("ngramkit check-engine tens", ["tensorrt-llm"]),
         ("ngramkit decode --datastore ", ["artifacts/mine"]),
         ("ngramkit decode --frozen-table artifacts/", []),
         ("ngramkit inspect ./artifacts/m", ["./artifacts/mine"]),
@@ -59,6 +62,8 @@ def folder(tmp_path, monkeypatch):
 def test_tab_completes(line, offered, folder):
     words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     assert complete(folder, "complete_bash", **words).split() == offered
+    in_zsh = complete(folder, "complete_zsh", _TYPER_COMPLETE_ARGS=line)
+    assert re.findall(r'^(?:_arguments .*\(\()?"([^"]+)"', in_zsh, re.MULTILINE) == offered
 
 
 def test_every_drafter_and_model_is_offered_with_what_it_is():

@@ -55,6 +55,7 @@ tokenize --corpus a.txt:2                        | the weight of a.txt must be a
 tokenize --corpus a.txt --cache-size x           | 'x' is not a size
 build-datastore --corpus nope                    | no corpus is called 'nope'
 build-datastore --corpus a.txt --out SYSTEM/x    | SYSTEM/x cannot be written
+build-datastore --corpus a.txt --out frozen      | frozen exists
 build-datastore --corpus a.txt --executor nope   | there is no --executor 'nope'
 build-datastore --tokens none                    | there is no artifact at none
 build-datastore --tokens ds                      | ds is a datastore, not a token store
@@ -64,6 +65,7 @@ build-datastore --tokens store --model demo      | --model is for text, not for 
 build-datastore --tokens store --out SYSTEM/x    | SYSTEM/x cannot be written
 build-frozen --corpus a.txt --leader-len 9       | --leader-len must be 1 to 4, is 9
 build-frozen --corpus a.txt --out SYSTEM/x       | SYSTEM/x cannot be written
+build-frozen --corpus a.txt --out ds             | ds exists
 build-frozen --tokens store --followers 0        | --followers must be 1 to
 models more                                      | extra argument
 use empty                                        | empty holds no model: it has neither
@@ -80,6 +82,7 @@ model-bigram --k 0                               | --k must be at least 1
 model-bigram --dtype nope                        | --dtype must be auto
 model-bigram --device nope                       | --device must be auto
 model-bigram --out SYSTEM/x                      | SYSTEM/x cannot be written
+model-bigram --out ds                            | ds exists
 model-unigram --rule nope                        | --rule must be distance
 model-unigram --out SYSTEM/x                     | SYSTEM/x cannot be written
 inspect EMPTY                                    | hf://USER/NAME@REV is empty

@@ -14,11 +14,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ngramkit.builders.datastore import build_datastore
+from ngramkit.engines.config import ENGINES
 
 ROOT = Path(__file__).parents[2]
 TEXT = [0, 1, 2, 3, 4, 5, 6, 7] * 3
 PACKAGES = Path(__file__).parent / "packages"
-ADAPTERS = ("vllm", "sglang", "tensorrt_llm", "llama_cpp")
+ADAPTERS = [name.replace("-", "_") for name in ENGINES]
 ABSENT = ("torch", "transformers", "tokenizers", "datasets", "pyarrow", "huggingface_hub", "typer")
 
 
