@@ -34,7 +34,10 @@ def run(name, *words, monkeypatch):
 
 def test_every_example_is_tried_here():
     here = Path(__file__).read_text(encoding="utf-8")
-    assert all(f'"{path.name}"' in here for path in EXAMPLES.iterdir() if path.is_file())
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for path in EXAMPLES.iterdir():
+        assert path.is_dir() or f'"{path.name}"' in here
+        assert path.is_dir() or f"(examples/{path.name})" in readme
 
 
 def private_imports(code):

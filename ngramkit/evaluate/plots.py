@@ -5,7 +5,6 @@ matplotlib is imported when a picture is asked for.
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import numpy as np
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import require_package
+from ngramkit.basics.terminal_text import fold_name
 from ngramkit.evaluate.simulation import Replay, categories
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
@@ -261,18 +261,6 @@ def draw_categories(
 def draw_no_gain(line: Callable[..., Any]) -> None:
     """Draw what no drafts give, with `axes.axhline` or `axes.axvline`."""
     line(1, color=MUTED, linewidth=1.2, linestyle="--", zorder=0)
-
-
-def fold_name(name: str, width: int = 26) -> str:
-    r"""Return a drafter's name in lines, broken behind a space, colon, comma or module.
-
-    >>> fold_name("rest:max_match=8,continuation=12")
-    'rest:max_match=8,\ncontinuation=12'
-    """
-    parts = re.sub(
-        r"([:,]|\.(?=[^\W\d]))(?=\S)", "\\1\v", name
-    )  # textwrap breaks at white space alone
-    return textwrap.fill(parts, width, replace_whitespace=False).replace("\v", "")
 
 
 def legend_below(axes: Any) -> None:

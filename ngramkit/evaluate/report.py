@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from ngramkit.basics.terminal_text import device_text
+from ngramkit.basics.terminal_text import device_text, fold_name
 from ngramkit.evaluate.plots import (
     MUTED,
     Colors,
@@ -22,7 +22,6 @@ from ngramkit.evaluate.plots import (
     draw_categories,
     draw_lines,
     draw_no_gain,
-    fold_name,
     legend_below,
     saved_figure,
 )
