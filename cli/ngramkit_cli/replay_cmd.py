@@ -140,7 +140,6 @@ def say(results: Replays, out: Output) -> None:
     missing = _missing(results)
     if missing:
         out.say("", *missing)
-    out.say("", "by category")
     _say_categories(widest, out)
     ratios = results.ratios()
     if ratios:
@@ -198,6 +197,9 @@ def _say_categories(results: Sequence[Replay], out: Output) -> None:
     from ngramkit.evaluate.simulation import categories
 
     shown = categories(results)
+    if len(shown) < 2:
+        return
+    out.say("", "by category")
     rows = [[c, *(f"{r.by_category[c].tokens_per_step:.3f}" for r in results)] for c in shown]
     out.say(*figures(rows, ["", *(r.drafter for r in results)], justify="right"))
 

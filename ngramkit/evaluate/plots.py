@@ -16,7 +16,7 @@ import numpy as np
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import require_package
-from ngramkit.basics.terminal_text import fold_name
+from ngramkit.basics.terminal_text import fold_name, many
 from ngramkit.evaluate.simulation import Replay, categories
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
@@ -81,7 +81,9 @@ def plot_warming(results: Sequence[Replay], path: Path) -> None:
     require_picture(path)
     colors = colors_of(result.drafter for result in results)
     panels: Panels = {
-        "over the log, by the longest draft": lambda axes: draw_learning(axes, results, colors)
+        "tokens/step over the log, a line per length of drafts": lambda axes: draw_learning(
+            axes, results, colors, "requests"
+        )
     }
     if 1 < len(categories(results)) <= MOST_ROWS:
         panels["by kind of request"] = lambda axes: draw_steps(axes, results, colors)
@@ -162,24 +164,27 @@ def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
     axes.set_xticks(ticks, map(str, ticks))
     axes.set(xlabel="draft nodes per pass", ylabel="tokens/step")
     draw_no_gain(axes.axhline)
-    legend_below(axes)
+    legend_below(axes, f"tokens/step with {many(ticks[-1], 'node')}")
 
 
-def draw_learning(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
+def draw_learning(
+    axes: Any, results: Sequence[Replay], colors: Colors, what: str = "questions"
+) -> None:
     """Draw tokens/step against questions answered; those asked before are broken lines."""
-    for result in results:
+    for mark, result in zip(cycle(MARKS), results, strict=False):
         color = colors[result.drafter]
         for again, style in ((False, "-"), (True, "--")):
             at, steps = learning_curve(result, again=again)
             if len(steps):
                 name = f"{fold_name(result.drafter)}{', asked before' * again} {steps[-1]:.2f}"
-                axes.plot(at, steps, style, color=color, label=name)
+                every = max(len(at) // 8, 1)
+                axes.plot(at, steps, style + mark, color=color, label=name, markevery=every)
     axes.set(
-        xlabel="questions answered so far",
-        ylabel="tokens/step (mean of neighbouring questions)",
+        xlabel=f"{what} answered so far",
+        ylabel=f"tokens/step (mean of neighbouring {what})",
     )
     draw_no_gain(axes.axhline)
-    legend_below(axes)
+    legend_below(axes, "tokens/step at the end")
 
 
 def learning_curve(result: Replay, *, again: bool) -> tuple[Any, Any]:
@@ -263,7 +268,7 @@ def draw_no_gain(line: Callable[..., Any]) -> None:
     line(1, color=MUTED, linewidth=1.2, linestyle="--", zorder=0)
 
 
-def legend_below(axes: Any) -> None:
+def legend_below(axes: Any, title: str = "") -> None:
     """Put the legend below the axes and their label, in as many columns as have room."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -278,4 +283,5 @@ def legend_below(axes: Any) -> None:
         bbox_transform=axes.transAxes + ScaledTranslation(0, -0.5, figure.dpi_scale_trans),
         ncols=min(max(columns, 1), 3),
         frameon=False,
+        title=title,
     )

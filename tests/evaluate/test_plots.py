@@ -62,7 +62,9 @@ def test_learning_is_the_mean_over_a_tenth_of_the_questions():
 def test_a_line_is_named_with_its_last_figure(axes):
     results = [result(name, b, [b + 1]) for name in ("a", "b") for b in (2, 8)]
     draw_lines(axes, results, {"a": "C0", "b": "C1", "generate": "C2"})
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a 9.00", "b 9.00"]
+    legend = axes.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["a 9.00", "b 9.00"]
+    assert legend.get_title().get_text() == "tokens/step with 8 nodes"
     marks = [line.get_marker() for line in axes.get_lines() if line.get_marker() != "None"]
     assert len(set(marks)) == len(marks) == 2  # told apart without colours
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "8"]
