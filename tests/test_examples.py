@@ -130,6 +130,13 @@ def pipeline(folder, least):
     )
 
 
+def test_the_pipeline_says_how_it_is_called(tmp_path):
+    line = ["bash", EXAMPLES / "pipeline.sh"]
+    done = subprocess.run(line, cwd=tmp_path, text=True, capture_output=True, check=False)
+    assert done.returncode != 0
+    assert "usage: examples/pipeline.sh ANSWERS [QUESTIONS]" in done.stderr
+
+
 def test_the_pipeline_builds_judges_and_refuses(tmp_path):
     done = pipeline(tmp_path, "0.5")
     assert done.returncode == 0, done.stderr

@@ -183,7 +183,7 @@ class BarReporter(QuietReporter):
         if self._progress is not None:
             self._progress.console.print(visible(text), highlight=False, markup=False)
         else:
-            print(visible(text), file=sys.stderr, flush=True)
+            print(*fitted(visible(text), sys.stderr), sep="\n", file=sys.stderr, flush=True)
 
     def close(self, *, whole: bool = True) -> None:
         """Leave the bars on the screen; `whole`: the last stage's work was finished."""

@@ -149,7 +149,10 @@ def test_what_is_said_breaks_between_words(monkeypatch, columns):
     commands = [f"  ngramkit decode {'--drafter x ' * 9}", f"next: ngramkit bench {'-q ' * 40}"]
     with Output("x", json=False, debug=False) as out:
         out.say(said, *commands)
-    lines = terminal.getvalue().splitlines()
+        written = terminal.getvalue()
+        out.reporter.note(said)  # before there is a bar
+    lines = written.splitlines()
+    assert terminal.getvalue() == written + "\n".join([*lines[:-2], ""])
     assert lines[-2:] == commands
     assert max(map(len, lines[:-2])) <= columns
     assert " ".join(line.strip() for line in lines[:-2]) == said.strip()
