@@ -73,6 +73,13 @@ class QuietReporter(Reporter):
 
     def __init__(self) -> None:
         self.revisions: dict[str, str] = {}  # hf:// source -> commit
+        self._noted: set[str] = set()
+
+    def _is_new(self, note: str) -> bool:
+        """Return whether it was not noted yet: of several drafters each notes what it is over."""
+        new = note not in self._noted
+        self._noted.add(note)
+        return new
 
     def fetched(self, source: str, commit: str) -> None:
         self.revisions[source] = commit
@@ -109,7 +116,8 @@ class LineReporter(QuietReporter):
         self._counts = counts
 
     def note(self, text: str) -> None:
-        self._say(text)
+        if self._is_new(text):
+            self._say(text)
 
     def close(self, *, whole: bool = True) -> None:
         """Stop the lines until the next stage."""
@@ -180,6 +188,8 @@ class BarReporter(QuietReporter):
         self._progress.update(self._task, advance=amount, counts=text)
 
     def note(self, text: str) -> None:
+        if not self._is_new(text):
+            return
         if self._progress is not None:
             self._progress.console.print(visible(text), highlight=False, markup=False)
         else:

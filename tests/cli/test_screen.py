@@ -34,6 +34,9 @@ def test_off_a_terminal_long_work_says_how_far_it_is(monkeypatch):
     monkeypatch.setattr(screen, "EVERY", 0.02)
     lines: list[str] = []
     reporter = LineReporter(lines.append)
+    for _ in range(2):
+        reporter.note("left out: a copy")
+    assert lines == ["left out: a copy"]
     reporter.stage("tokenize", 40_000_000)
     reporter.advance(12_400_000)
     until = time.monotonic() + 20
@@ -201,9 +204,12 @@ def test_a_bar_its_share_and_its_clock_fit_any_terminal(monkeypatch, columns):
     monkeypatch.setenv("TERM", "xterm")
     reporter = BarReporter()
     reporter.stage("blend:max_match=8,budget=auto, 64 nodes", 100, "answers")
+    for _ in range(2):  # once for each drafter
+        reporter.note("left out: a copy")
     reporter.advance(40, **{"tokens/step blend": 2.31, "x blend": 1.46, "tokens/step rest": 1.9})
     reporter.close(whole=False)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).splitlines()
+    assert sum("left out" in line for line in shown) == 1
     line = next(line for line in reversed(shown) if "40%" in line)
     assert len(line) <= columns
     assert "━" in line

@@ -12,6 +12,7 @@ from ngramkit.evaluate.plots import (
     colors_of,
     draw_bytes,
     draw_categories,
+    draw_learning,
     draw_lines,
     learning_curve,
     plot,
@@ -57,6 +58,15 @@ def test_learning_is_the_mean_over_a_tenth_of_the_questions():
     assert at[:2].tolist() == [1.5, 2.5]
     assert steps[:2].tolist() == [2.5, 3.5]
     assert len(at) == len(steps) == 37
+
+
+def test_lines_over_a_log_have_marks_and_its_words(axes):
+    results = [result(name, 8, range(1, 41)) for name in ("4 tokens", "8 tokens")]
+    draw_learning(axes, results, colors_of(["4 tokens", "8 tokens"]), "requests")
+    marks = [line.get_marker() for line in axes.get_lines()]
+    assert len({*marks[:2]} - {"None"}) == 2
+    assert axes.get_xlabel() == "requests answered so far"
+    assert axes.get_legend().get_title().get_text() == "tokens/step at the end"
 
 
 def test_a_line_is_named_with_its_last_figure(axes):
