@@ -6,7 +6,6 @@ import contextlib
 import io
 import logging
 import os
-import re
 import sys
 import textwrap
 import threading
@@ -354,13 +353,17 @@ def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
 def fitted(line: str, stream: IO[str]) -> list[str]:
     """Return a line in lines that fit the stream's terminal, broken between words.
 
-    A command to be copied stays whole.
+    A command to be copied stays whole, on a line of its own.
     """
-    indent = len(line) - len(line.lstrip())
     columns = _columns(stream)
-    if len(line) <= columns or re.search(r"(^|: ) *ngramkit ", line):
+    if len(line) <= columns:
         return [line]
-    return _wrap(line, columns, "", " " * (indent + 2))
+    said, colon, command = line.partition(": ngramkit ")
+    if said.lstrip().startswith("ngramkit "):
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    lines = _wrap(said + colon[:1], columns, "", indent)
+    return [*lines, f"{indent}ngramkit {command}"] if colon else lines
 
 
 def _wrap(text: str, width: int, first: str, others: str) -> list[str]:

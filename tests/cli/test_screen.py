@@ -149,17 +149,19 @@ def test_what_is_said_breaks_between_words(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     said = f"  drafter: blend over {'artifacts/a (5 tokens), ' * 6}and more"
-    commands = [f"  ngramkit decode {'--drafter x ' * 9}", f"next: ngramkit bench {'-q ' * 40}"]
+    command = f"  ngramkit decode {'--drafter x ' * 9}"
     with Output("x", json=False, debug=False) as out:
-        out.say(said, *commands)
+        out.say(said, command, f"next:{command[1:]}", f"{said}:{command[1:]}")
         written = terminal.getvalue()
         out.reporter.note(said)  # before there is a bar
     lines = written.splitlines()
-    assert terminal.getvalue() == written + "\n".join([*lines[:-2], ""])
-    assert lines[-2:] == commands
-    assert max(map(len, lines[:-2])) <= columns
-    assert " ".join(line.strip() for line in lines[:-2]) == said.strip()
-    assert all(line.startswith("    ") for line in lines[1:-2])
+    broken = lines[: lines.index(command)]
+    assert terminal.getvalue() == written + "\n".join([*broken, ""])
+    assert max(map(len, broken)) <= columns
+    assert " ".join(line.strip() for line in broken) == said.strip()
+    assert all(line.startswith("    ") for line in broken[1:])
+    behind = [*broken[:-1], f"{broken[-1]}:", f"  {command}"]
+    assert lines[len(broken) :] == [command, "next:", command, *behind]
 
 
 class Terminal(io.StringIO):
