@@ -183,7 +183,7 @@ def test_bench_measures_and_goes_on(ngramkit_cli, tmp_path):
     assert "--force" in other.err
     assert embedded.json["artifact"] == "bench/python-stdlib-demo"
     page = (tmp_path / "bench" / "python-stdlib-demo" / "report.html").read_text()
-    assert "demo on 1 question of python-stdlib" in page
+    assert "demo on python-stdlib, 1 question" in page
     assert (none.code, missing.code, unasked.code) == (2, 3, 2)
     assert "--questions" in unasked.err
     found = {path.name for path in (tmp_path / "bench" / "asked-demo").iterdir()}

@@ -90,8 +90,8 @@ def test_a_name_is_broken_between_its_parts_alone(tmp_path):
     assert 'data-column="rest:\u200bmax_\u200bmatch' in text
     assert "<dd>a/b_<wbr>c (1)</dd>" in text
     assert ">1.10</td>" in text
-    (anywhere,) = re.findall(r"^(.*) { overflow-wrap: anywhere }$", text, re.M)
-    assert anywhere == ".names thead th"
+    anywhere = re.findall(r"^(\S.*) { overflow-wrap: anywhere", text, re.M)
+    assert anywhere == [".names thead th"]  # as little as that, where columns have room
 
 
 def test_the_baseline_has_no_interval(tmp_path):
