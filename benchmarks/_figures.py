@@ -34,6 +34,6 @@ def draw_steps(name: str, title: str, steps: Mapping[str, Mapping[str, float]]) 
         for budget, step in by_budget.items()
     ]
     out = io.BytesIO()
-    with saved_figure(out, (7.0, 4.0)) as figure:
+    with saved_figure(out, (5.6, 4.4)) as figure:  # small, so that its text can be read on a phone
         draw_lines(figure.add_subplot(title=title), curves, colors_of(steps))
     (DOCS / f"{name}.svg").write_bytes(out.getvalue())

@@ -92,7 +92,10 @@ def main() -> None:
 
 def token_counts(text: str) -> list[int]:
     """Return 1k,2k as tokens."""
-    return [int(part.replace("k", "")) << 10 * ("k" in part) for part in text.split(",")]
+    try:
+        return [int(part.replace("k", "")) << 10 * ("k" in part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of lengths, like 1k,2k") from None
 
 
 def measure(arguments: argparse.Namespace) -> None:

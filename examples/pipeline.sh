@@ -3,7 +3,7 @@
 #   examples/pipeline.sh ANSWERS [QUESTIONS]     NGRAMKIT_RECIPES="demo"  NGRAMKIT_LEAST=1.3  PUSH=1
 # Without a terminal ngramkit shows no bars and asks nothing; --json puts one object on the last line.
 set -euo pipefail
-answers=$1
+answers=${1:?usage: examples/pipeline.sh ANSWERS [QUESTIONS]}
 questions=${2:-}
 recipes=${NGRAMKIT_RECIPES:-demo}
 least=${NGRAMKIT_LEAST:-1.0} # tokens/step below which nothing is published

@@ -307,7 +307,7 @@ def _note_few_tokens(by_role: Mapping[str, Sequence[Artifact]], reporter: Report
 
 def _describe(artifact: Artifact) -> str:
     tokens = artifact.manifest.counts.get("tokens")
-    return artifact.where if tokens is None else f"{artifact.where} ({tokens:,} tokens)"
+    return artifact.where if tokens is None else f"{artifact.where} ({many(tokens, 'token')})"
 
 
 def select(

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 WRONG = """
-needle --lengths x                            | argument --lengths: invalid
+needle --lengths x                            | 'x' is no list of lengths, like 1k,2k
 needle --haystack none.txt                    | there is no none.txt
 needle --cache fast                           | there is no cache called 'fast' (full, low-bit
 needle --kv-bits 3                            | bits must be 1 or 2, is 3

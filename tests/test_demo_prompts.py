@@ -2,6 +2,7 @@ import textwrap
 
 from ngramkit.corpus.files import is_held_out
 from ngramkit.demo import LEAST, MOST, demo_prompts
+from ngramkit.evaluate.demo import HEAD, line
 
 
 def test_prompts_are_held_out_code_of_ordinary_length():
@@ -20,3 +21,8 @@ def test_prompts_are_held_out_code_of_ordinary_length():
 def test_the_first_prompts_come_from_different_files():
     files = [where.split(":")[0] for where, _ in demo_prompts(5)]
     assert len(set(files)) == 5
+
+
+def test_the_table_fits_a_terminal():
+    widest = ("cacheback", "12.34", "12345", "12345", "12.3 (11.5 to 13.4)", "NOT identical")
+    assert len(line(HEAD)) == len(line(widest)) < 80

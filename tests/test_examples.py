@@ -34,7 +34,10 @@ def run(name, *words, monkeypatch):
 
 def test_every_example_is_tried_here():
     here = Path(__file__).read_text(encoding="utf-8")
-    assert all(f'"{path.name}"' in here for path in EXAMPLES.iterdir() if path.is_file())
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for path in EXAMPLES.iterdir():
+        assert path.is_dir() or f'"{path.name}"' in here
+        assert path.is_dir() or f"(examples/{path.name})" in readme
 
 
 def private_imports(code):
@@ -125,6 +128,13 @@ def pipeline(folder, least):
             "NGRAMKIT_LEAST": least,
         },
     )
+
+
+def test_the_pipeline_says_how_it_is_called(tmp_path):
+    line = ["bash", EXAMPLES / "pipeline.sh"]
+    done = subprocess.run(line, cwd=tmp_path, text=True, capture_output=True, check=False)
+    assert done.returncode != 0
+    assert "usage: examples/pipeline.sh ANSWERS [QUESTIONS]" in done.stderr
 
 
 def test_the_pipeline_builds_judges_and_refuses(tmp_path):

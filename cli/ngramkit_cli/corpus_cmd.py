@@ -35,7 +35,7 @@ def corpora(*, out: Output) -> None:
         where = corpus.hub or "embedded"
         gated = ", gated: hf auth login" if corpus.gated else ""
         summary = with_flags(corpus.summary, CORPUS_FLAGS, CORPUS_FLAGS)
-        out.show(f"{corpus.name}  ({where}{gated})", *wrapped(summary, 4))
+        out.show(*wrapped(f"{corpus.name}  ({where}{gated})", 0, 2), *wrapped(summary, 4))
     out.show("hf:ID[:CONFIG]", "    any other dataset on the Hub")
     urls = "s3://, gs://, hf://datasets/..., hf://buckets/..., https://"
     files = "files: .txt .md .py .jsonl .json .csv .tsv .parquet .arrow, also .gz .zst"

@@ -115,7 +115,7 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
     times = ", ".join(f"{name} {share:.3f} s" for name, share in shares.items())
     passes = many(run.passes, "pass", "passes")
     out.say(
-        f"{len(run.token_ids):,} tokens, {passes}, {run.tokens_per_step:.2f} tokens/step, "
+        f"{many(len(run.token_ids), 'token')}, {passes}, {run.tokens_per_step:.2f} tokens/step, "
         f"{run.tokens_per_second:,.1f} tokens/s ({times}){ENDS.get(run.ended_by, '')}"
     )
     if run.cache is None and answer.drafter.label != "none":
@@ -227,7 +227,7 @@ def _ask(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:
     screen.end()
     run = reply.run
     out.say(
-        f"[{len(run.token_ids)} tokens, {run.tokens_per_step:.2f} tokens/step, "
+        f"[{many(len(run.token_ids), 'token')}, {run.tokens_per_step:.2f} tokens/step, "
         f"{run.tokens_per_second:,.1f} tokens/s; {reply.held} of {run.prompt_tokens} prompt tokens "
         f"were in memory{TURN_ENDS.get(run.ended_by, '')}]"
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
+from ngramkit.basics.terminal_text import many
 from ngramkit_cli.options import (
     DrafterName,
     Limit,
@@ -84,7 +85,8 @@ def say(results: Forecasts, out: Output) -> None:
         for each in results
     ]
     head = ["tokens", "passes", "time", "tokens/step", "drafted", "accepted", "draft of a request"]
-    out.say("", f"of what {len(best.replay.names):,} requests take without drafts")
+    requests = many(len(best.replay.names), "request")
+    out.say("", f"{requests}; passes and time as shares of those without drafts")
     out.say(*figures(rows, head, justify="right"))
     for what, tallies in (("kind", best.by_kind()), ("run", best.by_run())):
         if len(tallies) > 1 or what == "kind":

@@ -60,7 +60,8 @@ def inspect(*, path: Folder, last: Last = 0, out: Output) -> None:
     rows = {name.replace("_", " "): f"{facts[name]:,}" for name in names}
     out.show(*facts_table(str(path), {"tokenizer": contents.tokenizer, **rows}))
     for request in contents.last:
-        out.show("", f"> {request.prompt!r}", f"< {request.output!r}")
+        prompt = repr(request.prompt) if request.prompt else "(its prompt was not remembered)"
+        out.show("", f"> {prompt}", f"< {request.output!r}")
     out.result(path, **{name: facts[name] for name in names})
 
 
@@ -121,7 +122,7 @@ def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
     trimmed = ngramkit.history_trim(path, tokens)
     out.say(
         f"{path}: {many(trimmed.dropped, 'request')} dropped, {trimmed.requests:,} kept "
-        f"({trimmed.tokens:,} tokens)"
+        f"({many(trimmed.tokens, 'token')})"
     )
     out.result(path, dropped=trimmed.dropped, requests=trimmed.requests, tokens=trimmed.tokens)
 
@@ -135,6 +136,6 @@ def forget(*, path: Folder, text: Text = None, everything: Everything = False, o
     left = ngramkit.history_forget(path, text=text, everything=everything)
     out.say(
         f"{path}: {many(left.dropped, 'request')} forgotten, {left.requests:,} kept "
-        f"({left.tokens:,} tokens)"
+        f"({many(left.tokens, 'token')})"
     )
     out.result(path, dropped=left.dropped, requests=left.requests, tokens=left.tokens)

@@ -12,7 +12,7 @@ from ngramkit_cli import completion
 from ngramkit_cli.decode_options import LoadOptions
 from ngramkit_cli.options import Force, NamedModel, Out, takes_urls
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import figures
+from ngramkit_cli.screen import figures, wrapped
 
 if TYPE_CHECKING:
     from ngramkit.budget.profile import Profile
@@ -54,13 +54,16 @@ def models(*, out: Output) -> None:
     out.show(*figures([(each.name, each.described + mark.get(each.name, "")) for each in short]))
     out.show(
         "",
-        "Any other model: its Hub id (owner/name), a folder,",
-        "a GGUF file, or one of the Hub (hf:owner/name:file.gguf)",
+        *wrapped(
+            "Any other model: its Hub id (owner/name), a folder, a GGUF file, or one of the Hub "
+            "(hf:owner/name:file.gguf)",
+            0,
+        ),
     )
     chosen = next(each for each in known if each.chosen)
     if not chosen.described:
         out.show(f"{chosen.name}{mark[chosen.name]}")
-    out.show("Choose one for every command: ngramkit use MODEL")
+    out.show(*wrapped("Choose one for every command: ngramkit use MODEL", 0, 2))
     ids = {each.name: each.hub_id for each in short}
     out.result(models=ids, chosen=chosen.name, why=chosen.chosen)
 

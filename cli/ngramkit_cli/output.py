@@ -85,7 +85,8 @@ class Output:
     @staticmethod
     def _to_stderr(*lines: str) -> None:
         for line in lines or ("",):
-            print(visible(line), file=sys.stderr, flush=True)
+            for part in screen.fitted(visible(line), sys.stderr):
+                print(part, file=sys.stderr, flush=True)
 
     def _finish(self, *, whole: bool = True) -> None:
         if self._reporter is not None:

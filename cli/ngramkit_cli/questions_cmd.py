@@ -82,6 +82,7 @@ def bench(
 
 
 def _say(results: BenchResults, out: Output) -> None:
+    from ngramkit.evaluate.runs import BASELINE
     from ngramkit.evaluate.statistics import shown_interval
 
     rows = [
@@ -90,13 +91,15 @@ def _say(results: BenchResults, out: Output) -> None:
             f"{r.tokens_per_step:.2f}",
             f"{r.tokens_per_second:,.1f}",
             f"{r.speedup:.2f}",
-            shown_interval(r.speedup_low, r.speedup_high),
-            r.remarks,
+            "" if r.drafter == BASELINE else shown_interval(r.speedup_low, r.speedup_high),
         )
         for r in results.results
     ]
     head = ("", "tokens/step", "tokens/s", "speed-up", "95% interval")
     out.say("", *figures(rows, head))
+    for r in results.results:
+        if r.remarks:
+            out.say(f"{r.drafter}: {r.remarks}")
     spec_bench = [
         f"{r.drafter} {r.spec_bench['speedup']:.2f}" for r in results.results[1:] if r.spec_bench
     ]
@@ -207,7 +210,7 @@ def self_corpus(
     out.say(
         f"{corpus.path}: {many(corpus.answers, 'answer')}, {many(corpus.tokens, 'token')}"
         + (f", {rate:,.0f} tokens/s" if rate else "")
-        + (f"; {corpus.repeated:,} were there already or empty" if corpus.repeated else "")
+        + (f"; {corpus.repeated:,} left out, there already or empty" if corpus.repeated else "")
         + (f"; {corpus.left_out:,} did not fit into the context" if corpus.left_out else ""),
         f"next: ngramkit build-datastore --corpus {corpus.path} --model {name}",
     )

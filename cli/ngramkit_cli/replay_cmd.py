@@ -141,7 +141,6 @@ def say(results: Replays, out: Output) -> None:
     missing = _missing(results)
     if missing:
         out.say("", *missing)
-    out.say("", "by category")
     _say_categories(widest, out)
     ratios = results.ratios()
     if ratios:
@@ -199,10 +198,11 @@ def _say_categories(results: Sequence[Replay], out: Output) -> None:
     from ngramkit.evaluate.simulation import categories
 
     shown = categories(results)
-    rows = [
-        [r.drafter, *(f"{r.by_category[c].tokens_per_step:.3f}" for c in shown)] for r in results
-    ]
-    out.say(*figures(rows, ["", *shown], justify="right"))
+    if len(shown) < 2:
+        return
+    out.say("", "by category")
+    rows = [[c, *(f"{r.by_category[c].tokens_per_step:.3f}" for r in results)] for c in shown]
+    out.say(*figures(rows, ["", *(r.drafter for r in results)], justify="right"))
 
 
 def _share(part: int, whole: int) -> float:

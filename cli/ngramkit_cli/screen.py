@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import StringIO
+from itertools import zip_longest
 from typing import IO, Any
 
 from ngramkit.basics.errors import NgramkitError
 from ngramkit.basics.progress import Reporter
-from ngramkit.basics.terminal_text import harmless, visible
+from ngramkit.basics.terminal_text import fold_name, harmless, visible
 
 
 def prepare() -> None:
@@ -71,6 +72,13 @@ class QuietReporter(Reporter):
 
     def __init__(self) -> None:
         self.revisions: dict[str, str] = {}  # hf:// source -> commit
+        self._noted: set[str] = set()
+
+    def _is_new(self, note: str) -> bool:
+        """Return whether it was not noted yet: of several drafters each notes what it is over."""
+        new = note not in self._noted
+        self._noted.add(note)
+        return new
 
     def fetched(self, source: str, commit: str) -> None:
         self.revisions[source] = commit
@@ -107,7 +115,8 @@ class LineReporter(QuietReporter):
         self._counts = counts
 
     def note(self, text: str) -> None:
-        self._say(text)
+        if self._is_new(text):
+            self._say(text)
 
     def close(self, *, whole: bool = True) -> None:
         """Stop the lines until the next stage."""
@@ -145,7 +154,7 @@ class LineReporter(QuietReporter):
         rate = done / max(seconds, 1e-9)
         parts.append(f"{short(rate)}/s" if rate >= 1 else f"{short(rate * 60)}/min")
         extras = (name for name in ("tasks", "retries") if self._counts.get(name))
-        parts += [f"{short(self._counts[name])} {name}" for name in extras]
+        parts += [_counted(self._counts[name], name) for name in extras]
         return ", ".join(parts)
 
 
@@ -171,17 +180,19 @@ class BarReporter(QuietReporter):
     def advance(self, amount: float, **counts: float) -> None:
         if self._progress is None:
             return
-        text = ", ".join(f"{short(count)} {name}" for name, count in counts.items())
+        text = ", ".join(_counted(count, name) for name, count in counts.items())
         if "tokens" in counts:
             seconds = max(time.monotonic() - self._started, 1e-9)
             text += f", {short(counts['tokens'] / seconds)}/s"
         self._progress.update(self._task, advance=amount, counts=text)
 
     def note(self, text: str) -> None:
+        if not self._is_new(text):
+            return
         if self._progress is not None:
             self._progress.console.print(visible(text), highlight=False, markup=False)
         else:
-            print(visible(text), file=sys.stderr, flush=True)
+            print(*fitted(visible(text), sys.stderr), sep="\n", file=sys.stderr, flush=True)
 
     def close(self, *, whole: bool = True) -> None:
         """Leave the bars on the screen; `whole`: the last stage's work was finished."""
@@ -226,6 +237,12 @@ def _new_bars() -> Any:
     return Progress(*columns, console=console, expand=True)
 
 
+def _counted(count: float, name: str) -> str:
+    """Return a count and its noun, which is given in the plural; "tokens/step blend" is none."""
+    one = {"retries": "retry"}.get(name, name.removesuffix("s"))
+    return f"{short(count)} {one if count == 1 and name.isalpha() else name}"
+
+
 def short(amount: float) -> str:
     """Return an amount in three digits.
 
@@ -241,6 +258,10 @@ def short(amount: float) -> str:
 # Tables as lines of text: rich lays them out, Output writes them.
 
 WIDEST = 32  # characters of a name
+GAP = 2  # columns between two of a table
+LEAST = 16  # columns of a name that is folded
+LEAST_TEXT = 20  # columns of a text that is folded
+FIXED = "\xa0"  # a space at which no line is broken
 PROSE = 98  # most columns of a text
 UNBOUNDED = 10_000  # columns of tables that are never cut
 
@@ -249,7 +270,7 @@ def facts(title: str, rows: Mapping[str, object]) -> list[str]:
     """Return names and values below a title; on a terminal long values are folded."""
     table = _grid("left")
     for name, value in rows.items():
-        _add(table, (visible(name, WIDEST), str(value)))
+        _add(table, (visible(name, WIDEST), visible(value)))
     return [title, *(f"  {line}" for line in _lines(table, _columns() - 2))]
 
 
@@ -258,14 +279,67 @@ def figures(
 ) -> list[str]:
     """Return rows of a name to the left and figures to the right; no figure is cut or folded.
 
-    `justify` is for the last column: "left" for words, "right" for figures.
+    `justify` is for the last column: "left" for words, "right" for figures. On a terminal that is
+    too narrow the head, names and words are folded; where that does not help each row is a text.
     """
-    cells = [list(map(str, row)) for row in ([head, *rows] if head else rows)]
-    most = max(map(len, cells), default=0)
+    plain = [list(map(visible, row)) for row in ([head, *rows] if head else rows)]
+    most = max(map(len, plain), default=0)
+    cells, columns = plain, _columns()
+    if most > 1 and _width(cells) > columns:
+        cells = _folded(cells, bool(head), justify == "left", columns)
+        if _width(cells) > columns:
+            return _texts(plain[1:] if head else plain, head, columns)
     table = _grid(*["right"] * (most - 2), justify) if most > 1 else _grid()
     for row in cells:
         _add(table, row)
     return _lines(table, UNBOUNDED)
+
+
+def _folded(cells: list[list[str]], headed: bool, words: bool, columns: int) -> list[list[str]]:
+    """Return a table with its head folded, then the last column, of `words`, then the first."""
+    if headed:
+        widths = _widths(cells[1:])
+        head = [
+            fold_name(cell, max(width, LEAST)) if i else cell
+            for i, (cell, width) in enumerate(zip(cells[0], widths, strict=False))
+        ]
+        high = max(cell.count("\n") for cell in head)
+        cells = [["\n" * (high - cell.count("\n")) + cell for cell in head], *cells[1:]]
+    for column, least in ((-1, LEAST_TEXT), (0, LEAST)) if words else ((0, LEAST),):
+        widths = _widths(cells)
+        room = max(columns - _width(cells) + widths[column], least)
+        place = column % len(widths)
+        cells = [
+            [textwrap.fill(cell, room) if i == place else cell for i, cell in enumerate(row)]
+            if column
+            else [fold_name(row[0], room), *row[1:]]
+            for row in cells
+        ]
+    return cells
+
+
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    """Return the widest line of each column."""
+    columns = zip_longest(*cells, fillvalue="")
+    return [max(len(line) for cell in each for line in cell.split("\n")) for each in columns]
+
+
+def _width(cells: Sequence[Sequence[str]]) -> int:
+    widths = _widths(cells)
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _texts(rows: Sequence[Sequence[str]], head: Sequence[str], columns: int) -> list[str]:
+    """Return each row as a text: its name, below it its figures, each after what the head says."""
+    lines = []
+    for row in rows:
+        pairs = zip_longest(head[1:], row[1:], fillvalue="")
+        parts = [f"{name} {cell}".strip() for name, cell in pairs if cell]
+        whole = [part if len(part) > columns // 2 else part.replace(" ", FIXED) for part in parts]
+        name = f"{head[0] if head else ''} {row[0]}".strip()
+        text = _wrap(", ".join(whole), columns, "  ", "    ")
+        lines += [*fold_name(name, columns).split("\n"), *(s.replace(FIXED, " ") for s in text)]
+    return lines
 
 
 def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
@@ -273,8 +347,28 @@ def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
     more."""
     first, others = " " * indent, " " * (indent + hanging)
     width = max(min(PROSE, _columns()), indent + hanging + 20)
+    return _wrap(visible(text), width, first, others)
+
+
+def fitted(line: str, stream: IO[str]) -> list[str]:
+    """Return a line in lines that fit the stream's terminal, broken between words.
+
+    A command to be copied stays whole, on a line of its own.
+    """
+    columns = _columns(stream)
+    if len(line) <= columns:
+        return [line]
+    said, colon, command = line.partition(": ngramkit ")
+    if said.lstrip().startswith("ngramkit "):
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    lines = _wrap(said + colon[:1], columns, "", indent)
+    return [*lines, f"{indent}ngramkit {command}"] if colon else lines
+
+
+def _wrap(text: str, width: int, first: str, others: str) -> list[str]:
     return textwrap.wrap(
-        visible(text), width, initial_indent=first, subsequent_indent=others,
+        text, width, initial_indent=first, subsequent_indent=others,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 
@@ -282,7 +376,7 @@ def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
 def _grid(*justify: Any) -> Any:
     from rich.table import Table
 
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = Table.grid(padding=(0, GAP, 0, 0))
     for each in ("left", *justify):
         table.add_column(justify=each, overflow="fold")
     return table
@@ -291,7 +385,7 @@ def _grid(*justify: Any) -> Any:
 def _add(table: Any, row: Sequence[str]) -> None:
     from rich.text import Text
 
-    table.add_row(*(Text(visible(cell)) for cell in row))  # text, not markup
+    table.add_row(*map(Text, row))  # text, not markup
 
 
 def _lines(table: Any, columns: int) -> list[str]:
@@ -302,13 +396,14 @@ def _lines(table: Any, columns: int) -> list[str]:
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
-def _columns() -> int:
-    """Return the columns of the terminal, UNBOUNDED off a terminal."""
-    if sys.stdout is None or not sys.stdout.isatty():
+def _columns(stream: IO[str] | None = None) -> int:
+    """Return the columns of the terminal, UNBOUNDED off a terminal. `stream`: stdout if None."""
+    stream = stream or sys.stdout
+    if stream is None or not stream.isatty():
         return UNBOUNDED
     from rich.console import Console
 
-    return Console().width
+    return Console(file=stream).width
 
 
 # Generated text on the screen as it is accepted, drafted tokens in another colour.

@@ -8,6 +8,7 @@ model's output only the control characters are escaped.
 from __future__ import annotations
 
 import re
+import textwrap
 
 LONGEST = 2000  # characters of a line
 # The control characters but tab and line end, and bidi embeddings, overrides and isolates. Joiners
@@ -48,6 +49,17 @@ def many(count: int, what: str, plural: str | None = None) -> str:
     `plural` is the noun's plural, where it is not `what` and an s.
     """
     return f"{count:,} {what if count == 1 else plural or what + 's'}"
+
+
+def fold_name(name: str, width: int = 26) -> str:
+    r"""Return a drafter's name in lines, broken behind a space, colon, comma or module.
+
+    >>> fold_name("rest:max_match=8,continuation=12")
+    'rest:max_match=8,\ncontinuation=12'
+    """
+    # textwrap breaks at white space alone
+    parts = re.sub(r"([:,]|\.(?=[^\W\d]))(?=\S)", "\\1\v", name)
+    return textwrap.fill(parts, width, replace_whitespace=False).replace("\v", "")
 
 
 def device_text(device: str) -> str:

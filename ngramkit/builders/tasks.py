@@ -391,8 +391,8 @@ class StageRunner(NamedTuple):
             counts[unit] += task.size
             if unit == "tokens":
                 counts["tasks"] += 1
-            else:
-                counts["tokens"] += facts.get("tokens", 0)
+            elif "tokens" in facts:
+                counts["tokens"] += facts["tokens"]
             if self.executor.retries:
                 counts["retries"] = self.executor.retries
             self.reporter.advance(task.size, **counts)

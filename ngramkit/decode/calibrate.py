@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -211,8 +212,9 @@ def plot_costs(profile: Profile, path: Path) -> None:
     middle = (1 + slowdown.max()) / 2
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # not what a matplotlibrc in the working folder says
+        width = 3 + 0.62 * len(sizes)
         figure, axes = pyplot.subplots(
-            figsize=(2 + 0.55 * len(sizes), 1.8 + 0.6 * len(contexts)), layout="constrained"
+            figsize=(width, 2.2 + 0.6 * len(contexts)), layout="constrained"
         )
         image = axes.imshow(slowdown, aspect="auto", cmap="viridis_r", vmin=1)
         axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
@@ -221,14 +223,12 @@ def plot_costs(profile: Profile, path: Path) -> None:
             value = slowdown[row, column]
             noise = spread[contexts[row], sizes[column]]
             color = "white" if value > middle else "black"
-            cell = f"{value:.2f}\n±{noise:.0%}"
-            axes.text(column, row, cell, ha="center", va="center", color=color, fontsize=7)
-        axes.set(
-            xlabel="draft nodes",
-            ylabel="tokens of context",
-            title=f"slow-down of a pass: {profile.model}, {profile.dtype}, "
-            f"{device_text(profile.device)}",
-        )
-        figure.colorbar(image)
+            cell = f"{value:.2f}\n+{noise:.0%}"
+            axes.text(column, row, cell, ha="center", va="center", color=color, fontsize=9)
+        axes.set(xlabel="draft nodes per pass", ylabel="tokens of context")
+        where = f"{profile.model}, {profile.dtype}, {device_text(profile.device)}"
+        title = f"The best round's pass, and how much longer the median round's took: {where}"
+        figure.suptitle(textwrap.fill(title, int(11 * width)), fontsize=10)
+        figure.colorbar(image, label="times a pass\nwithout drafts")
         figure.savefig(path, dpi=120)
         pyplot.close(figure)

@@ -77,6 +77,7 @@ def prepare(options: DecodeOptions) -> PendingModel:
 
     @functools.cache
     def load() -> LanguageModel:
+        options.reporter.stage(f"loading {name}")  # torch and the weights: seconds at least
         from ngramkit.decode.load import load_model
 
         return load_model(

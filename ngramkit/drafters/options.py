@@ -59,7 +59,9 @@ class DrafterOption:
         """Return `1 to 31` or `at least 1`; empty where any value will do."""
         if self.least is None:
             return ""
-        return f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
+        return (
+            f"at least {self.least:,}" if self.most is None else f"{self.least:,} to {self.most:,}"
+        )
 
     def read(self, text: str) -> Any:
         """Return the value of `text`. Raises UsageError as `check` does."""

@@ -506,7 +506,7 @@ def publish(
         for c in curves
     ]
     write_results(folder, results, plan=plan, machine=facts, by_budget=points)
-    title = f"{plan['model']} on {many(plan['count'], 'question')} of {plan['questions']}"
+    title = f"{plan['model']} on {plan['questions']}, {many(plan['count'], 'question')}"
     from ngramkit.evaluate.report import write_report
 
     write_report(folder / "report.html", title, results, curves, plan, facts)

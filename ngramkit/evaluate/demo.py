@@ -21,8 +21,8 @@ from ngramkit.drafters.sources import Sources
 
 PROMPTS = 3
 NEW_TOKENS = 128
-HEAD = ("prompt", "drafter", "tokens/step", "tokens/s", "without", "speed-up", "output")
-WIDTHS = (28, 9, 11, 8, 7, 19, 13)
+HEAD = ("drafter", "tokens/step", "tokens/s", "without", "speed-up", "output")
+WIDTHS = (9, 11, 8, 7, 19, 13)  # with the room between them a terminal's 80 columns
 
 
 def main() -> int:
@@ -35,10 +35,12 @@ def main() -> int:
     print(f"\n{PROMPTS} prompts from files that neither the model nor the artifacts ever saw,")
     print(f"{NEW_TOKENS} tokens each, with as many draft tokens per pass as pay for their time:\n")
     print(line(HEAD))
-    identical = True
+    identical, before = True, ""
     for where, name, result in comparisons(model, drafters):
-        print(line(table_cells(where, name, result)), flush=True)
-        identical &= result.identical
+        if where != before:
+            print(f"\n{where}")
+        print(line(table_cells(name, result)), flush=True)
+        identical, before = identical and result.identical, where
     return 0 if identical else 1
 
 
@@ -70,9 +72,8 @@ def comparisons(
             yield where, name, compare(session, prompt, make_drafter)
 
 
-def table_cells(where: str, name: str, result: Comparison) -> tuple[str, ...]:
+def table_cells(name: str, result: Comparison) -> tuple[str, ...]:
     return (
-        where,
         name,
         f"{result.drafted.tokens_per_step:.2f}",
         f"{result.drafted.tokens_per_second:.0f}",
@@ -83,9 +84,9 @@ def table_cells(where: str, name: str, result: Comparison) -> tuple[str, ...]:
 
 
 def line(columns: tuple[str, ...]) -> str:
-    """Format a line with the two names to the left and figures to the right."""
+    """Format a line with the name to the left and figures to the right."""
     padded = [
-        cell.ljust(width) if i < 2 else cell.rjust(width)
+        cell.rjust(width) if i else cell.ljust(width)
         for i, (cell, width) in enumerate(zip(columns, WIDTHS, strict=True))
     ]
     return "  ".join(padded)

@@ -18,15 +18,17 @@ import numpy as np
 
 from ngramkit.basics.errors import UsageError, reason
 from ngramkit.basics.machine import require_package
+from ngramkit.basics.terminal_text import fold_name, many
 from ngramkit.evaluate.simulation import Replay, categories
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
 MUTED = "#6a737d"
 MOST_ROWS = 40  # of kinds of requests
-PALETTE = (  # can be told apart, and read as text on white
-    "#0b63c5", "#b45309", "#15803d", "#c81e1e", "#7c3aed",
-    "#7a4b2a", "#be1a75", "#57606a", "#6b6b00", "#0e7490",
+PALETTE = (  # told apart on white by the colour-blind too: tests/evaluate/test_plots.py
+    "#0066cc", "#dd5500", "#00a664", "#222222", "#8800ff",
+    "#772211", "#aa6699", "#550066", "#3300aa", "#665555",
 )  # fmt: skip
+LEGEND_ROOM = 0.6  # inches of a figure's height that a legend may take, three lines
 MARKS = "os^DvPX"  # of lines, for those who see few of the colours
 STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; the mark tells curves of one point apart
 Points = Sequence[tuple[int, float]]  # bytes, tokens/step
@@ -87,7 +89,9 @@ def plot_warming(results: Sequence[Replay], path: Path) -> None:
     require_picture(path)
     colors = colors_of(result.drafter for result in results)
     panels: Panels = {
-        "over the log, by the longest draft": lambda axes: draw_learning(axes, results, colors)
+        "tokens/step over the log, a line per length of drafts": lambda axes: draw_learning(
+            axes, results, colors, "requests"
+        )
     }
     if 1 < len(categories(results)) <= MOST_ROWS:
         panels["by kind of request"] = lambda axes: draw_steps(axes, results, colors)
@@ -132,11 +136,21 @@ def saved_figure(target: Path | IO[bytes], size: tuple[float, float]) -> Iterato
         figure = pyplot.figure(figsize=size, layout="constrained")
         try:
             yield figure
+            _grow(figure)
             kind = target.suffix[1:].lower() if isinstance(target, Path) else "svg"
             metadata = {"Date": None} if kind == "svg" else None
             figure.savefig(target, format=kind, dpi=120, metadata=metadata)
         finally:
             pyplot.close(figure)
+
+
+def _grow(figure: Any) -> None:
+    """Make the figure as much higher as its highest legend is above that of LEGEND_ROOM."""
+    renderer = figure.canvas.get_renderer()
+    legends = [axes.get_legend() for axes in figure.axes]
+    heights = [each.get_window_extent(renderer).height for each in legends if each is not None]
+    highest = max(heights, default=0) / figure.dpi
+    figure.set_figheight(figure.get_figheight() + max(highest - LEGEND_ROOM, 0))
 
 
 def colors_of(names: Any) -> dict[str, str]:
@@ -158,24 +172,27 @@ def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
     axes.set_xticks(ticks, map(str, ticks))
     axes.set(xlabel="draft nodes per pass", ylabel="tokens/step")
     draw_no_gain(axes.axhline)
-    legend_below(axes)
+    legend_below(axes, f"tokens/step with {many(ticks[-1], 'node')}")
 
 
-def draw_learning(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
+def draw_learning(
+    axes: Any, results: Sequence[Replay], colors: Colors, what: str = "questions"
+) -> None:
     """Draw tokens/step against questions answered; those asked before are broken lines."""
-    for result in results:
+    for mark, result in zip(cycle(MARKS), results, strict=False):
         color = colors[result.drafter]
         for again, style in ((False, "-"), (True, "--")):
             at, steps = learning_curve(result, again=again)
             if len(steps):
                 name = f"{fold_name(result.drafter)}{', asked before' * again} {steps[-1]:.2f}"
-                axes.plot(at, steps, style, color=color, label=name)
+                every = max(len(at) // 8, 1)
+                axes.plot(at, steps, style + mark, color=color, label=name, markevery=every)
     axes.set(
-        xlabel="questions answered so far",
-        ylabel="tokens/step (mean of neighbouring questions)",
+        xlabel=f"{what} answered so far",
+        ylabel=f"tokens/step (mean of neighbouring {what})",
     )
     draw_no_gain(axes.axhline)
-    legend_below(axes)
+    legend_below(axes, "tokens/step at the end")
 
 
 def learning_curve(result: Replay, *, again: bool) -> tuple[Any, Any]:
@@ -232,13 +249,18 @@ def draw_categories(
 ) -> None:
     """Draw a row of dots per category; `values` has a figure of `unit` per row for every name.
 
-    Within a row every name has a height of its own, so that no dot hides another.
+    Within a row every name has a height of its own, so that no dot hides another. Where the figure
+    is too low for the rows, it grows.
     """
     step = min(0.15, 0.7 / max(len(values) - 1, 1))
     for i, (mark, (name, figures)) in enumerate(zip(cycle(MARKS), values.items(), strict=False)):
         heights = [row + (i - (len(values) - 1) / 2) * step for row in range(len(rows))]
         axes.plot(figures, heights, mark, color=colors[name], label=fold_name(name))
     labels = [textwrap.fill(row.replace("_", " "), 14) for row in rows]
+    lines = max(1 + label.count("\n") for label in labels)
+    row_height = max(0.12 + 0.17 * lines, 0.1 + 0.06 * len(values))
+    figure = axes.figure
+    figure.set_figheight(max(figure.get_figheight(), 1.4 + row_height * len(rows)))
     axes.set_yticks(range(len(rows)), labels)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     for row in range(len(rows) - 1):
@@ -254,25 +276,20 @@ def draw_no_gain(line: Callable[..., Any]) -> None:
     line(1, color=MUTED, linewidth=1.2, linestyle="--", zorder=0)
 
 
-def fold_name(name: str, width: int = 26) -> str:
-    r"""Return a drafter's name in lines, broken behind a space, colon or comma.
+def legend_below(axes: Any, title: str = "") -> None:
+    """Put the legend below the axes and their label, in as many columns as have room."""
+    from matplotlib.transforms import ScaledTranslation
 
-    >>> fold_name("rest:max_match=8,continuation=12")
-    'rest:max_match=8,\ncontinuation=12'
-    """
-    parts = re.sub(r"([:,])(?=\S)", "\\1\v", name)  # textwrap breaks at white space alone
-    return textwrap.fill(parts, width, replace_whitespace=False).replace("\v", "")
-
-
-def legend_below(axes: Any) -> None:
-    """Put the legend outside the axes, where it covers nothing, in as many columns as have room."""
     labels = axes.get_legend_handles_labels()[1]
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
-    room = axes.figure.get_figwidth() / len(axes.figure.axes)  # inches
+    figure = axes.figure
+    room = figure.get_figwidth() / len(figure.axes)  # inches
     columns = int(room / (0.6 + 0.085 * longest))
     axes.legend(
         loc="upper center",
-        bbox_to_anchor=(0.5, -0.14),
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=axes.transAxes + ScaledTranslation(0, -0.5, figure.dpi_scale_trans),
         ncols=min(max(columns, 1), 3),
         frameon=False,
+        title=title,
     )

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ngramkit.basics.terminal_text import device_text
+from markupsafe import Markup
+
+from ngramkit.basics.terminal_text import device_text, fold_name
 from ngramkit.evaluate.plots import (
     MUTED,
     Colors,
@@ -19,15 +22,16 @@ from ngramkit.evaluate.plots import (
     draw_categories,
     draw_lines,
     draw_no_gain,
-    fold_name,
     legend_below,
     saved_figure,
 )
 from ngramkit.evaluate.results import BenchResult
+from ngramkit.evaluate.runs import BASELINE
 from ngramkit.evaluate.simulation import Replay
 from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.resumable_writer import write_text
 
+BREAKS = re.compile(r"(?<=[:,=_])(?=\w)|(?<=\.)(?=[^\W\d])")  # of a name
 LENGTHS = 10  # shown one by one, the last for all that are longer
 COLUMNS = (
     "drafter",
@@ -57,6 +61,11 @@ REPLAYED = (
 )
 
 
+def breakable(text: str) -> Markup:
+    """Return a name or a path as HTML that may be broken between its parts."""
+    return Markup("<wbr>").join(BREAKS.split(text))
+
+
 class Picture(NamedTuple):
     title: str
     description: str  # what it shows, in words, for those who do not see it
@@ -80,6 +89,8 @@ def write_report(
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
+    environment.filters["breakable"] = breakable
+    environment.filters["label"] = lambda text: "\u200b".join(BREAKS.split(text))
     drafters = list(results[1:])
     page = environment.get_template("report.html.jinja").render(
         title=title,
@@ -97,11 +108,13 @@ def write_report(
 
 def _row(result: BenchResult) -> tuple[str, ...]:
     wrong = len(result.differing)
+    low, high = result.speedup_low, result.speedup_high
+    interval = "" if result.drafter == BASELINE else shown_interval(low, high)
     return (
         result.drafter,
         "all" if not wrong else f"all but {wrong}",
         f"{result.speedup:.2f}",
-        shown_interval(result.speedup_low, result.speedup_high),
+        interval,
         f"{result.spec_bench['speedup']:.2f}" if result.spec_bench else "",
         f"{result.tokens_per_step:.2f}",
         f"{result.tokens_per_second:,.1f}",
@@ -219,6 +232,7 @@ def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # above the line at 1
         )
         if result.speedup_low is not None:
             ends = [result.speedup_low, result.speedup_high]

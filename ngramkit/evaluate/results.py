@@ -20,6 +20,7 @@ from typing import Any
 
 from ngramkit.basics.machine import cores, processor, version_of
 from ngramkit.basics.results import Result
+from ngramkit.basics.terminal_text import many
 from ngramkit.decode.options import TRANSFORMERS_WAYS
 from ngramkit.evaluate.runs import BASELINE, QuestionRun, Runs
 from ngramkit.evaluate.statistics import ratio
@@ -53,7 +54,8 @@ class BenchResult(Result):
     @property
     def remarks(self) -> str:
         """Return what is to be known beside the figures: answers that differ, nothing drafted."""
-        differ = [f"{len(self.differing)} answers differ"] * bool(self.differing)
+        wrong = len(self.differing)
+        differ = [f"{many(wrong, 'answer')} differ{'s' * (wrong == 1)}"] * bool(wrong)
         nothing = self.drafted == 0 and self.drafter not in (BASELINE, *TRANSFORMERS_WAYS)
         return "; ".join([*differ, *["drafted nothing: its speed-up is noise"] * nothing])
 

@@ -159,6 +159,10 @@ def _recognised(file: LogFile) -> LogFormat:
         raise InputError(f"{file.path} holds no requests", "check the path")
     where = f"{file.path}, line 1" if file.is_json else str(file.path)
     if isinstance(file.first, dict) and "question_id" in file.first:
+        if "choices" not in file.first:
+            raise InputError(
+                f"{where}: a question without an answer", "`ngramkit bench` has a model answer it"
+            )
         raise InputError(
             f"{where}: an answer as FastChat writes it, without its question",
             "replay it with questions=FILE",

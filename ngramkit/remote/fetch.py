@@ -10,6 +10,7 @@ every value is checked, once (see ngramkit.formats.artifact).
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE, short_name
 from ngramkit.remote.urls import as_path, as_url, url_label
 
+logger = logging.getLogger(__name__)
 SCHEME = re.compile(r"hf:/{1,2}")  # a pathlib.Path drops the second slash
 
 
@@ -58,12 +60,32 @@ class HubName:
 
 
 def silence_client() -> None:
-    """Switch off the Hub client's bars and its reports of retries: a Reporter shows progress."""
+    """Switch off the Hub client's bars and messages: a Reporter shows progress. That it asks
+    again, for half a minute where there is no network, is said once."""
     from huggingface_hub.utils.logging import set_verbosity_error
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
     set_verbosity_error()  # type: ignore[no-untyped-call]
+    client = logging.getLogger("huggingface_hub.utils._http")
+    client.setLevel(logging.WARNING)
+    client.addFilter(_RETRIES)
+    _RETRIES.said = False
+
+
+class _Retries(logging.Filter):
+    """A filter that drops the client's messages, and says in its own words that it tries again."""
+
+    said = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not self.said and record.getMessage().startswith("Retrying in"):
+            self.said = True
+            logger.warning("the Hub does not answer yet, it is asked again for half a minute")
+        return record.levelno >= logging.ERROR
+
+
+_RETRIES = _Retries()
 
 
 def is_hub_name(source: str | Path) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.progress import Reporter
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import merge
@@ -95,3 +96,15 @@ def test_what_cannot_be_merged_is_refused(tmp_path, token_store):
     with pytest.raises(ArtifactError, match="tokenizer"):
         merge([a, other], tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+def test_progress_counts_no_tokens_where_shards_are_copied(tmp_path, token_store):
+    said = []
+
+    class Listening(Reporter):
+        def advance(self, amount, **counts):
+            said.append(counts)
+
+    parts = [build_datastore(token_store(c, 6), tmp_path / str(i)) for i, c in enumerate(CORPORA)]
+    merge(parts, tmp_path / "c", reporter=Listening())
+    assert [{"shards": n} for n in (1, 2, 3)] == [counts for counts in said if counts][:3]

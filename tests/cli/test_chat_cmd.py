@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -75,13 +76,14 @@ class Terminal:
         self.seen = ""
 
     def until(self, text, seconds=120):
-        """What was written up to `text`, which comes within so many seconds."""
+        """What was written up to `text`, which comes within so many seconds and may be broken."""
         end = time.monotonic() + seconds
         while text not in self.seen:
             ready, _, _ = select.select([self._own], [], [], max(0, end - time.monotonic()))
             assert ready, f"no {text!r} in {self.seen!r}"
             try:
-                self.seen += os.read(self._own, 65536).decode()
+                written = os.read(self._own, 65536).decode()
+                self.seen = re.sub(r"\r\n {2}(?=\S)", " ", self.seen + written)
             except OSError:
                 raise AssertionError(f"ended before {text!r}: {self.seen!r}") from None
         before, _, self.seen = self.seen.partition(text)

@@ -93,6 +93,7 @@ drafters nope                                    | no drafter is called 'nope'
 replay                                           | there is nothing to replay
 replay --answers EMPTY                           | --answers is empty
 replay --answers chat.jsonl                      | without its question
+replay --answers asked.jsonl                     | a question without an answer
 replay --answers q.jsonl --questions empty       | empty is not a plain file
 replay --answers none.jsonl                      | there is no file none.jsonl
 replay --answers qa.jsonl --questions none.jsonl | there is no file none.jsonl
@@ -298,6 +299,7 @@ def here(tmp_path_factory):
         "metrics.json": '{"metrics": "none/x.prom"}',
         "days.json": '{"history_days": 3}',
         "chat.jsonl": '{"question_id": 1, "choices": [{"turns": ["yes"]}]}\n',
+        "asked.jsonl": '{"question_id": 1, "turns": ["so?"]}\n',
         "theirs/mine.txt": "mine",
         "long.txt": "a b " * 1200,
     }
@@ -392,5 +394,6 @@ def test_nothing_is_left_behind(here, outcomes):
     assert sorted(path.name for path in here.iterdir()) == sorted(
         ["a.txt", "b.txt", "chat.jsonl", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl",
          "bad.toml", "good.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen",
-         "cut", *BROKEN, "demo.gguf", "long.txt", "cache.bin", "metrics.json", "days.json"]
+          "cut", *BROKEN, "demo.gguf", "long.txt", "cache.bin", "metrics.json", "days.json",
+          "asked.jsonl"]
     )  # fmt: skip

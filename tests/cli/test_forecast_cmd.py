@@ -29,6 +29,7 @@ def test_a_log_is_forecast_and_drawn(ngramkit_cli, tmp_path):
     )
     assert told.code == 0, told.err
     shown = " ".join(told.err.split())
+    assert "6 requests; passes and time as shares of those without drafts" in shown
     assert "by kind of request" in shown
     assert "With drafts of at most" in shown.rpartition("tokens/step from")[2]
     assert "where a pass of 9 tokens costs 1.06 passes of 1." in shown

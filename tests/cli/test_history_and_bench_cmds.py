@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 
@@ -56,6 +57,13 @@ def test_requests_are_remembered_across_commands(ngramkit_cli, tmp_path):
     assert (merged.json["requests"], merged.json["dropped"]) == (1, 1)  # itself twice
     assert "1 copy dropped" in merged.err
     assert History.open(tmp_path / "both").tokenizer == load_tokenizer("demo").record
+
+
+def test_a_prompt_that_was_not_remembered_is_said(ngramkit_cli, tmp_path):
+    tokenizer = load_tokenizer("demo")
+    History.at(tmp_path / "past", tokenizer.record).append(tokenizer.encode("an answer"), 0)
+    (shown,) = ngramkit_cli(["history", "inspect", "past", "--last", "1"])
+    assert "> (its prompt was not remembered)\n< 'an answer'" in shown.out
 
 
 def test_requests_are_forgotten_by_what_they_say(ngramkit_cli, tmp_path):
@@ -169,12 +177,13 @@ def test_bench_measures_and_goes_on(ngramkit_cli, tmp_path):
     assert len(first.json["questions"]) == 6
     assert [pair["of"] for pair in first.json["ratios"]] == ["ssd", "ssd"]
     assert "ratios of tokens/s (95% intervals over questions)" in first.err
+    assert re.search(r"^none +1\.00 +[\d.,]+ +1\.00$", first.err, re.M)  # and no interval
     assert "going on: 6 answers" in again.err
     assert other.code == 2
     assert "--force" in other.err
     assert embedded.json["artifact"] == "bench/python-stdlib-demo"
     page = (tmp_path / "bench" / "python-stdlib-demo" / "report.html").read_text()
-    assert "demo on 1 question of python-stdlib" in page
+    assert "demo on python-stdlib, 1 question" in page
     assert (none.code, missing.code, unasked.code) == (2, 3, 2)
     assert "--questions" in unasked.err
     found = {path.name for path in (tmp_path / "bench" / "asked-demo").iterdir()}

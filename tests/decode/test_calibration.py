@@ -35,6 +35,18 @@ def test_measured_profiles_are_found_again(model, tmp_path):
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("sizes", [(0, 4), (0, 1, 2, 4, 8, 16, 32, 64, 96)])
+def test_the_heat_map_holds_any_name(tmp_path, sizes):
+    from matplotlib.image import imread
+
+    passes = [Pass(size, 128, 0.01 + size / 1000, 0.03) for size in sizes]
+    name = "somebody/a-long-name-of-a-model-" + "-".join(["instruct"] * 8)
+    plot_costs(Profile(name, "cpu, 2 threads", "float32", passes), tmp_path / "map.png")
+    picture = imread(tmp_path / "map.png")
+    for edge in (picture[:, 0], picture[:, -1], picture[0], picture[-1]):
+        assert edge.min() == 1, "something is cut off at the edge"
+
+
 def test_another_model_has_another_profile(model):
     other = LanguageModel("tiny/llama", tiny_model("llama", num_hidden_layers=3), model.tokenizer)
     assert profile_path(other) != profile_path(model)

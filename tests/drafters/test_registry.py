@@ -82,6 +82,7 @@ def test_options_are_the_constructors_own():
     assert list(rest) == ["max_match", "min_match", "continuation"]
     assert rest["continuation"].bounds == "1 to 31"
     assert rest["max_match"].bounds == "at least 1"
+    assert drafter_options("cacheback")[2].bounds == "1 to 1,073,741,824"
     assert (rest["max_match"].type, rest["max_match"].default) == (int, 16)
     assert drafter_options("none") == []
     assert (DEEPEST, OCCURRENCES) == (DEPTHS - 1, BUFFER)

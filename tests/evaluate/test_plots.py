@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 
 from ngramkit.evaluate.plots import (
+    PALETTE,
     colors_of,
     draw_bytes,
     draw_categories,
+    draw_learning,
     draw_lines,
     learning_curve,
     plot,
+    saved_figure,
 )
 from ngramkit.evaluate.simulation import Replay, Tally
 
@@ -54,10 +60,21 @@ def test_learning_is_the_mean_over_a_tenth_of_the_questions():
     assert len(at) == len(steps) == 37
 
 
+def test_lines_over_a_log_have_marks_and_its_words(axes):
+    results = [result(name, 8, range(1, 41)) for name in ("4 tokens", "8 tokens")]
+    draw_learning(axes, results, colors_of(["4 tokens", "8 tokens"]), "requests")
+    marks = [line.get_marker() for line in axes.get_lines()]
+    assert len({*marks[:2]} - {"None"}) == 2
+    assert axes.get_xlabel() == "requests answered so far"
+    assert axes.get_legend().get_title().get_text() == "tokens/step at the end"
+
+
 def test_a_line_is_named_with_its_last_figure(axes):
     results = [result(name, b, [b + 1]) for name in ("a", "b") for b in (2, 8)]
     draw_lines(axes, results, {"a": "C0", "b": "C1", "generate": "C2"})
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a 9.00", "b 9.00"]
+    legend = axes.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["a 9.00", "b 9.00"]
+    assert legend.get_title().get_text() == "tokens/step with 8 nodes"
     marks = [line.get_marker() for line in axes.get_lines() if line.get_marker() != "None"]
     assert len(set(marks)) == len(marks) == 2  # told apart without colours
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "8"]
@@ -77,6 +94,60 @@ def test_names_of_any_length_are_whole_in_the_legend(axes):
     assert 0 <= legend.x0 < legend.x1 <= axes.figure.bbox.width
     shown = axes.get_legend().get_texts()[0].get_text()
     assert shown.replace("\n", "") == f"{names[0]} 2.00"
+
+
+@pytest.mark.parametrize("count", [1, 4, 8])
+def test_the_legend_covers_no_label_and_takes_no_room_of_the_axes(count, tmp_path):
+    names = [f"my_company.drafters:LongName{i},max_match=8,continuation=12" for i in range(count)]
+    with saved_figure(tmp_path / "a.png", (5, 4.2)) as figure:
+        axes = figure.add_subplot()
+        draw_lines(axes, [result(name, b, [2]) for name in names for b in (2, 8)], colors_of(names))
+    legend, label = axes.get_legend().get_window_extent(), axes.xaxis.label.get_window_extent()
+    assert legend.y1 < label.y0
+    assert legend.y0 >= 0
+    assert axes.get_window_extent().height / figure.dpi > 2.5
+
+
+def test_as_many_categories_as_there_are_have_room(tmp_path):
+    rows = [f"a kind of request {i}" for i in range(40)]
+    values = {f"drafter {i}": [1.5] * 40 for i in range(8)}
+    with saved_figure(tmp_path / "a.png", (5, 4.2)) as figure:
+        axes = figure.add_subplot()
+        draw_categories(axes, values, rows, colors_of(values), "tokens/step")
+    places = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert all(upper.y0 > lower.y1 for upper, lower in itertools.pairwise(places))
+
+
+# What people see who lack the cones of long, middle or short waves: Machado, Oliveira and Fernandes
+# 2009, of linear RGB. Then CIE L*a*b* (1976), in which 2.3 is a just noticeable difference.
+SIGHTS = {
+    "whole": np.eye(3),
+    "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deuteranopia": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "tritanopia": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def linear(color):
+    levels = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
+
+
+def lab(color, sight):
+    seen = XYZ @ np.clip(np.array(sight) @ linear(color), 0, 1) / XYZ.sum(1)
+    x, y, z = np.where(seen > 0.008856, np.cbrt(seen), 7.787 * seen + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("sight", SIGHTS.values(), ids=SIGHTS)
+def test_everyone_can_tell_the_colours_apart(sight):
+    for one, other in itertools.combinations(PALETTE, 2):
+        assert np.linalg.norm(lab(one, sight) - lab(other, sight)) > 20, (one, other)
+
+
+def test_every_colour_stands_out_from_white():
+    assert all(1.05 / (XYZ[1] @ linear(color) + 0.05) >= 3 for color in PALETTE)
 
 
 def test_categories_are_rows_of_dots(axes):

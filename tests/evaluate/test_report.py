@@ -83,6 +83,23 @@ def test_it_fits_a_phone(tmp_path):
     assert {cell["data-column"] for cell in cells} >= {"speed-up", "64", "blend"}  # their labels
 
 
+def test_a_name_is_broken_between_its_parts_alone(tmp_path):
+    name = "rest:max_match=8,continuation=12"
+    text = page(tmp_path / "r.html", drafters=(name,), artifacts=["a/b_c (1)"])
+    assert '<th scope="row">rest:<wbr>max_<wbr>match=<wbr>8,<wbr>continuation=<wbr>12<' in text
+    assert 'data-column="rest:\u200bmax_\u200bmatch' in text
+    assert "<dd>a/b_<wbr>c (1)</dd>" in text
+    assert ">1.10</td>" in text
+    anywhere = re.findall(r"^(\S.*) { overflow-wrap: anywhere", text, re.M)
+    assert anywhere == [".names thead th"]  # as little as that, where columns have room
+
+
+def test_the_baseline_has_no_interval(tmp_path):
+    rows = re.findall(r'<th scope="row">(.*?)</tr>', page(tmp_path / "r.html"))
+    intervals = [re.findall(r"<td[^>]*>(.*?)</td>", row)[2] for row in rows[:3]]
+    assert intervals == ["", "1.80 to 6.00", "2.70 to 9.00"]
+
+
 def test_whether_the_answers_are_the_same_comes_first(tmp_path):
     text = page(tmp_path / "r.html")
     heads = re.findall(r'<th scope="col">(.*?)</th>', text)

@@ -83,3 +83,13 @@ def test_a_drafter_that_drafted_nothing_is_said_to(folder, nodes, drafted, remar
     base, fast, theirs = summarize(Runs(folder, {}), ["fast", "generate"])  # as it reads back
     assert (fast.drafted, fast.remarks) == (drafted, remark)
     assert base.remarks == theirs.remarks == ""
+
+
+@pytest.mark.parametrize(("wrong", "remark"), [(1, "1 answer differs"), (2, "2 answers differ")])
+def test_answers_that_differ_are_counted(folder, wrong, remark):
+    runs = Runs(folder, {})
+    for question in range(3):
+        runs.add(QuestionRun("none", question, "all", [_turn([7, 8, 9], 1.0)]))
+        other = 1 if question < wrong else 9
+        runs.add(QuestionRun("fast", question, "all", [_turn([7, 8, other], 1.0)]))
+    assert summarize(runs, ["fast"])[1].remarks == remark

@@ -192,7 +192,8 @@ def test_the_command_prints_one_table_and_the_promised_keys(tmp_path):
 
     answers = tmp_path / "a.jsonl"
     repeated = "x = x + 1\n" * 12
-    answers.write_text(json.dumps({"prompt": repeated, "output": repeated}) + "\n")
+    asked = [{"prompt": repeated, "output": repeated, "category": kind} for kind in "ab"]
+    answers.write_text("".join(json.dumps(each) + "\n" for each in asked))
     picture = tmp_path / "p.png"
     run = CliRunner().invoke(
         app,
@@ -209,6 +210,12 @@ def test_the_command_prints_one_table_and_the_promised_keys(tmp_path):
     assert all(r["tokens_per_step"] > 2 for r in results)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "tokens/step by draft nodes" in run.stderr
+    head, *rows = run.stderr.split("by category\n")[1].splitlines()[:3]
+    assert head.split() == ["context", "prompt-lookup"]
+    assert [row.split()[0] for row in rows] == ["a", "b"]
+    answers.write_text(json.dumps(asked[0]))
+    alone = CliRunner().invoke(app, ["replay", "--answers", str(answers), "--drafter", "context"])
+    assert "by category" not in alone.stderr
 
 
 def test_a_union_takes_turns_and_merges_what_its_drafters_share():

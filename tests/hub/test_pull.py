@@ -12,6 +12,7 @@ from hub_datasets import TEXT, add
 from hub_standin import Fault
 
 from ngramkit.formats.opening import verify_artifact
+from ngramkit.remote.fetch import silence_client
 
 COMMAND = [sys.executable, "-c", "from ngramkit_cli.main import run; run()"]
 
@@ -152,3 +153,15 @@ def test_generate_with_a_pushed_artifact(hub, shared, tmp_path, artifacts, monke
         **inputs, **options, custom_generate="acme/our-drafts", trust_remote_code=True
     )
     assert torch.equal(drafted, model.generate(**inputs, **options))
+
+
+def test_that_the_hub_is_asked_again_is_said_once(caplog):
+    from huggingface_hub.utils import http_backoff
+
+    silence_client()
+    for _ in range(2):
+        with pytest.raises(Exception, match="refused"):
+            http_backoff("GET", "http://127.0.0.1:9/", max_retries=2, base_wait_time=0.01)
+    said = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert len(said) == 1
+    assert said[0].startswith("the Hub does not answer yet")
