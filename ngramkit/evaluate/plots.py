@@ -5,7 +5,6 @@ matplotlib is imported when a picture is asked for.
 
 from __future__ import annotations
 
-import re
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
