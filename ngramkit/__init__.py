@@ -79,7 +79,7 @@ if TYPE_CHECKING:
         history_trim as history_trim,
     )
     from ngramkit.recipes import build as build
-    from ngramkit.remote.staging import using_cache as using_cache
+    from ngramkit.remote.file_cache import using_cache as using_cache
     from ngramkit.warming import Warmed as Warmed, warm as warm
 
 # Module -> the names that are imported from it at their first use; the imports above are for
@@ -124,7 +124,7 @@ _NAMES = {
     "ngramkit.inspection": "inspect open_artifact verify",
     "ngramkit.decode.model_tables": "model_bigram model_unigram",
     "ngramkit.recipes": "build",
-    "ngramkit.remote.staging": "using_cache",
+    "ngramkit.remote.file_cache": "using_cache",
     "ngramkit.warming": "Warmed warm",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

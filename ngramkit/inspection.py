@@ -16,7 +16,7 @@ from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.query import Occurrences, ask, most_frequent
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.fetch import fetch, open_fetched
-from ngramkit.remote.staging import using_cache
+from ngramkit.remote.file_cache import using_cache
 
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
@@ -36,7 +36,7 @@ def open_artifact(
     """Open the artifact in a folder, at hf://USER/NAME[@REVISION] or at a URL of a storage.
 
     URLs are s3://, gs://, hf://buckets/... What one holds is staged in `cache_dir`, at most
-    `cache_size` bytes (or "20G"), see `ngramkit.remote.staging`. Arrays stay on disk. Raises
+    `cache_size` bytes (or "20G"), see `ngramkit.remote.file_cache`. Arrays stay on disk. Raises
     ArtifactError where there is none, or one of an unknown kind; else as
     `ngramkit.remote.fetch.fetch`.
     """

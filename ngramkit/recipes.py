@@ -65,8 +65,8 @@ from ngramkit.formats.resumable_writer import recipe_text, write_text
 from ngramkit.gguf.files import find_gguf
 from ngramkit.hub.push import push as upload
 from ngramkit.remote.fetch import fetch, silence_client
+from ngramkit.remote.file_cache import fetch_texts, put_text
 from ngramkit.remote.publishing import build_at, require_out
-from ngramkit.remote.staging import fetch_texts, put_text
 from ngramkit.remote.urls import UrlFolder, as_path, as_url
 
 MOST = 1 << 16  # bytes of a recipe

@@ -1,6 +1,6 @@
 """`ngramkit.warm`: kernels compiled beforehand.
 
-Each task is run by a process of its own, as `decode.compiling` does while a model loads:
+Each task is run by a process of its own, as in `decode.compile_while_loading`:
 
     NAME              all that a drafter's requests may need
     serve-NAME        what a serving engine's process needs with that drafter
@@ -26,7 +26,7 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
-from ngramkit.decode.compiling import (
+from ngramkit.decode.compile_while_loading import (
     TOKENIZERS,
     TOKENS,
     needs_artifacts,

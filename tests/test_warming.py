@@ -11,7 +11,7 @@ import pytest
 import ngramkit
 from ngramkit import warming
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.decode import compiling
+from ngramkit.decode import compile_while_loading as compiling
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.kernels import code_folder
 

@@ -349,7 +349,7 @@ def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command --cache-dir and --cache-size."""
 
     def wrapped(*, cache_dir: str | None, cache_size: str | None, **values: Any) -> None:
-        from ngramkit.remote.staging import using_cache
+        from ngramkit.remote.file_cache import using_cache
 
         with using_cache(cache_dir, cache_size):
             command(**values)

@@ -5,7 +5,7 @@
     proofs      artifacts that were checked whole                        ngramkit.formats.artifact
     kernels     compiled code                                            ngramkit.kernels
     probes, packing, costs  what was measured of models                  ngramkit.decode
-    staged      files of artifacts behind URLs                           ngramkit.remote.staging
+    staged      files of artifacts behind URLs                           ngramkit.remote.file_cache
 
 All of it may be deleted at any time, and is then found out again.
 """

@@ -399,7 +399,7 @@ def is_artifact(source: str | Path) -> bool:
         return is_hub_name(source) or (as_path(source) / NAME).is_file()
     if has_magic(url) or is_read(plain_path(url)):
         return False
-    from ngramkit.remote.staging import find_remote
+    from ngramkit.remote.file_cache import find_remote
     from ngramkit.remote.urls import UrlFolder
 
     return find_remote(UrlFolder.at(url)) is not None

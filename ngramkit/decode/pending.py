@@ -50,7 +50,7 @@ class PendingModel:
         What the drafters need is compiled while the model loads. Raises ArtifactError where
         transformers gives the model other ids than its files, else as `Session.settle`.
         """
-        from ngramkit.decode.compiling import meanwhile
+        from ngramkit.decode.compile_while_loading import meanwhile
 
         named = [choice.spec.name for choice in choices if choice.made is None]
         meanwhile.begin(*named, vocabulary=self.tokenizer.record.vocabulary)

@@ -1,7 +1,7 @@
 """An artifact by whatever it is called: a folder, hf://USER/NAME[@REVISION], or a URL.
 
 An artifact that is not on this machine is fetched and proven whole before it is opened: from the
-Hub into the Hub's own cache, from other URLs into ours (ngramkit.remote.staging).
+Hub into the Hub's own cache, from other URLs into ours (ngramkit.remote.file_cache).
 
 On the Hub an artifact is a dataset repository with an artifact folder's files at its root. Its
 author is not trusted: every file's sha256 is compared with the manifest of the same commit, and
@@ -96,13 +96,13 @@ def is_hub_name(source: str | Path) -> bool:
 def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
     """Return the artifact's folder: `source` itself, or one in the Hub's cache or in ours.
 
-    Raises as `fetch_from_hub` and `ngramkit.remote.staging.stage`.
+    Raises as `fetch_from_hub` and `ngramkit.remote.file_cache.stage`.
     """
     if not isinstance(source, str | Path):
         raise UsageError(f"{source!r:.60} is no artifact", "give a folder, a URL or hf://USER/NAME")
     url = as_url(source)
     if url is not None:
-        from ngramkit.remote.staging import stage  # its own imports cost a local start a tenth
+        from ngramkit.remote.file_cache import stage  # its own imports cost a local start a tenth
 
         folder, manifest = stage(url, reporter=reporter)
         return Fetched(folder, manifest.checksum)

@@ -1,6 +1,6 @@
 """An artifact that is built on this machine and kept behind a URL: `out="s3://bucket/x"`.
 
-It is built in a work folder of the cache (ngramkit.remote.staging), as any other: a build that was
+It is built in a work folder of the cache (`remote.file_cache`), as any other: a build that was
 killed goes on there. Then its files are uploaded, each there whole or not at all, and the manifest
 last, so that before it there is no artifact. Two processes that write the same leave one whole
 artifact; of two that write different ones at a time, the one that ends last notices. The files
@@ -30,7 +30,7 @@ from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
 from ngramkit.formats.proofs import vouch
 from ngramkit.formats.replacing import locked, require_place
 from ngramkit.formats.resumable_writer import write_text
-from ngramkit.remote.staging import (  # fmt: skip
+from ngramkit.remote.file_cache import (  # fmt: skip
     Cache,
     Entry,
     fetch_texts,

@@ -19,7 +19,7 @@ from command_lines import run_here
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.machine import start_python
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.decode import compiling
+from ngramkit.decode import compile_while_loading
 from ngramkit.engines.source import load_engine_tokenizer
 
 from . import tally
@@ -76,7 +76,7 @@ def test_a_process_that_compiles_kernels(ran, tmp_path):
     planted(ran, *NAMES)
     kept = {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with start_python(compiling.PROGRAM, "none@2", env=kept, **streams) as process:
+    with start_python(compile_while_loading.PROGRAM, "none@2", env=kept, **streams) as process:
         out, errors = process.communicate()
     assert process.returncode == 0, errors
     assert "draft_cut.fill_cut" in json.loads(out)

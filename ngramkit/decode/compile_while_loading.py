@@ -34,7 +34,7 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.kernels import code_folder
 
-PROGRAM = "from ngramkit.decode.compiling import main; main()"
+PROGRAM = "from ngramkit.decode.compile_while_loading import main; main()"
 DONE = ".done"  # after a task's name: an empty file in the folder, where all of it is compiled
 # Token ids take two bytes or four, and kernels are compiled for each.
 TOKENIZERS = {
