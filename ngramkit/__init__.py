@@ -100,6 +100,7 @@ _NAMES = {
     "ngramkit.decode.conversation": "Conversation",
     "ngramkit.decode.generate": "custom_generate generate",
     "ngramkit.decode.load": "LanguageModel load_model",
+    "ngramkit.decode.model_tables": "model_bigram model_unigram",
     "ngramkit.decode.options": "DecodeOptions",
     "ngramkit.decode.sampling": "Sampling",
     "ngramkit.decode.specache.options": "SpeCache",
@@ -115,14 +116,13 @@ _NAMES = {
     "ngramkit.evaluate.replay": "KeepState replay",
     "ngramkit.evaluate.self_corpus": "self_corpus",
     "ngramkit.exchange.convert": "export import_",
-    "ngramkit.logs.history_commands": (
-        "history_forget history_import history_inspect history_merge history_trim"
-    ),
     "ngramkit.hub.pull": "pull",
     "ngramkit.hub.push": "push",
     "ngramkit.hub.search": "search",
     "ngramkit.inspection": "inspect open_artifact verify",
-    "ngramkit.decode.model_tables": "model_bigram model_unigram",
+    "ngramkit.logs.history_commands": (
+        "history_forget history_import history_inspect history_merge history_trim"
+    ),
     "ngramkit.recipes": "build",
     "ngramkit.remote.file_cache": "using_cache",
     "ngramkit.warming": "Warmed warm",

@@ -396,15 +396,11 @@ def provide(
 
     builders: Any = {"datastore": build_datastore, "frozen-table": build_frozen}
     store = token_store_of(tokenizer)
-    if kind not in builders:
+    if kind not in builders or (store is None and tokenizer.id != DEFAULT):
         raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
-    if store is not None:
-        reporter.note(f"{missing}: building one from {store.path}")
-    elif tokenizer.id == DEFAULT:
-        reporter.note(f"{missing}: building one from {CORPUS}")
+    reporter.note(f"{missing}: building one from {CORPUS if store is None else store.path}")
+    if store is None:
         store = _stdlib_store(reporter)
-    else:
-        raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
     corpus = corpus_name(store.manifest.corpus, store.path.name)
     place = default_place(corpus, tokenizer.id, kind, folder=AUTOMATIC)
     artifact: Artifact = builders[kind](store, place, reporter=reporter, force=True)

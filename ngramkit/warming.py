@@ -29,7 +29,7 @@ from ngramkit.basics.terminal_text import many
 from ngramkit.decode.compile_while_loading import (
     TOKENIZERS,
     TOKENS,
-    needs_artifacts,
+    draft_first,
     plain_name,
     run_tasks,
     serve_request,
@@ -138,14 +138,10 @@ def run_task(task: str, scratch: Path) -> None:
 def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     """Draft as decode does, from the artifacts that the drafter needs, then from all that it takes,
     past requests and references included; lay out a draft as rows."""
-    from ngramkit.budget.rule import prepare
     from ngramkit.kernels.tree_paths import paths
 
     sources = tiny_sources(folder, tokenizer)
-    serve_request(
-        load_drafter(name, **(sources if needs_artifacts(name) else {"tokenizer": tokenizer}))
-    )
-    prepare()
+    draft_first(name, sources)
     drafter = load_drafter(name, **sources)
     serve_request(drafter)
     serve_request(drafter)  # the first is a past request now

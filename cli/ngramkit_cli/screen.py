@@ -305,17 +305,19 @@ def _folded(cells: list[list[str]], headed: bool, words: bool, columns: int) -> 
         ]
         high = max(cell.count("\n") for cell in head)
         cells = [["\n" * (high - cell.count("\n")) + cell for cell in head], *cells[1:]]
-    for column, least in ((-1, LEAST_TEXT), (0, LEAST)) if words else ((0, LEAST),):
-        widths = _widths(cells)
-        room = max(columns - _width(cells) + widths[column], least)
-        place = column % len(widths)
-        cells = [
-            [textwrap.fill(cell, room) if i == place else cell for i, cell in enumerate(row)]
-            if column
-            else [fold_name(row[0], room), *row[1:]]
-            for row in cells
-        ]
-    return cells
+    if words:
+        cells = _column_folded(cells, len(_widths(cells)) - 1, textwrap.fill, LEAST_TEXT, columns)
+    return _column_folded(cells, 0, fold_name, LEAST, columns)
+
+
+def _column_folded(
+    cells: list[list[str]], column: int, fold: Callable[[str, int], str], least: int, columns: int
+) -> list[list[str]]:
+    """Return a table with a column folded to the room that the others leave, or to `least`."""
+    room = max(columns - _width(cells) + _widths(cells)[column], least)
+    return [
+        [fold(cell, room) if i == column else cell for i, cell in enumerate(row)] for row in cells
+    ]
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:

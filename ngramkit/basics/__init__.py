@@ -1,2 +1,2 @@
-"""What every room stands on: errors, results, progress, the machine, the caches, names, and what a
-stranger's file may be."""
+"""The ground of every room: errors, results, progress, the machine, the caches, names, and the
+limits of a stranger's file."""

@@ -20,7 +20,6 @@ from ngramkit.builders.model_passes import (
     BuiltTable,
     Passes,
     Work,
-    absent_ids,
     flops_of_a_pass,
     require_bigram_options,
     require_rows,
@@ -62,13 +61,13 @@ def build_model_bigram(
     """
     require_bigram_options(k, width, prefix, extend)
     require_usable(model, tokenizer)
-    require_rows(k, tokenizer, prefix)
+    absent = require_rows(k, tokenizer, prefix)
     before = [] if tokenizer.bos is None or prefix == "none" else [tokenizer.bos]
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
     plan = table_plan(ModelBigram.kind, model, tokenizer, options)
     if already_built(out, plan, reporter):
         return BuiltTable(ModelBigram.open(out), None)
-    passes = Passes(model, tokenizer.record.vocabulary, absent_ids(tokenizer), before)
+    passes = Passes(model, tokenizer.record.vocabulary, absent, before)
     with ArtifactWriter(out, ModelBigram.kind, plan, recipe=recipe, force=force) as writer:
         work = _write(writer, passes, k, width, extend, reporter)
         rows = tokenizer.record.vocabulary

@@ -58,14 +58,17 @@ def require_unigram_options(k: int, rule: str) -> None:
     _require_known("rule", rule, RULES)
 
 
-def require_rows(k: int, tokenizer: TextTokenizer, prefix: str = "none") -> None:
-    """Raise UsageError for a `k` above the vocabulary, and for a BOS that the tokenizer lacks."""
-    known = tokenizer.record.vocabulary - len(absent_ids(tokenizer))
+def require_rows(k: int, tokenizer: TextTokenizer, prefix: str = "none") -> Array:
+    """Return `absent_ids`. Raises UsageError for a `k` above the other ids, and for a BOS that the
+    tokenizer lacks."""
+    absent = absent_ids(tokenizer)
+    known = tokenizer.record.vocabulary - len(absent)
     require_between("k", k, 1, known, "the vocabulary has no more tokens")
     if prefix == "bos" and tokenizer.bos is None:
         raise UsageError(
             f"{tokenizer.record.id} has no BOS token", "use prefix=none", option="prefix"
         )
+    return absent
 
 
 def table_plan(

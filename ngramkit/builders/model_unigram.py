@@ -17,7 +17,6 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.model_passes import (
     BuiltTable,
     Work,
-    absent_ids,
     out_of_memory,
     require_rows,
     require_unigram_options,
@@ -57,12 +56,12 @@ def build_model_unigram(
     """
     require_unigram_options(k, rule)
     require_usable(model, tokenizer)
-    require_rows(k, tokenizer)
+    absent = require_rows(k, tokenizer)
     plan = table_plan(ModelUnigram.kind, model, tokenizer, {"k": k, "rule": rule})
     if already_built(out, plan, reporter):
         return BuiltTable(ModelUnigram.open(out), None)
     with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:
-        present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent_ids(tokenizer))
+        present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent)
         try:
             scores, work = _scores(model, present, rule)
         except (RuntimeError, MemoryError) as error:

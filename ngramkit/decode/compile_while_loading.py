@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -134,14 +134,19 @@ def run_tasks(run: Callable[[str, Path], None]) -> None:
 
 
 def run_first_draft(task: str, scratch: Path) -> None:
-    """Draft as decode does first, from the artifacts that the drafter needs."""
+    """Run a task of `Meanwhile`."""
+    name, _, width = task.partition("@")
+    tokenizer = TOKENIZERS[int(width)]
+    needs_all = needs_artifacts(name)
+    draft_first(name, tiny_sources(scratch, tokenizer) if needs_all else {"tokenizer": tokenizer})
+
+
+def draft_first(name: str, sources: Mapping[str, Any]) -> None:
+    """Draft as decode does first, from those of the sources that the drafter needs."""
     from ngramkit.budget.rule import prepare
 
-    name, _, width = task.partition("@")
-    sources: dict[str, Any] = {"tokenizer": TOKENIZERS[int(width)]}
-    if needs_artifacts(name):
-        sources = tiny_sources(scratch, TOKENIZERS[int(width)])
-    serve_request(load_drafter(name, **sources))
+    needed = sources if needs_artifacts(name) else {"tokenizer": sources["tokenizer"]}
+    serve_request(load_drafter(name, **needed))
     prepare()
 
 

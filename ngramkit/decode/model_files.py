@@ -1,5 +1,5 @@
-"""What a model's files tell before it is loaded: that it cannot be decoded with, its context, its
-layers.
+"""Facts of a model from its files, before it is loaded: that it cannot be decoded with, its
+context, its layers.
 
 Read are config.json, of a folder or of the Hub's cache, and the front of a GGUF file. What they do
 not tell is known when the model is loaded.
@@ -26,7 +26,7 @@ NAMING = (".index.json", "adapter_config.json")
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """How many tokens a model was made for at most, and its layers; None where it is not known."""
+    """The most tokens that a model was made for, and its layers; None where it is not known."""
 
     context: int | None = None
     layers: int | None = None

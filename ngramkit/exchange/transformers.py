@@ -12,12 +12,12 @@ trust_remote_code=True)`. transformers runs generate.py out of a cache of its ow
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.models import HUB_IDS, is_gguf
+from ngramkit.basics.version import __version__
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import card, is_hub_id, markdown_text, model_name, title, yaml
 from ngramkit.formats.container import copy_listed
@@ -58,7 +58,7 @@ def _write(artifact: Artifact, folder: Path) -> int:
     code = folder / "custom_generate"
     code.mkdir()
     (code / "generate.py").write_text(CODE, encoding="utf-8")
-    needed = f"ngramkit>={version('ngramkit')}\n"
+    needed = f"ngramkit>={__version__}\n"
     (code / "requirements.txt").write_text(needed, encoding="utf-8")
     (folder / CARD).write_text(_card(artifact), encoding="utf-8")
     inside = folder / ARTIFACT
