@@ -40,7 +40,15 @@ from ngramkit.evaluate.records import (
     require_files,
 )
 from ngramkit.evaluate.results import BenchResult, machine, summarize, write_answers, write_results
-from ngramkit.evaluate.runs import BASELINE, QuestionRun, Runs, TurnRun, alone_in, require_room
+from ngramkit.evaluate.runs import (
+    BASELINE,
+    QuestionRun,
+    Runs,
+    TurnRun,
+    alone_in,
+    require_begun_with,
+    require_room,
+)
 from ngramkit.evaluate.simulation import Replay, replay_drafter
 from ngramkit.evaluate.statistics import Ratio, ratios
 
@@ -167,14 +175,30 @@ def bench(
     sources = options.sources().recorded()
     require_named(sources, reporter)
     sources.past.require_usable(prepared.tokenizer.record)
+    folder = Path(out or Path("bench") / f"{wanted.name}-{Path(prepared.name).name}")
+    settings = {
+        "model": prepared.name,
+        "questions": wanted.name,
+        "template": form.name,
+        "max_new_tokens": options.max_new_tokens,
+        "stop": list(options.stop),
+        "sampling": asdict(options.sampling),
+    }
+    if not force:  # before artifacts are made, and the model is loaded, in vain
+        known = {} if prepared.context is None else texts_of(fitting(wanted, prepared, form))
+        budget = {"budget": options.budget or "auto"} if options.cache is None else {}
+        require_begun_with(folder, {**settings, **known, **budget})
     budgets, choices = _choices(names, prepared, sources, options)
+    labels = [*_transformers(names), *(choice.label for choice in choices)]
+    settings |= {"drafters": labels, "artifacts": _artifacts(choices)}
+    if not force:
+        require_begun_with(folder, settings)
     task, choices = prepared.session(options, choices)
-    contestants = [*_transformers_ways(names, task), *_drafting(choices, budgets, task, options)]
+    contestants = [*_transformers_ways(labels, task), *_drafting(choices, budgets, task, options)]
     contest = Bench(task, contestants, wanted, form)
     if contest.too_long:
         reporter.note(TOO_LONG.format(many(contest.too_long, "question")))
-    plan = plan_of(contest, wanted.name, form.name, _artifacts(choices))
-    folder = Path(out or Path("bench") / f"{wanted.name}-{Path(task.model.name).name}")
+    plan = plan_of(contest, settings)
     with alone_in(folder):
         runs = Runs(folder, plan, force=force)
         if runs.found:
@@ -269,9 +293,14 @@ def _is_transformers(drafter: Any) -> bool:
     return isinstance(drafter, str) and drafter in TRANSFORMERS_WAYS
 
 
+def _transformers(names: Sequence[Any]) -> list[str]:
+    """Return transformers' own ways among `names`, each once."""
+    return list(dict.fromkeys(filter(_is_transformers, names)))
+
+
 def _transformers_ways(names: Sequence[Any], task: Session) -> list[Contestant]:
-    """Return transformers' own ways among `names`, with plain weights, as without ngramkit."""
-    ways = list(dict.fromkeys(filter(_is_transformers, names)))
+    """Return a contestant per way of transformers' own, with plain weights, as without ngramkit."""
+    ways = _transformers(names)
     if not ways:
         return []
     from ngramkit.decode.compare import answer_by, require_plain
@@ -331,13 +360,8 @@ class Bench:
         self.task = task
         self.model = task.model
         self.template = template
-        self.questions = [q for q in questions if self._fits(q)]
+        self.questions = fitting(questions, self.model, template)
         self.too_long = len(questions) - len(self.questions)
-        if not self.questions:
-            raise InputError(
-                f"every question is longer than the context of {self.model.name}",
-                f"{self.model.context} tokens; use another model or other questions",
-            )
 
     def run(self, runs: Runs, reporter: Reporter = SILENT) -> None:
         """Answer what `runs` does not hold yet, and add it there. Ctrl-C is raised."""
@@ -400,9 +424,6 @@ class Bench:
         """Yield the prompts of the turns, see `records.conversation`."""
         return conversation(self.model, self.template, question, turns)
 
-    def _fits(self, question: Question) -> bool:
-        return next(conversation(self.model, self.template, question, (), room=2), None) is not None
-
     def turn_run(self, decoded: Decoded) -> TurnRun:
         """Return the text of a request, and its figures."""
         written = decoded.token_ids.tolist()
@@ -457,29 +478,44 @@ def figures_so_far(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str
 # A finished benchmark to its files: answers, results.json and report.html.
 
 
-def plan_of(
-    bench: Bench, questions: str, template: str, artifacts: Sequence[str]
-) -> dict[str, Any]:
+def fitting(
+    questions: Sequence[Question], model: LanguageModel | PendingModel, template: Template
+) -> list[Question]:
+    """Return the questions whose first turn leaves room in the model's context.
+
+    Raises InputError where that leaves none.
+    """
+    fit = [
+        q for q in questions if next(conversation(model, template, q, (), room=2), None) is not None
+    ]
+    if not fit:
+        raise InputError(
+            f"every question is longer than the context of {model.name}",
+            f"{model.context} tokens; use another model or other questions",
+        )
+    return fit
+
+
+def texts_of(questions: Sequence[Question]) -> dict[str, Any]:
+    """Return how many questions are asked, and their digest, as a plan has them."""
+    texts = json.dumps([asdict(question) for question in questions])
+    return {
+        "count": len(questions),
+        "questions_sha256": hashlib.sha256(texts.encode()).hexdigest(),
+    }
+
+
+def plan_of(bench: Bench, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return everything that decides what is measured, apart from the machine's speed.
 
-    `questions` and `template` are names; `artifacts` name what was drafted from.
+    `settings` are those that are known before the model is loaded.
     """
     from ngramkit.decode.load import device_facts
 
-    texts = json.dumps([asdict(question) for question in bench.questions])
-    task = bench.task
     return {
-        "model": bench.model.name,
-        "questions": questions,
-        "count": len(bench.questions),
-        "questions_sha256": hashlib.sha256(texts.encode()).hexdigest(),
-        "template": template,
-        "drafters": [contestant.name for contestant in bench.contestants[1:]],
-        "artifacts": list(artifacts),
-        "budget": task.shown_budget,
-        "max_new_tokens": task.options.max_new_tokens,
-        "stop": list(task.options.stop),
-        "sampling": asdict(task.options.sampling),
+        **settings,
+        **texts_of(bench.questions),
+        "budget": bench.task.shown_budget,
         "engine": "eager",  # so that runs begun by earlier versions go on
         **device_facts(bench.model.model),
     }

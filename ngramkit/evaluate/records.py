@@ -48,6 +48,7 @@ from ngramkit.logs.tokens import RequestTokenizer
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
+    from ngramkit.decode.pending import PendingModel
 
 EMBEDDED = 20  # questions of the embedded model
 NAME = 80  # characters of a request's name and kind
@@ -291,7 +292,7 @@ def _is_texts(value: Any) -> bool:
 
 
 def conversation(
-    model: LanguageModel,
+    model: LanguageModel | PendingModel,
     template: Template,
     question: Question,
     turns: Sequence[Any],

@@ -100,6 +100,44 @@ def require_room(folder: Path) -> None:
     require_writable(folder)
 
 
+def require_begun_with(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Raise UsageError where the benchmark in `folder` has other `settings`, some of a plan's."""
+    if (line := _plan_line(folder)) is not None:
+        there = _plan_in(folder / NAME, line)
+        _require_same(folder, {name: there[name] for name in settings if name in there}, settings)
+
+
+def _plan_line(folder: Path) -> str | None:
+    """Return the line with the plan of the benchmark in `folder`, None where none is begun.
+
+    Raises UsageError for files with the names of a benchmark's that no benchmark wrote.
+    """
+    path = folder / NAME
+    with suppress(FileNotFoundError):
+        with open_stream(path) as file:
+            first = file.readline(FIRST)
+        if first.startswith(b'{"plan": ') and first.endswith(b"\n"):
+            return first.decode(errors="replace")
+        if not b'{"plan": '.startswith(first[:9]):
+            raise UsageError(f"{path} is not of a benchmark", "choose another out", option="out")
+    for pattern in PUBLISHED:
+        for path in folder.glob(pattern):
+            raise UsageError(
+                f"{path} exists and is not of a benchmark", "choose another out", option="out"
+            )
+    return None
+
+
+def _require_same(folder: Path, there: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+    here = json.loads(json.dumps(plan))  # as it reads back: tuples and the like are lists there
+    if there != here:
+        raise UsageError(
+            f"{folder} holds another benchmark: {plan_difference(there, here)}",
+            "choose another out, or replace it with force=True",
+            option=("out", "force"),
+        )
+
+
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Keep other benchmarks from `folder` meanwhile. Raises InputError where one writes there."""
@@ -120,15 +158,14 @@ class Runs:
     def __init__(self, folder: Path, plan: Mapping[str, Any], *, force: bool = False) -> None:
         self.path = folder / NAME
         self.found: dict[Key, QuestionRun] = {}
-        # As it reads back: tuples and the like are lists in the file.
-        self._plan = json.loads(json.dumps({"plan": plan}))
         require_fit_for_output(folder)
-        begun = self._begun(folder)
-        if begun and not force:
-            self._read(folder)
+        line = _plan_line(folder)
+        if line is not None and not force:
+            _require_same(folder, _plan_in(self.path, line), plan)
+            self._read()
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            write_text(self.path, json.dumps(self._plan) + "\n")
+            write_text(self.path, json.dumps({"plan": plan}) + "\n")
 
     def add(self, run: QuestionRun) -> None:
         with open(self.path, "a", encoding="utf-8", opener=not_linked) as file:
@@ -146,35 +183,10 @@ class Runs:
         shared = [q for q in questions if all((name, q) in self.found for name in drafters)]
         return {name: [self.found[name, question] for question in shared] for name in drafters}
 
-    def _begun(self, folder: Path) -> bool:
-        """Return True if the file has a plan. Raises UsageError where no benchmark wrote it."""
-        with suppress(FileNotFoundError):
-            with open_stream(self.path) as file:
-                first = file.readline(FIRST)
-            if first.startswith(b'{"plan": ') and first.endswith(b"\n"):
-                return True
-            if not b'{"plan": '.startswith(first[:9]):
-                raise UsageError(
-                    f"{self.path} is not of a benchmark", "choose another out", option="out"
-                )
-        for pattern in PUBLISHED:
-            for path in folder.glob(pattern):
-                raise UsageError(
-                    f"{path} exists and is not of a benchmark", "choose another out", option="out"
-                )
-        return False
-
-    def _read(self, folder: Path) -> None:
+    def _read(self) -> None:
         raw = read_plain(self.path, MOST, error=InputError)
         whole = raw[: raw.rfind(b"\n") + 1]
         lines = whole.decode("utf-8").splitlines()
-        there = _parse(self.path, 1, lines[0], dict).get("plan") if lines else None
-        if there != self._plan["plan"]:
-            raise UsageError(
-                f"{folder} holds another benchmark: {plan_difference(there, self._plan['plan'])}",
-                "choose another out, or replace it with force=True",
-                option=("out", "force"),
-            )
         if len(whole) < len(raw):
             os.truncate(self.path, len(whole))
         for number, line in enumerate(lines[1:], 2):
@@ -206,6 +218,10 @@ def plan_difference(there: Any, here: Mapping[str, Any]) -> str:
     was, now = (str(json.dumps(plan.get(first))) for plan in (there, here))
     values = "" if DIGEST.search(now) else f" was {visible(was, 60)}, is {visible(now, 60)}"
     return f"{name}{values or ' differs'}" + (f", and {more} more" if more else "")
+
+
+def _plan_in(path: Path, line: str) -> dict[str, Any]:
+    return _parse(path, 1, line, lambda body: {**body["plan"]})
 
 
 def _run(body: dict[str, Any]) -> QuestionRun:

@@ -171,6 +171,8 @@ bench --questions q.jsonl --model ./none         | there is no model folder ./no
 bench --questions q.jsonl --template nope        | --template must be one of
 bench --questions q.jsonl --out a.txt            | a.txt is not a folder
 bench --questions q.jsonl --out SYSTEM/x         | SYSTEM/x cannot be written
+bench --questions q.jsonl --out theirs           | theirs/runs.jsonl is not of a benchmark
+bench --questions q.jsonl --out begun --limit 1  | begun holds another benchmark: model was
 bench --questions q.jsonl --history a.txt        | name a folder: a.txt is none
 bench --questions q.jsonl --budget -3            | --budget must be 1 to 4096
 bench --questions bad.jsonl                      | bad.jsonl, line 1: not JSON
@@ -302,9 +304,11 @@ def here(tmp_path_factory):
         "asked.jsonl": '{"question_id": 1, "turns": ["so?"]}\n',
         "theirs/mine.txt": "mine",
         "long.txt": "a b " * 1200,
+        "begun/runs.jsonl": '{"plan": {"count": 3}}\n',
+        "theirs/runs.jsonl": "mine",
     }
-    (folder / "theirs").mkdir()
-    (folder / "empty").mkdir()
+    for name in ("theirs", "empty", "begun"):
+        (folder / name).mkdir()
     for name, text in texts.items():
         (folder / name).write_text(text)
     records = [5, -1, -1, -1, 1, 6, 9, 5, 6, -1, -1, 1, 7, 9]  # of llama.cpp
@@ -393,7 +397,7 @@ run()
 def test_nothing_is_left_behind(here, outcomes):
     assert sorted(path.name for path in here.iterdir()) == sorted(
         ["a.txt", "b.txt", "chat.jsonl", "empty.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl",
-         "bad.toml", "good.toml", "theirs", "empty", "store", "store2", "ds", "ds2", "frozen",
-          "cut", *BROKEN, "demo.gguf", "long.txt", "cache.bin", "metrics.json", "days.json",
-          "asked.jsonl"]
+         "bad.toml", "good.toml", "theirs", "begun", "empty", "store", "store2", "ds", "ds2",
+          "frozen", "cut", *BROKEN, "demo.gguf", "long.txt", "cache.bin", "metrics.json",
+          "days.json", "asked.jsonl"]
     )  # fmt: skip

@@ -61,7 +61,7 @@ def folder(tmp_path):
 
 
 def test_a_benchmark_end_to_end(contest, folder):
-    plan = plan_of(contest, "made-up", "none", [])
+    plan = plan_of(contest, {"model": "demo", "questions": "made-up", "drafters": NAMES[1:]})
     runs = Runs(folder, plan)
     contest.run(runs)
     results = publish(contest, runs, plan, folder)
