@@ -21,7 +21,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import version_of
 from ngramkit.corpus.decontamination import EvaluationTexts
 from ngramkit.corpus.document import Corpus, Document, Position, Skipped
@@ -61,16 +61,9 @@ class Deduplicated(Composed):
         return (self.corpus,)
 
     @property
-    def narrowed(self) -> bool:
-        return True
-
-    @property
     def skipped(self) -> Skipped:
         """The bad records of the corpus that were skipped."""
         return self.corpus.skipped
-
-    def bounded(self, max_document: int) -> Deduplicated:
-        return replace(self, corpus=self.corpus.bounded(max_document), left_out=Counter())
 
     def record(self) -> dict[str, Any]:
         """Return JSON for the manifest: the corpus's own, and how documents are left out."""
@@ -179,17 +172,11 @@ def sketch(text: str) -> bytes:
 
 
 def parse_sketch(state: bytes) -> Any:
-    """Return the rensa.RMinHash of `sketch`. Raises InputError where this rensa cannot read it."""
+    """Return the rensa.RMinHash of `sketch`, written by the same rensa."""
     from rensa import RMinHash
 
     minhash = RMinHash(num_perm=PERMUTATIONS, seed=SEED)
-    try:
-        minhash.__setstate__(state)
-    except ValueError as error:
-        raise InputError(
-            f"a node's rensa writes what rensa {version_of('rensa')} here cannot read: {error}",
-            "install the same rensa on every node",
-        ) from error
+    minhash.__setstate__(state)
     return minhash
 
 

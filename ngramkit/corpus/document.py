@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ngramkit.basics.errors import require_between
 from ngramkit.corpus.selection import Selection
 from ngramkit.corpus.unpacking import MAX_DOCUMENT, too_large
 
@@ -81,10 +80,6 @@ class DocumentSource:
         """Return the documents of a source of one part; None where only its rows tell."""
         return None
 
-    def bounded(self, max_document: int) -> DocumentSource:
-        """Return the source with another bound on a document's bytes, where it has one."""
-        return self
-
 
 @dataclass(frozen=True)
 class OnePart(DocumentSource):
@@ -152,11 +147,6 @@ class Corpus:
         return self.source.id
 
     @property
-    def narrowed(self) -> bool:
-        """True where documents are left out."""
-        return bool(self.selection.record())
-
-    @property
     def places(self) -> Sequence[Path]:
         """The files and folders of this machine that are read."""
         return self.source.places
@@ -170,13 +160,6 @@ class Corpus:
     def reached(self) -> int:
         """The bytes that were read so far."""
         return self.source.reached
-
-    def bounded(self, max_document: int) -> Corpus:
-        """Return the corpus with another bound on a document's size; a larger document is an
-        error."""
-        require_between("max_document", max_document, 1, 1 << 40)
-        source = self.source.bounded(max_document)
-        return replace(self, source=source, max_document=max_document)
 
     def pieces(self) -> Iterator[Corpus]:
         """Yield corpora that several processes may read: the parts in order, large files as
