@@ -48,7 +48,7 @@ def test_golden_bytes(tmp_path):
     path = tmp_path / "static.bin"
     written = write_cache(path, [ngrams((7, 8, 5, 1), (7, 8, 9, 3))])
     assert path.read_bytes() == GOLDEN
-    assert (written.ngrams, written.pairs, written.bytes) == (1, 2, 36)
+    assert written == {"ngrams": 1, "pairs": 2, "bytes": 36}
     assert as_dict(read_cache(path)) == {(7, 8): {9: 3, 5: 1}}
 
 
