@@ -35,19 +35,6 @@ NewTokensOrMore = Annotated[
     ),
 ]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens at most.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Dtype = Annotated[
-    str,
-    typer.Option(help="auto (float32 on the CPU, bfloat16 on CUDA), float32, float16, bfloat16."),
-]
-DeviceMap = Annotated[
-    str | None,
-    typer.Option(
-        "--device-map",
-        metavar="auto|balanced|balanced_low_0|sequential",
-        help="Spread the model's layers over several GPUs (needs accelerate).",
-    ),
-]
 TrustRemoteCode = Annotated[
     bool,
     typer.Option(
@@ -62,9 +49,20 @@ TrustRemoteCode = Annotated[
 class LoadOptions:
     """Options of where a model runs. A field is an option."""
 
-    device: Device = "auto"
-    dtype: Dtype = "auto"
-    device_map: DeviceMap = None
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto"
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="auto (float32 on the CPU, bfloat16 on CUDA), float32, float16, bfloat16."
+        ),
+    ] = "auto"
+    device_map: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|balanced|balanced_low_0|sequential",
+            help="Spread the model's layers over several GPUs (needs accelerate).",
+        ),
+    ] = None
     trust_remote_code: TrustRemoteCode = False
 
 
@@ -102,8 +100,8 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """Options of how passes are run and drafts verified. A field is an option."""
+class RunOptions(LoadOptions):
+    """Options of where a model runs, and how drafts are verified. A field is an option."""
 
     budget: Annotated[
         str | None,
@@ -122,10 +120,6 @@ class RunOptions:
             "has recurrent layers.",
         ),
     ] = None
-    device: Device = "auto"
-    dtype: Dtype = "auto"
-    device_map: DeviceMap = None
-    trust_remote_code: TrustRemoteCode = False
 
     def words(self) -> dict[str, Any]:
         """Return the words of DecodeOptions. Raises UsageError for a budget that is neither a
