@@ -219,8 +219,8 @@ def check_whole(
 ) -> Iterator[str]:
     """Yield a line for everything that holds: sizes, checksums and, if asked for, values.
 
-    Files are hashed and values checked on as many threads as there are cores. Raises ArtifactError
-    at the first breach, of a checksum before that of a value.
+    Files are hashed, then values checked, on as many threads as there are cores. Raises
+    ArtifactError at the first breach.
     """
     artifact.identities()
     files = sorted(artifact.manifest.files.items())
@@ -231,22 +231,10 @@ def check_whole(
             raise WrongFileError(artifact.path / name, "its checksum is not the listed one")
         reporter.advance(record.bytes)
 
-    pool = ThreadPoolExecutor(cores())
-    try:
-        hashed = [pool.submit(checksum, entry) for entry in files]
-        breach = None
-        try:
-            parts = artifact.parts() if values else []
-        except ArtifactError as error:  # told after that of a checksum
-            parts, breach = [], error
-        checked = [pool.submit(part) for part in parts]
-        for (name, _), done in zip(files, hashed, strict=True):
-            done.result()
+    with ThreadPoolExecutor(cores()) as pool:  # whose map begins no more after the first error
+        for (name, _), _ in zip(files, pool.map(checksum, files), strict=True):
             yield f"{name}: size"
             yield f"{name}: checksum"
-        if breach is not None:
-            raise breach
-        for part in checked:
-            yield from part.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+        if values:
+            for lines in pool.map(lambda part: part(), artifact.parts()):
+                yield from lines
