@@ -1,6 +1,5 @@
 import json
 
-import pytest
 from typer.testing import CliRunner
 
 from ngramkit_cli.main import app
@@ -28,22 +27,6 @@ def test_a_token_store_becomes_a_datastore(tmp_path, token_store):
     code, _, err = run(*words)
     assert code == 0
     assert "up to date" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["--tokens", "nowhere"], 3, "no artifact at nowhere"),
-        (["--tokens", "nowhere", "--memory", "much"], 2, "is not a size"),
-        (["--tokens", "nowhere", "--shard-tokens", "1"], 2, ""),
-        ([], 2, "no corpus was chosen"),
-    ],
-)
-def test_bad_input_is_named_and_leaves_nothing(tmp_path, words, code, said):
-    found, _, err = run(*words, "--out", tmp_path / "d")
-    assert found == code
-    assert said in err
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_broken_row_stops_a_build_or_is_skipped_and_counted(tmp_path):

@@ -11,7 +11,6 @@ from made_up import bigram
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.exchange.llama_cpp import export_cache
 from ngramkit.exchange.parquet import export_parquet
 from ngramkit.exchange.text import export_jsonl
 
@@ -88,8 +87,3 @@ def test_the_rows_of_a_model_bigram(tmp_path, word_tokenizer):
     assert (row.token_text, row.next_text, row.extended_text) == ("one", "two", "two three four")
     assert (row.token, row.next, row.extended.tolist()) == (3, 4, [4, 5, 6])
     assert abs(row.log_prob - np.log(0.6)) < 1e-3
-
-
-def test_a_token_store_has_no_ngrams(tmp_path, words):
-    with pytest.raises(UsageError, match="no n-grams"):
-        export_cache(words, tmp_path / "c")
