@@ -136,6 +136,18 @@ def test_prompts_from_everywhere_are_the_same_prompt(decode, folder):
     assert len({facts["text"] for facts in given}) == 1
 
 
+def test_several_prompts_have_an_answer_each(decode):
+    line = [*SHORT[:1], *SHORT[3:], "--drafter", "context"]
+    alone = last_line(decode(*line, "--prompt", "import os", "--json"))
+    both = [*line, "--prompt", "def main(", "--prompt", "import os"]
+    answers = last_line(decode(*both, "--json"))["answers"]
+    assert [answer["new_tokens"] for answer in answers] == [12, 12]
+    assert answers[1]["text"] == alone["text"]
+    shown = decode(*both)
+    assert shown.stdout == "".join(f"{answer['text']}\n" for answer in answers)
+    assert shown.stderr.count("tokens/step") == 2
+
+
 def test_without_a_prompt_the_demo_model_takes_a_held_out_one(decode):
     result = decode("decode", "--drafter", "rest", "--max-new-tokens", 1)
     assert result.exit_code == 0

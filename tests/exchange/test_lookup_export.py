@@ -7,14 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from made_up import bigram, random_documents
+from made_up import bigram, ngrams, random_documents
 from reporters import Notes
 from twins import lookup as llama
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.merge import sum_rows
 from ngramkit.exchange.llama_cpp import (
     MOST,
     NgramSelection,
@@ -24,15 +23,9 @@ from ngramkit.exchange.llama_cpp import (
     totals,
     write_cache,
 )
-from ngramkit.exchange.ngrams import Ngrams, datastore_ngrams
+from ngramkit.exchange.ngrams import datastore_ngrams
 
 ORDERS = (1, 2, 3, 4)
-
-
-def ngrams(*rows):
-    """Make Ngrams of (ids..., count) rows."""
-    array = np.array(rows, np.int64)
-    return Ngrams(*sum_rows(array[:, :-1].astype(np.int32), array[:, -1]))
 
 
 def counted(documents, orders):

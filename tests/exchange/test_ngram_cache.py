@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from made_up import random_documents
+from made_up import ngrams, random_documents
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.merge import sum_rows
 from ngramkit.drafters.blend import Blend
 from ngramkit.exchange.llama_cpp import import_cache, read_cache, write_cache
 from ngramkit.exchange.ngrams import Ngrams, datastore_ngrams, frozen_ngrams
@@ -21,12 +20,6 @@ from ngramkit.exchange.ngrams import Ngrams, datastore_ngrams, frozen_ngrams
 GOLDEN = bytes.fromhex(
     "07000000 08000000 ffffffff ffffffff 02000000 09000000 03000000 05000000 01000000"
 )
-
-
-def ngrams(*rows):
-    """Make Ngrams of (ids..., count) rows."""
-    array = np.array(rows, np.int64)
-    return Ngrams(*sum_rows(array[:, :-1].astype(np.int32), array[:, -1]))
 
 
 def as_dict(cache):
