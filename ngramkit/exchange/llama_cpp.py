@@ -248,7 +248,7 @@ class NgramSelection:
         """Find the least count that gives max_ngrams; call before `select`, on the same pieces."""
         frequencies: Counter[int] = Counter()  # how often seen -> ngrams
         for piece in pieces:
-            often, usable, _ = self._usable(piece)
+            often, usable = self._usable(piece)
             values, numbers = np.unique(often[usable], return_counts=True)
             frequencies.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
         room = self._most or 0
@@ -261,22 +261,22 @@ class NgramSelection:
             room -= frequencies[count]
 
     def select(self, pieces: Iterable[Ngrams]) -> Iterator[Ngrams]:
-        """Yield what is exported of the pieces, scaled."""
+        """Yield what is exported of the pieces."""
         for piece in pieces:
-            often, kept, ready = self._usable(piece)
+            often, kept = self._usable(piece)
             if self._room is not None:
                 last = np.flatnonzero(kept & (often == self._least))
                 kept[last[self._room :]] = False
                 self._room -= min(len(last), self._room)
             self.left_out += len(kept) - int(kept.sum())
-            rows = kept[ready.groups()[1]]
-            yield Ngrams(ready.rows[rows], ready.counts[rows])
+            rows = kept[piece.groups()[1]]
+            yield Ngrams(piece.rows[rows], piece.counts[rows])
 
-    def _usable(self, piece: Ngrams) -> tuple[Counts, Mask, Ngrams]:
-        """Return how often each ngram was seen, whether it may be exported, and all scaled."""
-        often, ready = totals(piece), scale(piece)
+    def _usable(self, piece: Ngrams) -> tuple[Counts, Mask]:
+        """Return how often each ngram was seen, and whether it may be exported."""
+        often = totals(piece)
         usable: Mask = often >= self._least
-        return often, usable & can_draft(ready) if self._dynamic else usable, ready
+        return often, usable & can_draft(scale(piece)) if self._dynamic else usable
 
 
 def sort_by_count(piece: Ngrams) -> Ngrams:
