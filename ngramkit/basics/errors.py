@@ -181,11 +181,8 @@ def given_paths(name: str, value: Any) -> list[Path]:
 
 # Errors of the Hub's clients: huggingface_hub, datasets, fsspec, transformers.
 
-AGAIN = {
-    "dataset": "check the network, then run the same command again",
-    "model": "check the network, or give a model that is on this machine",
-    "list": "check the network, then run the same command again",
-}
+TRY_AGAIN = "check the network, then run the same command again"
+AGAIN = {"model": "check the network, or give a model that is on this machine"}
 RETRIED_LATER = {429: "too many requests", 500: "an internal error", 503: "it is unavailable"}
 
 
@@ -234,7 +231,7 @@ def from_hub(error: BaseException, name: str, what: str = "dataset") -> Ngramkit
     if refused is not None:
         return _refused(refused, name, what)
     if caused(httpx.TransportError, ConnectionError, TimeoutError):
-        return NetworkError(f"the Hub could not be reached for {name}", AGAIN[what])
+        return NetworkError(f"the Hub could not be reached for {name}", AGAIN.get(what, TRY_AGAIN))
     return None
 
 
@@ -245,8 +242,8 @@ def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
         return InputError(f"the Hub knows nothing of {name}", "check the id: owner/name")
     if status in (401, 403):
         return NetworkError(f"the Hub refuses access to {name}", _log_in_hint(name, status))
-    meaning = RETRIED_LATER.get(status, "an error")
-    return NetworkError(f"the Hub answers {status} for {name}: {meaning}", AGAIN[what])
+    answer = f"the Hub answers {status} for {name}: {RETRIED_LATER.get(status, 'an error')}"
+    return NetworkError(answer, AGAIN.get(what, TRY_AGAIN))
 
 
 def _log_in_hint(name: str, status: int) -> str:
@@ -266,7 +263,6 @@ LOG_IN = (
     "log in to the storage: s3:// takes AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
     " gs:// GOOGLE_APPLICATION_CREDENTIALS, hf:// HF_TOKEN; a public bucket FSSPEC_S3_ANON=true"
 )
-TRY_AGAIN = "check the network, then run the same command again"
 DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 NOT_LOGGED_IN = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"}
 
