@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ngramkit.basics.errors import UsageError
-from ngramkit_cli import completion
-from ngramkit_cli.options import WHICH_MODEL, whole_numbers
+from ngramkit_cli.options import WHICH_MODEL, model_option, whole_numbers
 
 if TYPE_CHECKING:
     from ngramkit.decode.specache.options import SpeCache
@@ -17,12 +16,9 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        metavar="ID[@REVISION]|PATH",
-        help="A decoder-only causal language model: a short name, a Hub id, a folder or a GGUF "
-        f"file (PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}",
-        autocompletion=completion.models,
+    model_option(
+        "A decoder-only causal language model: a short name, a Hub id, a folder or a GGUF file "
+        f"(PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}"
     ),
 ]
 NEW_TOKENS = 128
