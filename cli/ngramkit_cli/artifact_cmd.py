@@ -10,14 +10,15 @@ import typer
 
 import ngramkit
 from ngramkit.basics.terminal_text import many
-from ngramkit_cli import completion
 from ngramkit_cli.options import (
     WHERE,
     AnsweredQuestions,
     ExecutorOptions,
     Force,
     TemplateOfQuestions,
+    artifact_argument,
     checked_size,
+    model_option,
     takes_urls,
 )
 from ngramkit_cli.output import Output
@@ -29,11 +30,7 @@ if TYPE_CHECKING:
 
 ArtifactPath = Annotated[
     str,
-    typer.Argument(
-        metavar=WHERE,
-        help="An artifact: its folder, or where else it is.",
-        autocompletion=completion.artifacts(),
-    ),
+    artifact_argument(WHERE, "An artifact: its folder, or where else it is."),
 ]
 Query = Annotated[
     str | None,
@@ -41,12 +38,7 @@ Query = Annotated[
 ]
 ModelOfText = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        metavar="ID|PATH",
-        help="Whose tokenizer shows the text. Default: the artifact's.",
-        autocompletion=completion.models,
-    ),
+    model_option("Whose tokenizer shows the text. Default: the artifact's.", "ID|PATH"),
 ]
 Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many lines of everything.")]
 
@@ -127,11 +119,7 @@ def _show_phrases(title: str, phrases: Iterable[Phrase], show: Callable[..., Non
 
 Source = Annotated[
     str,
-    typer.Argument(
-        metavar="ARTIFACT",
-        help="A datastore or a frozen table.",
-        autocompletion=completion.artifacts("datastore", "frozen-table"),
-    ),
+    artifact_argument("ARTIFACT", "A datastore or a frozen table.", "datastore", "frozen-table"),
 ]
 Bytes = Annotated[
     str, typer.Option("--bytes", metavar="SIZE", help="The most it may take, like 2G or 64M.")
@@ -151,12 +139,9 @@ Answers = Annotated[
 ]
 OwnModel = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        metavar="ID|PATH",
-        help="Where to find the artifact's tokenizer, for --answers. Default: the model that it "
-        "names.",
-        autocompletion=completion.models,
+    model_option(
+        "Where to find the artifact's tokenizer, for --answers. Default: the model that it names.",
+        "ID|PATH",
     ),
 ]
 
@@ -208,10 +193,11 @@ def merge(
     *,
     sources: Annotated[
         list[str],
-        typer.Argument(
-            metavar="A B ...",
-            help="Artifacts of one kind and tokenizer: folders, URLs or hf://USER/NAME@REV.",
-            autocompletion=completion.artifacts("datastore", "frozen-table"),
+        artifact_argument(
+            "A B ...",
+            "Artifacts of one kind and tokenizer: folders, URLs or hf://USER/NAME@REV.",
+            "datastore",
+            "frozen-table",
         ),
     ],
     out_dir: Annotated[

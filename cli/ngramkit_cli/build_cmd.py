@@ -13,16 +13,13 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli import completion
 from ngramkit_cli.corpus_cmd import CorpusOptions
-from ngramkit_cli.options import ExecutorOptions, Force, Memory, Model, Out, takes_urls
+from ngramkit_cli.options import ExecutorOptions, Force, Memory, Out, takes_urls
 from ngramkit_cli.output import Output, peak_rss
 
 if TYPE_CHECKING:
     from ngramkit.formats.artifact import Artifact
     from ngramkit.recipes import RecipeResult
 
-Eos = Annotated[
-    bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")
-]
 Tokens = Annotated[
     str | None,
     typer.Option(
@@ -61,9 +58,7 @@ Followers = Annotated[int, typer.Option(help="Keep this many followers of each l
 def tokenize(
     *,
     corpus: CorpusOptions,
-    model: Model = None,
     out_dir: Out = None,
-    eos: Eos = True,
     shard_tokens: TokensOfShards = 1 << 24,
     workers: EncodingThreads = None,
     where: ExecutorOptions,
@@ -77,7 +72,7 @@ def tokenize(
     store = ngramkit.tokenize(
         corpus.text,
         out=out_dir,
-        **corpus.tokenised(model, eos, out),
+        **corpus.tokenised(out),
         shard_tokens=shard_tokens,
         workers=workers,
         **vars(where),
@@ -92,13 +87,11 @@ def build_datastore(
     *,
     corpus: CorpusOptions,
     tokens: Tokens = None,
-    model: Model = None,
     out_dir: Out = None,
     shard_tokens: ShardTokens = None,
     memory: Memory = None,
     workers: Sorters = None,
     where: ExecutorOptions,
-    eos: Eos = True,
     force: Force = False,
     out: Output,
 ) -> None:
@@ -107,7 +100,7 @@ def build_datastore(
     Example: ngramkit build-datastore --corpus python-stdlib
     """
     built = ngramkit.build_datastore(
-        **_source(corpus, tokens, model, eos, out),
+        **_source(corpus, tokens, out),
         out=out_dir,
         shard_tokens=shard_tokens,
         memory=memory,
@@ -125,7 +118,6 @@ def build_frozen(
     *,
     corpus: CorpusOptions,
     tokens: Tokens = None,
-    model: Model = None,
     out_dir: Out = None,
     leader_len: LeaderLen = 1,
     leaders: Leaders = 1048576,
@@ -134,7 +126,6 @@ def build_frozen(
     memory: Memory = None,
     workers: Counters = None,
     where: ExecutorOptions,
-    eos: Eos = True,
     force: Force = False,
     out: Output,
 ) -> None:
@@ -143,7 +134,7 @@ def build_frozen(
     Example: ngramkit build-frozen --corpus python-stdlib
     """
     table = ngramkit.build_frozen(
-        **_source(corpus, tokens, model, eos, out),
+        **_source(corpus, tokens, out),
         out=out_dir,
         leader_len=leader_len,
         leaders=leaders,
@@ -161,16 +152,14 @@ def build_frozen(
     _done(table, f"{contents} of {many(counts['tokens'], 'token')}", out, **kept)
 
 
-def _source(
-    corpus: CorpusOptions, tokens: str | None, model: str | None, eos: bool, out: Output
-) -> dict[str, Any]:
+def _source(corpus: CorpusOptions, tokens: str | None, out: Output) -> dict[str, Any]:
     """Return a builder's source: --tokens, or the corpus and how it is tokenised; say whose ids.
 
     Raises UsageError unless exactly one of them was given.
     """
     if tokens is None:
-        return {"source": corpus.text, **corpus.tokenised(model, eos, out)}
-    for name in corpus.given(model, eos):
+        return {"source": corpus.text, **corpus.tokenised(out)}
+    for name in corpus.given:
         raise UsageError(f"{name} is for text, not for --tokens", "drop one of them", option=name)
     from ngramkit.formats.tokens import TokenStore
     from ngramkit.remote.fetch import fetch

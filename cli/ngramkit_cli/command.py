@@ -144,12 +144,6 @@ class OutputOptions:
         bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")
     ] = False
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False
-
-
-@dataclass(frozen=True)
-class VerbosityOptions:
-    """Options of how much a command prints. A field is an option."""
-
     verbose: Annotated[
         int,
         typer.Option(
@@ -164,18 +158,21 @@ class VerbosityOptions:
         bool, typer.Option("--quiet", "-q", help="Only results, warnings and errors.")
     ] = False
 
+    def output(self, command: str) -> Output:
+        """Return the output of a command called `command`."""
+        verbosity = -1 if self.quiet else self.verbose
+        return Output(command, json=self.json, debug=self.debug, verbosity=verbosity)
+
 
 def _parsed(command: Callable[..., None], name: str) -> Callable[..., None]:
     """Return `command`, which is called `name`, as a function of its options alone."""
-    groups: dict[str, Any] = {"_verbosity": VerbosityOptions}
+    groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     for entry in inspect.signature(command, eval_str=True).parameters.values():
-        if entry.annotation is Output:
-            groups["_output"] = OutputOptions
-            parameters += options_of(OutputOptions)
-        elif is_dataclass(entry.annotation):
-            groups[entry.name] = entry.annotation
-            parameters += options_of(entry.annotation)
+        group = OutputOptions if entry.annotation is Output else entry.annotation
+        if is_dataclass(group):
+            groups[entry.name] = group
+            parameters += options_of(group)
         else:
             parameters.append(entry)
 
@@ -184,12 +181,10 @@ def _parsed(command: Callable[..., None], name: str) -> Callable[..., None]:
             parameter: group(**{field.name: values.pop(field.name) for field in fields(group)})
             for parameter, group in groups.items()
         }
-        shown, amount = chosen.pop("_output"), chosen.pop("_verbosity")
-        verbosity = -1 if amount.quiet else amount.verbose
-        with Output(name, json=shown.json, debug=shown.debug, verbosity=verbosity) as out:
+        with chosen.pop("out").output(name) as out:
             command(**chosen, **values, out=out)
 
-    return with_parameters(run, command, [*parameters, *options_of(VerbosityOptions)])
+    return with_parameters(run, command, parameters)
 
 
 def options_of(group: Any) -> list[inspect.Parameter]:

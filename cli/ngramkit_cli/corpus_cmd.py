@@ -14,7 +14,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit_cli import completion
 from ngramkit_cli.command import words_as_typed
 from ngramkit_cli.error_words import Flag, with_flags
-from ngramkit_cli.options import the_model
+from ngramkit_cli.options import Model, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import wrapped
 
@@ -45,7 +45,7 @@ def corpora(*, out: Output) -> None:
 
 @dataclass(frozen=True)
 class CorpusOptions:
-    """The chosen corpus. Each field is an option."""
+    """The chosen corpus, and how it becomes tokens. Each field is an option."""
 
     corpus: Annotated[
         list[str] | None,
@@ -101,7 +101,6 @@ class CorpusOptions:
             "(minhash needs ngramkit[dedup]).",
         ),
     ] = None
-
     max_document: Annotated[
         str,
         typer.Option(metavar="SIZE", help="Stop at a document that is larger, like 64M or 1G."),
@@ -114,6 +113,10 @@ class CorpusOptions:
             "first one is an error.",
         ),
     ] = False
+    model: Model = None
+    eos: Annotated[
+        bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")
+    ] = True
 
     @property
     def text(self) -> Any:
@@ -125,7 +128,7 @@ class CorpusOptions:
         is_single = len(parts) == 1 and parts[0].weight == 1
         return parts[0].corpus if is_single else [tuple(part) for part in parts]
 
-    def tokenised(self, model: str | None, eos: bool, out: Output) -> dict[str, Any]:
+    def tokenised(self, out: Output) -> dict[str, Any]:
         """Return how the text becomes tokens, as builders take it; say whose.
 
         Raises UsageError for an artifact.
@@ -138,15 +141,17 @@ class CorpusOptions:
                     f"{part.corpus} is an artifact, not text",
                     "name a text; builders take a token store as --tokens",
                 )
-        name = the_model(model, out)
-        if model is None:
+        name = the_model(self.model, out)
+        if self.model is None:
             self._warn_of_demo(name, out)
-        return {"model": name, "eos": eos, **self._opening}
+        words = {key: value for key, value in vars(self).items() if key != "corpus"}
+        licenses = self.licenses.split(",") if self.licenses else ()
+        return {**words, "model": name, "licenses": licenses}
 
-    def given(self, model: str | None, eos: bool) -> list[str]:
-        """Return the names of the options that are given, of those that say how text is read."""
-        names = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
-        return [*names, *["model"] * (model is not None), *["eos"] * (not eos)]
+    @property
+    def given(self) -> list[str]:
+        """The names of the options that are given."""
+        return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
 
     @property
     def _parts(self) -> list[Weighted]:
@@ -155,12 +160,6 @@ class CorpusOptions:
         if not self.corpus:
             raise UsageError("no corpus was chosen", "give --corpus; `ngramkit corpora` lists them")
         return [parse_weighted(each) for each in self.corpus]
-
-    @property
-    def _opening(self) -> dict[str, Any]:
-        """All options but the name, as `ngramkit.open_corpus` takes them."""
-        chosen = {key: value for key, value in vars(self).items() if key != "corpus"}
-        return {**chosen, "licenses": self.licenses.split(",") if self.licenses else ()}
 
     def _warn_of_demo(self, model: str, out: Output) -> None:
         """Say that what is made of a Hub corpus serves the embedded model alone, where it does.

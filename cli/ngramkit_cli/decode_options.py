@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ngramkit.basics.errors import UsageError
-from ngramkit_cli import completion
-from ngramkit_cli.options import WHICH_MODEL, whole_numbers
+from ngramkit_cli.options import WHICH_MODEL, model_option, whole_numbers
 
 if TYPE_CHECKING:
     from ngramkit.decode.specache.options import SpeCache
@@ -17,12 +16,9 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        metavar="ID[@REVISION]|PATH",
-        help="A decoder-only causal language model: a short name, a Hub id, a folder or a GGUF "
-        f"file (PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}",
-        autocompletion=completion.models,
+    model_option(
+        "A decoder-only causal language model: a short name, a Hub id, a folder or a GGUF file "
+        f"(PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}"
     ),
 ]
 NEW_TOKENS = 128
@@ -35,19 +31,6 @@ NewTokensOrMore = Annotated[
     ),
 ]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens at most.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Dtype = Annotated[
-    str,
-    typer.Option(help="auto (float32 on the CPU, bfloat16 on CUDA), float32, float16, bfloat16."),
-]
-DeviceMap = Annotated[
-    str | None,
-    typer.Option(
-        "--device-map",
-        metavar="auto|balanced|balanced_low_0|sequential",
-        help="Spread the model's layers over several GPUs (needs accelerate).",
-    ),
-]
 TrustRemoteCode = Annotated[
     bool,
     typer.Option(
@@ -62,9 +45,20 @@ TrustRemoteCode = Annotated[
 class LoadOptions:
     """Options of where a model runs. A field is an option."""
 
-    device: Device = "auto"
-    dtype: Dtype = "auto"
-    device_map: DeviceMap = None
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto"
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="auto (float32 on the CPU, bfloat16 on CUDA), float32, float16, bfloat16."
+        ),
+    ] = "auto"
+    device_map: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|balanced|balanced_low_0|sequential",
+            help="Spread the model's layers over several GPUs (needs accelerate).",
+        ),
+    ] = None
     trust_remote_code: TrustRemoteCode = False
 
 
@@ -102,8 +96,8 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """Options of how passes are run and drafts verified. A field is an option."""
+class RunOptions(LoadOptions):
+    """Options of where a model runs, and how drafts are verified. A field is an option."""
 
     budget: Annotated[
         str | None,
@@ -122,10 +116,6 @@ class RunOptions:
             "has recurrent layers.",
         ),
     ] = None
-    device: Device = "auto"
-    dtype: Dtype = "auto"
-    device_map: DeviceMap = None
-    trust_remote_code: TrustRemoteCode = False
 
     def words(self) -> dict[str, Any]:
         """Return the words of DecodeOptions. Raises UsageError for a budget that is neither a

@@ -11,6 +11,7 @@ from ngramkit.basics.terminal_text import many
 from ngramkit.engines.config import ENGINES
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import TrustRemoteCode
+from ngramkit_cli.options import model_option
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import facts
 
@@ -25,12 +26,10 @@ Engine = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="The model that is served: its tokenizer is compared with the artifacts'. "
-        "Default: none, nothing is compared.",
-        autocompletion=completion.models,
+    model_option(
+        "The model that is served: its tokenizer is compared with the artifacts'. Default: none, "
+        "nothing is compared.",
+        "MODEL",
     ),
 ]
 Draft = Annotated[

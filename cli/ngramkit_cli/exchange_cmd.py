@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit_cli import completion
 from ngramkit_cli.options import (
     Force,
     Memory,
     Model,
+    artifact_argument,
+    model_option,
     takes_urls,
     the_model,
 )
@@ -21,14 +22,7 @@ from ngramkit_cli.output import Output
 FORMATS = "llama.cpp|ik_llama.cpp|rest-idx|parquet|jsonl|transformers"
 ORIGINS = "llama.cpp|rest-idx"
 
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATH|hf://USER/NAME",
-        help="The artifact.",
-        autocompletion=completion.artifacts(),
-    ),
-]
+Source = Annotated[str, artifact_argument("PATH|hf://USER/NAME", "The artifact.")]
 To = Annotated[
     str,
     typer.Option(
@@ -54,12 +48,10 @@ Out = Annotated[
 ]
 OwnModel = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        metavar="ID|PATH",
-        help="Where to find the artifact's tokenizer, for formats with text. Default: the model "
-        "that it names.",
-        autocompletion=completion.models,
+    model_option(
+        "Where to find the artifact's tokenizer, for formats with text. Default: the model that it "
+        "names.",
+        "ID|PATH",
     ),
 ]
 Dynamic = Annotated[

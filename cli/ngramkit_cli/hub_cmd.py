@@ -10,7 +10,7 @@ import typer
 import ngramkit
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli import completion
-from ngramkit_cli.options import Force, takes_urls
+from ngramkit_cli.options import Force, artifact_argument, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
@@ -20,14 +20,7 @@ Repository = Annotated[str, typer.Argument(metavar="USER/NAME", help="The reposi
 @takes_urls
 def push(
     *,
-    path: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH|URL",
-            help="The artifact's folder, or where it is.",
-            autocompletion=completion.artifacts(),
-        ),
-    ],
+    path: Annotated[str, artifact_argument("PATH|URL", "The artifact's folder, or where it is.")],
     repository: Repository,
     private: Annotated[
         bool | None,

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from ngramkit.drafters.sources import SourceWords
 
 
+def model_option(help: str, metavar: str = "ID[@REVISION]|PATH") -> Any:
+    """Return the option --model, for an annotation; the shell completes models' names."""
+    return typer.Option("--model", metavar=metavar, help=help, autocompletion=completion.models)
+
+
+def artifact_argument(metavar: str, help: str, *kinds: str) -> Any:
+    """Return an argument that is an artifact of one of `kinds`, of any without them."""
+    complete = completion.artifacts(*kinds)
+    return typer.Argument(metavar=metavar, help=help, autocompletion=complete)
+
+
 Force = Annotated[bool, typer.Option("--force", help="Replace what --out holds.")]
 WHICH_MODEL = "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo."
 
@@ -37,15 +48,7 @@ class NamedModel:
             autocompletion=completion.models,
         ),
     ] = None
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="ID[@REVISION]|PATH",
-            help="The same.",
-            autocompletion=completion.models,
-        ),
-    ] = None
+    model: Annotated[str | None, model_option("The same.")] = None
 
     def chosen(self, out: Output) -> str:
         """Return the model's name, as `the_model`. Raises UsageError where two differ."""
@@ -61,12 +64,9 @@ Limit = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        metavar="ID[@REVISION]|PATH",
-        help="The model (here: its tokenizer): a short name, a Hub id, a folder or a GGUF file "
-        f"(PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}",
-        autocompletion=completion.models,
+    model_option(
+        "The model (here: its tokenizer): a short name, a Hub id, a folder or a GGUF file "
+        f"(PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}"
     ),
 ]
 Out = Annotated[
@@ -140,41 +140,26 @@ DrafterNames = Annotated[
 ]
 
 
+def _source(kind: str, help: str) -> Any:
+    complete = completion.artifacts(kind)
+    return typer.Option(metavar=WHERE, help=help, autocompletion=complete)
+
+
 @dataclass(frozen=True)
 class SourceOptions:
     """The artifacts to draft from, an option each; without any, those that fit under artifacts/."""
 
     datastore: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar=WHERE,
-            help="May be repeated. Default: all that fit.",
-            autocompletion=completion.artifacts("datastore"),
-        ),
+        list[str] | None, _source("datastore", "May be repeated. Default: all that fit.")
     ] = None
     frozen_table: Annotated[
-        str | None,
-        typer.Option(
-            metavar=WHERE,
-            help="Default: the largest that fits.",
-            autocompletion=completion.artifacts("frozen-table"),
-        ),
+        str | None, _source("frozen-table", "Default: the largest that fits.")
     ] = None
     bigram: Annotated[
-        str | None,
-        typer.Option(
-            metavar=WHERE,
-            help="A model's bigram table. Default: its own, if built.",
-            autocompletion=completion.artifacts("model-bigram"),
-        ),
+        str | None, _source("model-bigram", "A model's bigram table. Default: its own, if built.")
     ] = None
     unigram: Annotated[
-        str | None,
-        typer.Option(
-            metavar=WHERE,
-            help="A model's unigram table. Default: its own, if built.",
-            autocompletion=completion.artifacts("model-unigram"),
-        ),
+        str | None, _source("model-unigram", "A model's unigram table. Default: its own, if built.")
     ] = None
     history: Annotated[
         Path | None,

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
@@ -116,12 +115,7 @@ class Output:
         smaller = {} if from_bytes is None else {"from_bytes": from_bytes}
         self.result(artifact.where, kind=kind, **manifest.counts, bytes=manifest.bytes, **smaller)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._finish(whole=error is None)
         self._log.__exit__(None, None, None)
         if error is None or isinstance(error, (typer.Exit, SystemExit)) or self._debug:

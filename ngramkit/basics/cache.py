@@ -102,12 +102,6 @@ def private_folder(name: str) -> Path | None:
     return folder if stat.S_ISDIR(state.st_mode) and _is_private_once(folder.parent) else None
 
 
-@lru_cache
-def _is_private_once(path: Path) -> bool:
-    """Return `is_private`, asked once per process: every artifact that is opened needs it."""
-    return is_private(path)
-
-
 def _make_private(folder: Path) -> None:
     """Make the folder and those above it that are missing, whatever the umask, for the user
     alone."""
@@ -117,9 +111,6 @@ def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-MOST_LINKS = 40  # followed on one path, as the kernel does
-
-
 def is_private(path: Path) -> bool:
     """Return whether nobody but the user and root can change what stands at the absolute `path`.
 
@@ -127,28 +118,25 @@ def is_private(path: Path) -> bool:
     by others, unless its sticky bit keeps what is in it with its owners (as /tmp). A group of the
     user's own, as most systems give each user, counts as the user.
     """
-    owners, links = {0, os.geteuid()}, 0
-    place, ahead = Path(path.anchor), list(reversed(path.parts[1:]))
     try:
-        while True:
-            state = place.lstat()
-            if state.st_uid not in owners:
-                return False
-            if stat.S_ISLNK(state.st_mode):
-                links += 1
-                target = place.readlink()
-                ahead += reversed(target.parts[1:] if target.is_absolute() else target.parts)
-                place = Path(target.anchor) if target.is_absolute() else place.parent
-                if links > MOST_LINKS:
-                    return False
-            elif _others_write(state):
-                return False
-            if not ahead:
-                return True
-            step = ahead.pop()
-            place = place.parent if step == ".." else place / step
+        path.stat()  # links that lead nowhere, or to themselves, are told by the system
+        return all(map(_is_private_step, (path, *path.parents)))
     except OSError:
         return False
+
+
+_is_private_once = lru_cache(is_private)  # every artifact that is opened asks it
+
+
+def _is_private_step(place: Path) -> bool:
+    """Return whether nobody but the user and root can change this folder or this link, nor what it
+    leads to."""
+    state = place.lstat()
+    if state.st_uid not in {0, os.geteuid()}:
+        return False
+    if stat.S_ISLNK(state.st_mode):
+        return is_private(place.parent / place.readlink())
+    return not _others_write(state)
 
 
 def _others_write(state: os.stat_result) -> bool:

@@ -181,11 +181,8 @@ def given_paths(name: str, value: Any) -> list[Path]:
 
 # Errors of the Hub's clients: huggingface_hub, datasets, fsspec, transformers.
 
-AGAIN = {
-    "dataset": "check the network, then run the same command again",
-    "model": "check the network, or give a model that is on this machine",
-    "list": "check the network, then run the same command again",
-}
+TRY_AGAIN = "check the network, then run the same command again"
+AGAIN = {"model": "check the network, or give a model that is on this machine"}
 RETRIED_LATER = {429: "too many requests", 500: "an internal error", 503: "it is unavailable"}
 
 
@@ -234,7 +231,7 @@ def from_hub(error: BaseException, name: str, what: str = "dataset") -> Ngramkit
     if refused is not None:
         return _refused(refused, name, what)
     if caused(httpx.TransportError, ConnectionError, TimeoutError):
-        return NetworkError(f"the Hub could not be reached for {name}", AGAIN[what])
+        return NetworkError(f"the Hub could not be reached for {name}", AGAIN.get(what, TRY_AGAIN))
     return None
 
 
@@ -245,8 +242,8 @@ def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
         return InputError(f"the Hub knows nothing of {name}", "check the id: owner/name")
     if status in (401, 403):
         return NetworkError(f"the Hub refuses access to {name}", _log_in_hint(name, status))
-    meaning = RETRIED_LATER.get(status, "an error")
-    return NetworkError(f"the Hub answers {status} for {name}: {meaning}", AGAIN[what])
+    answer = f"the Hub answers {status} for {name}: {RETRIED_LATER.get(status, 'an error')}"
+    return NetworkError(answer, AGAIN.get(what, TRY_AGAIN))
 
 
 def _log_in_hint(name: str, status: int) -> str:
@@ -266,14 +263,14 @@ LOG_IN = (
     "log in to the storage: s3:// takes AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
     " gs:// GOOGLE_APPLICATION_CREDENTIALS, hf:// HF_TOKEN; a public bucket FSSPEC_S3_ANON=true"
 )
-TRY_AGAIN = "check the network, then run the same command again"
 DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 NOT_LOGGED_IN = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"}
 
 
 @contextmanager
-def storage_errors(what: str, doing: str = "read") -> Iterator[None]:
-    """Turn all errors about `what` (a label, no URL) into InputError or NetworkError.
+def storage_errors(what: str, done: str = "read") -> Iterator[None]:
+    """Turn all errors about `what` (a label, no URL), to be read or written, into InputError or
+    NetworkError.
 
     The package behind a storage may raise anything.
     """
@@ -282,10 +279,10 @@ def storage_errors(what: str, doing: str = "read") -> Iterator[None]:
     except NgramkitError:
         raise
     except Exception as error:
-        raise from_storage(error, what, doing) from error
+        raise from_storage(error, what, done) from error
 
 
-def from_storage(error: BaseException, what: str, doing: str = "read") -> NgramkitError:
+def from_storage(error: BaseException, what: str, done: str) -> NgramkitError:
     """Return the error to show in place of `error`."""
     chain = list(causes(error))
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
@@ -293,26 +290,22 @@ def from_storage(error: BaseException, what: str, doing: str = "read") -> Ngramk
     if names & NOT_LOGGED_IN:
         return NetworkError(f"{what}: nobody is logged in to its storage", LOG_IN)
     if code in DENIED or status in (401, 403) or "PermissionError" in names:
-        return NetworkError(f"{what} may not be {_done(doing)}{_answer_text(status, code)}", LOG_IN)
+        return NetworkError(f"{what} may not be {done}{_answer_text(status, code)}", LOG_IN)
     if status == 404 or "FileNotFoundError" in names:
         return InputError(f"{what} is not there{_answer_text(None, code)}", "check the URL")
     if status is not None or code:
         answer = f"the storage answers{_answer_text(status, code, ' ')}"
-        return NetworkError(f"{what} cannot be {_done(doing)}: {answer}", TRY_AGAIN)
+        return NetworkError(f"{what} cannot be {done}: {answer}", TRY_AGAIN)
     if any("Checksum" in name for name in names):
         return NetworkError(f"{what} arrived damaged: its checksum differs", TRY_AGAIN)
     if {"TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"} & names:
-        return NetworkError(f"{what} cannot be {_done(doing)}: no answer in time", TRY_AGAIN)
+        return NetworkError(f"{what} cannot be {done}: no answer in time", TRY_AGAIN)
     if any("Connect" in name or "Payload" in name for name in names):
-        return NetworkError(f"{what} cannot be {_done(doing)}: the connection failed", TRY_AGAIN)
+        return NetworkError(f"{what} cannot be {done}: the connection failed", TRY_AGAIN)
     if isinstance(error, OSError) and error.filename is not None:  # of this machine's own disk
         raise error
     kind = visible(type(error).__name__)
-    return NetworkError(f"{what} cannot be {_done(doing)}: {kind}", "try again, or fetch the files")
-
-
-def _done(doing: str) -> str:
-    return {"read": "read", "write": "written"}[doing]
+    return NetworkError(f"{what} cannot be {done}: {kind}", "try again, or fetch the files")
 
 
 def _answer_text(status: int | None, code: str, before: str = ": ") -> str:

@@ -73,14 +73,11 @@ def parse_size(text: str) -> int:
     return int(size)
 
 
-def require_package(name: str, what: str) -> None:
-    """Raise UsageError where the package that `what` needs is not installed."""
-    try:
-        there = find_spec(name) is not None
-    except ValueError:  # somebody has blocked it in sys.modules
-        there = False
-    if not there:
-        raise UsageError(f"{what} needs {name}", f"pip install {name}")
+def require_package(name: str, what: str, install: str = "") -> None:
+    """Raise UsageError where the package that `what` needs is not installed; `install` is what to
+    install, where that is more than it."""
+    if find_spec(name) is None:
+        raise UsageError(f"{what} needs {name}", f"pip install {install or name}")
 
 
 def version_of(package: str) -> str | None:

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 
 from ngramkit.basics.errors import InputError, first_line
+from ngramkit.basics.machine import require_package
 from ngramkit.gguf.files import model_part, tokenizer_folder
-from ngramkit.gguf.header import Header, broken, read_header, require_gguf_package
+from ngramkit.gguf.header import EXTRA, Header, broken, read_header
 
 IN_FULL = 2_000_000_000  # parameters up to which float32 is kept, above it bfloat16
 LARGEST = 1 << 24  # of any size or count in the metadata of an architecture
@@ -32,14 +33,14 @@ def model_folder(path: Path) -> Path:
     made from the GGUF file `path` where there is none yet.
 
     Raises InputError for a file that is damaged or of an architecture that transformers does not
-    convert, and where gguf or accelerate is not installed.
+    convert, UsageError where gguf or accelerate is not installed.
     """
     return model_part(path, "model", lambda folder: _convert(path, folder))
 
 
 def _convert(path: Path, folder: Path) -> None:
     for package in ("gguf", "accelerate"):
-        require_gguf_package(package)
+        require_package(package, "reading the weights of a GGUF file", EXTRA)
     header = read_header(path)
     _require_sane(header)
     numbers = sum(tensor.size for tensor in header.tensors.values())

@@ -99,30 +99,28 @@ def export(
         from ngramkit.exchange.llama_cpp import export_cache
 
         options |= {"min_count": min_count or 1, "max_ngrams": max_ngrams, "memory": memory}
-        counts = dict(vars(export_cache(artifact, path, dynamic=dynamic, **options)))
+        counts = export_cache(artifact, path, dynamic=dynamic, **options)
     elif to == "rest-idx":
         from ngramkit.exchange.rest_idx import export_rest_idx
 
-        counts = {"bytes": export_rest_idx(_datastore(artifact), path, u32=u32, **options)}
+        counts = export_rest_idx(_datastore(artifact), path, u32=u32, **options)
     elif to == "ik_llama.cpp":
         from ngramkit.exchange.ik_llama_cpp import export_corpus
 
-        counts = export_corpus(_datastore(artifact), path, **options)._asdict()
+        counts = export_corpus(_datastore(artifact), path, **options)
     elif to == "transformers":
         from ngramkit.exchange.transformers import export_folder
 
-        counts = {"bytes": export_folder(artifact, path, force=force)}
+        counts = export_folder(artifact, path, force=force)
     elif to == "parquet":
         from ngramkit.exchange.parquet import export_parquet
 
-        rows, size = export_parquet(artifact, _tokenizer(artifact, model), path, **options)
-        counts = {"rows": rows, "bytes": size}
+        counts = export_parquet(artifact, _tokenizer(artifact, model), path, **options)
     else:
         from ngramkit.exchange.text import export_jsonl
 
         store = _datastore(artifact)
-        documents, size = export_jsonl(store, _tokenizer(artifact, model), path, **options)
-        counts = {"documents": documents, "bytes": size}
+        counts = export_jsonl(store, _tokenizer(artifact, model), path, **options)
     return Exported(path, artifact.path, to, counts)
 
 

@@ -9,7 +9,6 @@ start ik_llama.cpp builds a suffix tree of them, as deep as suffix_max_depth. It
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,15 +25,6 @@ ID_BYTES = 4
 LARGEST = 1 << 24  # no id is as high, but four bytes of text are
 
 
-class WrittenCorpus(NamedTuple):
-    """The contents of a written corpus."""
-
-    documents: int
-    tokens: int
-    bytes: int
-    left_out: int  # documents
-
-
 def export_corpus(
     store: Datastore,
     path: Path,
@@ -42,8 +32,9 @@ def export_corpus(
     most: int = MOST,
     reporter: Reporter = SILENT,
     force: bool = False,
-) -> WrittenCorpus:
-    """Write the first documents that hold `most` tokens together.
+) -> dict[str, int]:
+    """Write the first documents that hold `most` tokens together; return how many there are of
+    documents, tokens and bytes, and of documents that are left out.
 
     Raises UsageError where the first is longer, or `path` exists; see `whole_file`.
     """
@@ -70,7 +61,8 @@ def export_corpus(
             f"{left_out:,} documents are left out: ik_llama.cpp reads at most {most:,} tokens at "
             f"its suffix_max_depth of {DEPTH}"
         )
-    return WrittenCorpus(written, tokens, ID_BYTES * tokens, left_out)
+    sizes = {"documents": written, "tokens": tokens, "bytes": ID_BYTES * tokens}
+    return {**sizes, "left_out": left_out}
 
 
 def is_corpus(path: Path) -> bool:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -62,16 +62,6 @@ Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class WrittenCache:
-    """The contents of a written cache."""
-
-    ngrams: int
-    pairs: int
-    bytes: int
-    left_out: int = 0  # ngrams: those that llama.cpp would not draft from, and those not wanted
-
-
 def export_cache(
     artifact: Artifact,
     path: Path,
@@ -82,13 +72,15 @@ def export_cache(
     memory: int | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
-) -> WrittenCache:
+) -> dict[str, int]:
     """Write the static cache of a datastore or frozen table, or the dynamic one, also of a model
     bigram.
 
-    A dynamic cache holds the orders that the artifact has, up to 4. `min_count`, `max_ngrams`: see
-    `NgramSelection`; with the latter ngrams are counted twice. `memory`: bytes for counting. Raises
-    UsageError where the artifact holds nothing that llama.cpp would draft from, or `path` exists.
+    Returns what `write_cache` does, and how many ngrams are left out: those that llama.cpp would
+    not draft from, and those not wanted. A dynamic cache holds the orders that the artifact has, up
+    to 4. `min_count`, `max_ngrams`: see `NgramSelection`; with the latter ngrams are counted twice.
+    `memory`: bytes for counting. Raises UsageError where the artifact holds nothing that llama.cpp
+    would draft from, or `path` exists.
     """
     if isinstance(artifact, ModelBigram) and not dynamic:
         raise UsageError(
@@ -115,10 +107,10 @@ def export_cache(
         selection.fit(pieces())
     selected = _require_some(selection.select(pieces()), artifact, min_count)
     written = write_cache(path, selected, force=force, inputs=[artifact.path])
-    if written.bytes >= LOADED:
-        size = f"{written.bytes / 1e6:,.0f} MB"
-        reporter.note(f"llama.cpp reads these {size} {_loading_time(written.bytes)}")
-    return replace(written, left_out=selection.left_out)
+    size = written["bytes"]
+    if size >= LOADED:
+        reporter.note(f"llama.cpp reads these {size / 1e6:,.0f} MB {_loading_time(size)}")
+    return {**written, "left_out": selection.left_out}
 
 
 def import_cache(
@@ -256,7 +248,7 @@ class NgramSelection:
         """Find the least count that gives max_ngrams; call before `select`, on the same pieces."""
         frequencies: Counter[int] = Counter()  # how often seen -> ngrams
         for piece in pieces:
-            often, usable, _ = self._usable(piece)
+            often, usable = self._usable(piece)
             values, numbers = np.unique(often[usable], return_counts=True)
             frequencies.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
         room = self._most or 0
@@ -269,22 +261,22 @@ class NgramSelection:
             room -= frequencies[count]
 
     def select(self, pieces: Iterable[Ngrams]) -> Iterator[Ngrams]:
-        """Yield what is exported of the pieces, scaled."""
+        """Yield what is exported of the pieces."""
         for piece in pieces:
-            often, kept, ready = self._usable(piece)
+            often, kept = self._usable(piece)
             if self._room is not None:
                 last = np.flatnonzero(kept & (often == self._least))
                 kept[last[self._room :]] = False
                 self._room -= min(len(last), self._room)
             self.left_out += len(kept) - int(kept.sum())
-            rows = kept[ready.groups()[1]]
-            yield Ngrams(ready.rows[rows], ready.counts[rows])
+            rows = kept[piece.groups()[1]]
+            yield Ngrams(piece.rows[rows], piece.counts[rows])
 
-    def _usable(self, piece: Ngrams) -> tuple[Counts, Mask, Ngrams]:
-        """Return how often each ngram was seen, whether it may be exported, and all scaled."""
-        often, ready = totals(piece), scale(piece)
+    def _usable(self, piece: Ngrams) -> tuple[Counts, Mask]:
+        """Return how often each ngram was seen, and whether it may be exported."""
+        often = totals(piece)
         usable: Mask = often >= self._least
-        return often, usable & can_draft(ready) if self._dynamic else usable, ready
+        return often, usable & can_draft(scale(piece)) if self._dynamic else usable
 
 
 def sort_by_count(piece: Ngrams) -> Ngrams:
@@ -352,8 +344,9 @@ class NgramCache:
 
 def write_cache(
     path: Path, pieces: Iterable[Ngrams], *, force: bool = False, inputs: Iterable[Path] = ()
-) -> WrittenCache:
-    """Write every piece, which holds all continuations of its ngrams. Raises as `whole_file`."""
+) -> dict[str, int]:
+    """Write every piece, which holds all continuations of its ngrams; return how many ngrams, pairs
+    and bytes there are. Raises as `whole_file`."""
     ngrams = pairs = 0
     with whole_file(path, is_cache, force=force, inputs=inputs) as file:
         for piece in pieces:
@@ -362,7 +355,7 @@ def write_cache(
             ngrams += records
             pairs += len(piece.counts)
         size = file.tell()
-    return WrittenCache(ngrams, pairs, size)
+    return {"ngrams": ngrams, "pairs": pairs, "bytes": size}
 
 
 def read_cache(path: Path) -> NgramCache:

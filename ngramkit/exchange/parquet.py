@@ -47,8 +47,8 @@ def export_parquet(
     *,
     reporter: Reporter = SILENT,
     force: bool = False,
-) -> tuple[int, int]:
-    """Write the rows of a frozen table or a model bigram. Returns (rows, bytes).
+) -> dict[str, int]:
+    """Write the rows of a frozen table or a model bigram; return how many rows and bytes.
 
     Raises UsageError for other kinds, ArtifactError where `tokenizer` is not the artifact's.
     """
@@ -73,7 +73,7 @@ def export_parquet(
             written += len(group)
             reporter.advance(len(group))
         writer.close()
-        return written, file.tell()
+        return {"rows": written, "bytes": file.tell()}
 
 
 def is_parquet(path: Path) -> bool:

@@ -29,8 +29,8 @@ def export_jsonl(
     *,
     reporter: Reporter = SILENT,
     force: bool = False,
-) -> tuple[int, int]:
-    """Write every document that has text. Returns (documents, bytes)."""
+) -> dict[str, int]:
+    """Write every document that has text; return how many documents and bytes."""
     store.tokenizer.require(tokenizer.record, str(store.path))
     reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
     written = 0
@@ -44,7 +44,7 @@ def export_jsonl(
             file.write("".join(lines).encode("utf-8", "replace"))
             written += len(lines)
             reporter.advance(len(batch))
-        return written, file.tell()
+        return {"documents": written, "bytes": file.tell()}
 
 
 def is_jsonl(path: Path) -> bool:

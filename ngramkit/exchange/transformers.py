@@ -11,6 +11,7 @@ trust_remote_code=True)`. transformers runs generate.py out of a cache of its ow
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from ngramkit.basics.models import HUB_IDS, is_gguf
 from ngramkit.basics.version import __version__
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import card, is_hub_id, markdown_text, model_name, title, yaml
-from ngramkit.formats.container import copy_listed
+from ngramkit.formats.container import WrongFileError, sha256_of
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD
 from ngramkit.formats.replacing import Replacement
@@ -37,8 +38,8 @@ from ngramkit.decode.hub_generate import generate as generate
 '''
 
 
-def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> int:
-    """Write the folder and return its bytes.
+def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> dict[str, int]:
+    """Write the folder; return {"bytes"}.
 
     Raises UsageError for a kind that no drafter takes alone.
     """
@@ -51,7 +52,7 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> int:
         new.empty()
         size = _write(artifact, new.partial)
         new.put_in_place()
-    return size
+    return {"bytes": size}
 
 
 def _write(artifact: Artifact, folder: Path) -> int:
@@ -64,7 +65,9 @@ def _write(artifact: Artifact, folder: Path) -> int:
     inside = folder / ARTIFACT
     inside.mkdir()
     for name, record in artifact.manifest.files.items():
-        copy_listed(artifact.path / name, inside / name, record)
+        shutil.copyfile(artifact.path / name, inside / name)
+        if sha256_of(inside / name) != record.sha256:
+            raise WrongFileError(artifact.path / name, "its checksum is not the listed one")
     (inside / NAME).write_text(artifact.manifest.to_json(), encoding="utf-8")
     (inside / CARD).write_text(card(artifact.manifest), encoding="utf-8")
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

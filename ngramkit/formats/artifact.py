@@ -13,9 +13,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from ngramkit.formats.container import (
     sha256_of,
 )
 from ngramkit.formats.manifest import Manifest, read_manifest
-from ngramkit.formats.proofs import as_copy, recall_proof, write_proof
+from ngramkit.formats.proofs import are_values_proven, is_copy_proven, write_proof
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 # array name -> (allowed dtypes, number of dimensions)
@@ -58,11 +57,9 @@ class Artifact(ABC):
         self.path = path
         self.manifest = manifest
         self.origin: str | None = None  # the URL that it was fetched from, or written to
-        self._places: dict[str, Path] = {name: path / name for name in manifest.files}
         self._identities: dict[str, Identity] = {}  # of the files that were found whole
-        self._opened: dict[
-            str, dict[str, Array]
-        ] = {}  # mapped, so that a replacement changes nothing
+        # By file; mapped when the artifact is opened, so that a replacement changes nothing.
+        self._opened: dict[str, dict[str, Array]] = {}
 
     def __repr__(self) -> str:
         """Return a line like <FrozenTable 46,111 leaders, llama-tokenizer, 27.6 MB>."""
@@ -126,7 +123,7 @@ class Artifact(ABC):
         """
         identities = {}
         for name, record in self.manifest.files.items():
-            file = self._places[name]
+            file = self.path / name
             try:
                 state = identity(file.stat())
             except OSError as error:
@@ -142,11 +139,11 @@ class Artifact(ABC):
         if name not in self.manifest.files:
             raise ArtifactError(f"the manifest of {self.path} does not list {name}")
         arrays = self._opened.get(name) or self._open_file(name)
-        require_layout(self._places[name], arrays, layout)
+        require_layout(self.path / name, arrays, layout)
         return arrays
 
     def _open_file(self, name: str) -> dict[str, Array]:
-        path = self._places[name]
+        path = self.path / name
         arrays, file = open_container(path)
         if file != self._identities.get(name, file):
             raise ArtifactError(f"{path} was replaced after it was opened", "open it again")
@@ -179,15 +176,10 @@ def require_layout(path: Path, arrays: Mapping[str, Array], layout: Layout) -> N
     """Raise ArtifactError unless the arrays are those of the layout and no others."""
     for name, (dtypes, dimensions) in layout.items():
         array = arrays.get(name)
-        if array is None or _name_of(array.dtype) not in dtypes or array.ndim != dimensions:
+        if array is None or array.dtype.name not in dtypes or array.ndim != dimensions:
             wanted = f"{' or '.join(dtypes)} in {dimensions} dimensions"
             raise ArtifactError(f"{path} holds no {name!r} of {wanted}", AGAIN)
     require(arrays.keys() == layout.keys(), path, "it holds other arrays too")
-
-
-@lru_cache
-def _name_of(dtype: np.dtype[Any]) -> str:
-    return dtype.name  # numpy puts it together anew each time
 
 
 def token_dtype(vocabulary: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:
@@ -207,12 +199,11 @@ def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity
     checksum, identities = artifact.manifest.checksum, artifact.identities()
     if not identities:  # a history: it grows, and is checked as it is read
         return identities
-    copies = recall_proof(checksum)
-    if copies is not None and as_copy(identities) in copies:
+    if is_copy_proven(checksum, identities):
         return identities
     started = time.perf_counter()
     reporter.stage(f"checking {artifact.path}", artifact.manifest.bytes, "bytes")
-    for _ in check_whole(artifact, reporter, values=copies is None):
+    for _ in check_whole(artifact, reporter, values=not are_values_proven(checksum)):
         pass
     if artifact.identities() != identities:
         raise ArtifactError(f"{artifact.path} was replaced while it was checked", "open it again")
@@ -228,8 +219,8 @@ def check_whole(
 ) -> Iterator[str]:
     """Yield a line for everything that holds: sizes, checksums and, if asked for, values.
 
-    Files are hashed and values checked on as many threads as there are cores. Raises ArtifactError
-    at the first breach, of a checksum before that of a value.
+    Files are hashed, then values checked, on as many threads as there are cores. Raises
+    ArtifactError at the first breach.
     """
     artifact.identities()
     files = sorted(artifact.manifest.files.items())
@@ -240,22 +231,10 @@ def check_whole(
             raise WrongFileError(artifact.path / name, "its checksum is not the listed one")
         reporter.advance(record.bytes)
 
-    pool = ThreadPoolExecutor(cores())
-    try:
-        hashed = [pool.submit(checksum, entry) for entry in files]
-        breach = None
-        try:
-            parts = artifact.parts() if values else []
-        except ArtifactError as error:  # told after that of a checksum
-            parts, breach = [], error
-        checked = [pool.submit(part) for part in parts]
-        for (name, _), done in zip(files, hashed, strict=True):
-            done.result()
+    with ThreadPoolExecutor(cores()) as pool:  # whose map begins no more after the first error
+        for (name, _), _ in zip(files, pool.map(checksum, files), strict=True):
             yield f"{name}: size"
             yield f"{name}: checksum"
-        if breach is not None:
-            raise breach
-        for part in checked:
-            yield from part.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+        if values:
+            for lines in pool.map(lambda part: part(), artifact.parts()):
+                yield from lines

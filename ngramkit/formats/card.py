@@ -50,13 +50,12 @@ FENCE = re.compile(r"`{3,}")
 Entry = tuple[str, Sequence[str], int]
 
 
-def card(manifest: Manifest, entries: Sequence[Entry] = (), *, paths: bool = False) -> str:
+def card(manifest: Manifest, entries: Sequence[Entry] = ()) -> str:
     """Return the whole text. `entries` are the most frequent ones, best first.
 
-    With `paths`, models are called by where they lay, as in cards of 0.1; else only in the line
-    that builds the same again.
+    Only the line that builds the same again says where a local model lay.
     """
-    shown = manifest if paths else without_paths(manifest)
+    shown = without_paths(manifest)
     parts = [
         _header(shown),
         f"# {markdown_text(title(shown))}",
@@ -174,7 +173,9 @@ def _section(name: str, command: str) -> str:
     """Return a section with a command; empty if it holds a control character, not to be pasted."""
     if not command or visible(command) != command:
         return ""
-    return f"## {name}\n\n{shell(command)}"
+    longest = max(map(len, FENCE.findall(command)), default=2)
+    fence = "`" * (longest + 1)  # nothing in the command ends it
+    return f"## {name}\n\n{fence}sh\n{command}\n{fence}"
 
 
 def build_command(manifest: Manifest) -> str:
@@ -409,15 +410,6 @@ def code(value: str) -> str:
     """Return a code span for a table cell; backticks become quotes."""
     shown = visible(value).replace("|", "\\|").replace("`", "'")
     return f"`{shown or ' '}`"
-
-
-def shell(command: str) -> str:
-    """Return a fenced block that nothing in `command` ends; empty for an empty one."""
-    if not command:
-        return ""
-    longest = max(map(len, FENCE.findall(command)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}sh\n{command}\n{fence}"
 
 
 def table(rows: Mapping[str, Any], head: Sequence[str] = ("", "")) -> str:

@@ -230,14 +230,3 @@ def sha256_of(path: Path) -> str:
     """Return a file's sha256 in hex; the GIL is released meanwhile."""
     with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def copy_listed(source: Path, target: Path, record: FileRecord) -> None:
-    """Copy a file that a manifest lists; raise WrongFileError unless it is what is listed."""
-    digest = hashlib.sha256()
-    with open_plain(source) as file, target.open("xb") as copy:
-        while block := file.read(CHUNK):
-            digest.update(block)
-            copy.write(block)
-    if digest.hexdigest() != record.sha256:
-        raise WrongFileError(source, "its checksum is not the listed one")

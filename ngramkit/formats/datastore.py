@@ -74,7 +74,7 @@ class Datastore(Artifact):
         shards = []
         for name in sorted(self.manifest.files):
             shard = DatastoreShard(**self.arrays(name, LAYOUT))
-            require_shape(self._places[name], shard, self.separator)
+            require_shape(self.path / name, shard, self.separator)
             shards.append(shard)
         return shards
 
@@ -106,12 +106,10 @@ class Datastore(Artifact):
 def require_shape(path: Path, shard: DatastoreShard, separator: int) -> None:
     """Raise ArtifactError where lengths or widths do not fit each other and the vocabulary."""
     width, buckets = token_dtype(separator), separator + 2
-    if shard.tokens.dtype != width:  # the text is only made where it is needed
-        require(False, path, f"ids are not {width}")
+    require(shard.tokens.dtype == width, path, f"ids are not {width}")
     same = len(shard.suffix_array) == len(shard.tokens)
     require(same, path, "its suffix array has another length")
-    if len(shard.first_token) != buckets:
-        require(False, path, f"it has not {buckets:,} buckets")
+    require(len(shard.first_token) == buckets, path, f"it has not {buckets:,} buckets")
 
 
 def check_shard(

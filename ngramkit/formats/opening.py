@@ -72,9 +72,8 @@ def _card_holds(path: Path, manifest: Manifest) -> bool:
         return False
     chapters = raw.decode("utf-8", "replace").split(CHAPTER)
     text = CHAPTER.join(each for each in chapters if not each.startswith(ENTRIES)).rstrip("\n")
-    cards = (card(manifest, paths=paths).rstrip("\n") for paths in (False, True))
-    name = re.escape(PLACEHOLDER)  # in its place, any repository's
-    forms = (re.escape(each).replace(name, r"[\w.-]+/[\w.-]+") for each in cards)
-    same = any(re.fullmatch(form, text) for form in forms)
+    form = re.escape(card(manifest).rstrip("\n"))
+    form = form.replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")  # any repository's name
+    same = re.fullmatch(form, text) is not None
     require(same, path / CARD, "it is not the card of this manifest; it was changed, or is older")
     return True

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from ngramkit.basics.errors import InputError, UsageError
@@ -77,12 +76,7 @@ class Replacement:
             self._claim = claim.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._claim:
             if not self.keep:
                 with suppress(OSError, UsageError):  # what is in the way now is not the news

@@ -3,7 +3,7 @@
 The bytes, little-endian:
 
     header   6 bytes "NGKLOG", u16 bytes per id (2 or 4), u32 generation, u32 crc32 of the twelve
-             bytes before it (0: an older log, which has none)
+             bytes before it
     record   4 bytes "NGRQ", u32 n ids, u32 p of them prompt, u32 crc32 of the eight bytes before
              it and the ids, n ids, zeros up to a multiple of 4
 
@@ -128,8 +128,7 @@ class RequestLog:
             return head, mark, file.read()
 
     def _parse(self, head: bytes, mark: Mark, body: bytes) -> Reading:
-        checksum = int.from_bytes(head[CHECKED:], "little")
-        sound = checksum in (0, zlib.crc32(head[:CHECKED]))
+        sound = int.from_bytes(head[CHECKED:], "little") == zlib.crc32(head[:CHECKED])
         reading, at = Reading(mark=mark, damage=[b"" if sound else head]), 0
         for begin, end, padding, request in self._records(body, -mark.offset % ALIGNED):
             reading.damage += [body[at:begin], body[end - padding : end].strip(b"\0")]

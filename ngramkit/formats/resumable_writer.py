@@ -16,7 +16,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ngramkit.basics.errors import ArtifactError, InputError
@@ -104,12 +103,7 @@ class ArtifactWriter:
             self._place.empty()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and self._finished:
             self._place.keep = True
             size = sum(record.bytes for record, _ in self._finished.values())

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ngramkit.basics.cache import private_folder
 from ngramkit.basics.errors import InputError, UsageError, hub_errors
-from ngramkit.basics.models import is_gguf, packaged_gguf
+from ngramkit.basics.models import is_gguf, packaged_gguf, resolve_model
 from ngramkit.formats.replacing import locked
 from ngramkit.gguf.header import read_header
 
@@ -41,10 +41,7 @@ def find_gguf(name: str, revision: str | None = None) -> Path | None:
     if not name.lower().startswith("hf:"):
         if revision is not None:
             raise UsageError(f"{name} is a file: it has no revisions", option="revision")
-        path = packaged_gguf(name) or Path(name).expanduser()
-        if not path.is_file():
-            raise InputError(f"there is no file {path}", "check the path")
-        return path
+        return Path(resolve_model(name))
     match = HUB.fullmatch(name)
     if match is None:
         raise UsageError(

@@ -12,7 +12,6 @@ believes every length, so that a file would have to be walked from end to end be
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import struct
@@ -26,6 +25,7 @@ import numpy as np
 
 from ngramkit.basics.errors import InputError, reason
 
+EXTRA = "'ngramkit[gguf]'"  # what reads weights
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MOST = 1 << 28  # bytes of metadata; the largest vocabularies take a tenth of it
@@ -92,15 +92,6 @@ class Header:
 def broken(path: Path, why: str) -> InputError:
     """Return the error for a damaged file."""
     return InputError(f"{path} is damaged: {why}", "download the model again")
-
-
-def require_gguf_package(what: str) -> None:
-    """Raise InputError where the package `what`, which reads GGUF's weights, is not installed."""
-    if importlib.util.find_spec(what) is None:
-        raise InputError(
-            f"the weights of a GGUF file are read by the package {what}, which is not installed",
-            "pip install 'ngramkit[gguf]'",
-        )
 
 
 def read_header(path: Path) -> Header:

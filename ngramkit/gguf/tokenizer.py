@@ -16,7 +16,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence, Split
 
 from ngramkit.basics.errors import InputError, first_line
-from ngramkit.gguf.header import Header, broken, require_gguf_package
+from ngramkit.basics.machine import require_package
+from ngramkit.gguf.header import EXTRA, Header, broken
 
 LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -38,7 +39,8 @@ log = logging.getLogger(__name__)
 
 def write_tokenizer(header: Header, folder: Path) -> None:
     """Write tokenizer.json and tokenizer_config.json. Raises InputError where the file holds no
-    tokenizer, a damaged one, or one that needs the package gguf, which is not installed."""
+    tokenizer or a damaged one, UsageError for one that needs the package gguf, where that is not
+    installed."""
     form, pre = header.text("tokenizer.ggml.model"), header.text("tokenizer.ggml.pre")
     if not header.texts("tokenizer.ggml.tokens"):
         raise InputError(f"{header.path} holds no tokenizer", "use another model")
@@ -122,7 +124,7 @@ def _special(header: Header) -> dict[str, str]:
 
 def _write_converted(header: Header, folder: Path) -> None:
     """Write tokenizer.json as transformers converts it."""
-    require_gguf_package("gguf")
+    require_package("gguf", "reading the tokenizer of this GGUF file", EXTRA)
     try:
         from transformers import AutoTokenizer
 

@@ -137,7 +137,7 @@ def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) 
     if remote is None:
         _require_ours_only(place, contents)
     missing = [entry for entry in manifest.files.items() if not uploads.arrived(entry[0], contents)]
-    if remote is not None and not other and (not missing or uploads.fits(contents)):
+    if remote is not None and not other and not missing:
         put_texts(place, work, CARD, RECIPE)
         return
     if other:
@@ -189,22 +189,13 @@ class _Uploads:
     """
 
     def __init__(self, file: Path, manifest: Manifest) -> None:
-        self._file, self._manifest, self._checksum = file, manifest, manifest.checksum
+        self._file, self._checksum = file, manifest.checksum
         self._contents: dict[str, str] = {}
         self._writing = Lock()
         with suppress(OSError, ArtifactError, TypeError, AttributeError):
             body = read_json(file)
             if body.get("checksum") == self._checksum:
                 self._contents = dict(body["files"])
-
-    def fits(self, contents: Mapping[str, str]) -> bool:
-        """Return whether nothing was uploaded from here, and the sizes are those of the
-        manifest."""
-        sizes = {name: content.partition(" ")[0] for name, content in contents.items()}
-        files = self._manifest.files.items()
-        return not self._contents and all(
-            sizes.get(name) == str(record.bytes) for name, record in files
-        )
 
     def arrived(self, name: str, contents: Mapping[str, str]) -> bool:
         """Return whether the storage lists the file as it did right after the upload."""
@@ -225,20 +216,17 @@ def _move_to_cache(
     Where they do not fit, they stay where they are.
     """
     manifest, work = made.manifest, made.path
-    records = {record.sha256: record for record in manifest.files.values()}
-    cached = {sha256 for sha256, record in records.items() if cache.find(sha256, record.bytes)}
-    needed = sum(record.bytes for sha, record in records.items() if sha not in cached)
+    contents = {record.sha256: (name, record.bytes) for name, record in manifest.files.items()}
+    missing = {sha: each for sha, each in contents.items() if cache.find(sha, each[1]) is None}
     try:
-        cache.make_room(needed, set(records), str(place))
+        cache.make_room(sum(size for _, size in missing.values()), set(contents), str(place))
     except InputError as error:
         reporter.note(f"{error}: it stays in {work} as well")
         return work
     work.rename(done)
     folder = staged_folder(cache, place, manifest)
-    for name, record in manifest.files.items():
-        if record.sha256 not in cached:
-            cached.add(record.sha256)
-            cache.adopt(record.sha256, done / name)
+    for sha256, (name, _) in missing.items():
+        cache.adopt(sha256, done / name)
     link_blobs(cache, folder, manifest)
     for name in (CARD, RECIPE, NAME):
         if (done / name).is_file():

@@ -282,7 +282,7 @@ class UrlFolder:
         if self.protocol in ("s3", "s3a"):
             part = max(PART, math.ceil(size / MOST_PARTS))
             options = {"chunksize": part, "max_concurrency": PARTS}
-        with storage_errors(f"{self}/{name}", "write"):
+        with storage_errors(f"{self}/{name}", "written"):
             self.storage.put_file(str(file), f"{self.path}/{name}", **options)
             self.storage.invalidate_cache()
             info = self.storage.info(f"{self.path}/{name}")
@@ -304,7 +304,7 @@ class UrlFolder:
 
     def remove(self, name: str) -> None:
         """Delete the file, if it is there."""
-        with storage_errors(f"{self}/{name}", "write"):
+        with storage_errors(f"{self}/{name}", "written"):
             try:
                 self.storage.rm_file(f"{self.path}/{name}")
             except FileNotFoundError:

@@ -1,9 +1,6 @@
-import json
+"""`ngramkit build-datastore`: its JSON, and rows that cannot be read."""
 
-import pytest
-from typer.testing import CliRunner
-
-from ngramkit_cli.main import app
+from command_lines import run_here
 
 KEYS = {
     "command", "artifact", "seconds", "documents", "bad_records", "tokens", "bytes",
@@ -12,54 +9,34 @@ KEYS = {
 
 
 def run(*words):
-    done = CliRunner().invoke(app, ["build-datastore", *map(str, words)])
-    return done.exit_code, done.stdout, done.stderr
+    return run_here(["build-datastore", *map(str, words)])
 
 
 def test_a_token_store_becomes_a_datastore(tmp_path, token_store):
     store = token_store([[1, 2, 3]] * 50, 20)
     words = ("--tokens", store.path, "--out", tmp_path / "d", "--shard-tokens", 100, "--json")
-    code, out, err = run(*words)
-    assert code == 0, err
-    result = json.loads(out.splitlines()[-1])
-    assert set(result) == KEYS
-    assert (result["documents"], result["tokens"], result["shards"]) == (50, 150, 2)
-    assert result["bytes"] == sum(p.stat().st_size for p in (tmp_path / "d").glob("shard-*"))
-    code, _, err = run(*words)
-    assert code == 0
-    assert "up to date" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["--tokens", "nowhere"], 3, "no artifact at nowhere"),
-        (["--tokens", "nowhere", "--memory", "much"], 2, "is not a size"),
-        (["--tokens", "nowhere", "--shard-tokens", "1"], 2, ""),
-        ([], 2, "no corpus was chosen"),
-    ],
-)
-def test_bad_input_is_named_and_leaves_nothing(tmp_path, words, code, said):
-    found, _, err = run(*words, "--out", tmp_path / "d")
-    assert found == code
-    assert said in err
-    assert not list(tmp_path.iterdir())
+    done = run(*words)
+    assert done.code == 0, done.err
+    assert set(done.json) == KEYS
+    assert [done.json[name] for name in ("documents", "tokens", "shards")] == [50, 150, 2]
+    assert done.json["bytes"] == sum(p.stat().st_size for p in (tmp_path / "d").glob("shard-*"))
+    again = run(*words)
+    assert (again.code, "up to date" in again.err) == (0, True)
 
 
 def test_a_broken_row_stops_a_build_or_is_skipped_and_counted(tmp_path):
     table = tmp_path / "answers.csv"
     table.write_text('id,answer\n1,"one\nline"\n2\n3,two words\n')
     words = ("--corpus", table, "--column", "answer", "--model", "demo", "--out", tmp_path / "d")
-    code, _, err = run(*words)
-    assert code == 3
-    said = " ".join(err.split())
+    stopped = run(*words)
+    assert stopped.code == 3
+    said = " ".join(stopped.err.split())
     assert "answers.csv, line 4 has 1 value for 2 columns" in said
     assert "--skip-bad goes on behind it" in said
-    code, out, err = run(*words, "--skip-bad", "--json")
-    assert code == 0, err
-    assert "skipped 1 bad record; the first: " in " ".join(err.split())
-    result = json.loads(out.splitlines()[-1])
-    assert (result["documents"], result["bad_records"]) == (2, 1)
+    done = run(*words, "--skip-bad", "--json")
+    assert done.code == 0, done.err
+    assert "skipped 1 bad record; the first: " in " ".join(done.err.split())
+    assert (done.json["documents"], done.json["bad_records"]) == (2, 1)
     card = (tmp_path / "d" / "README.md").read_text()
     assert "Records that could not be read were left out: 1." in card
     assert "--skip-bad" in card

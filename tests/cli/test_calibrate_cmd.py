@@ -52,21 +52,6 @@ def test_a_calibrated_model_is_decoded_with_auto(run):
     assert (rows.exit_code, "budget: auto" in rows.stderr) == (0, True)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--budget", "ten"], "no number of nodes"),
-        (["--budget", "-1"], "must be 1 to 4096, is -1"),
-        (["--verify", "rows"], "called 'rows'"),
-    ],
-)
-def test_what_makes_no_sense_is_a_usage_error(run, options, said):
-    done = run(*DECODE, *options)
-    assert done.exit_code == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.output
-
-
 def test_bench_takes_what_pays_for_its_time(run):
     bench = ["bench", "--drafter", "context", "--limit", 1, "--max-new-tokens", 8]
     done = run(*bench, "--json")

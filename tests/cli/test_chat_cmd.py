@@ -49,12 +49,6 @@ def test_an_empty_pipe_is_said(decode):
     assert "no prompt" in done.stderr
 
 
-def test_a_system_message_needs_chat():
-    done = CliRunner().invoke(app, ["decode", "--prompt", "x", "--system", "Be brief."])
-    assert done.exit_code == 2
-    assert "--chat" in done.stderr
-
-
 def _take_the_terminal():
     """So that Ctrl-C reaches the process, even where the tests run in a shell's background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -258,6 +258,23 @@ decode --prompt x --reference theirs             | Is a directory -> check the p
 forecast qa.jsonl --model demo --history none    | there is no --history at none
 import cache.bin --from llama.cpp --order 3      | cache.bin has no n-grams of 3 tokens
 import cache.bin --from llama.cpp                | cache.bin holds n-grams of 1, 2 tokens
+decode --prompt x --drafter resst                | did you mean rest?
+decode --prompt x --top-k 3                      | add --temperature
+decode --prompt x --chat                         | not made for conversations
+decode --prompt x --template own                 | demo brings no format of conversations
+decode --prompt x --cache specache --reference a.txt | takes no drafts and no --reference
+decode --prompt x --drafter cacheback:max_match=9 | There are: leader_len, follower_len
+decode --prompt x --drafter rest:max_mtach=9     | did you mean max_match?
+decode --prompt x --drafter rest:continuation=99 | continuation must be 1 to 31, is 99
+decode --prompt x --drafter rest:max_match=2,max_match=3 | max_match is given twice
+export ds --to rest-idx --dynamic                | --dynamic means nothing with --to rest-idx
+export ds --to jsonl --max-ngrams 3              | --max-ngrams means nothing with --to jsonl
+export ds --to llama.cpp --min-count 0           | --min-count
+prune ds --bytes 20K --questions q.jsonl         | --questions need --answers
+merge ds ds --out m                              | twice
+build-datastore --tokens store --memory much     | is not a size
+build-datastore --tokens store --shard-tokens 1  | --shard-tokens
+model-bigram --extend greedy                     | --extend must be bigram or model
 """
 BROKEN = {  # model folders: a file of each, and its text; None: it has no such file
     "badcfg": ("config.json", "{"),

@@ -95,35 +95,28 @@ def test_the_models_own_drafts_and_bos(ngramkit, folder):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("words", "says"),
     [
-        (("model-bigram", "./tiny", "--k", 121), 2, "--k must be 1 to 120, is 121"),
-        (("model-bigram", "./tiny", "--k", 0), 2, "--k must be at least 1, is 0"),
-        (("model-bigram", "./tiny", "--extend", "greedy"), 2, "--extend must be bigram or model"),
-        (("model-bigram", "./tiny", "--prefix", "bos"), 2, "no BOS token"),
-        (("model-bigram", "./tiny", "--device-map", "diagonal"), 2, "diagonal"),
-        (("model-unigram", "./tiny", "--rule", "guess"), 2, "--rule must be distance"),
-        (("model-bigram", "./nowhere"), 3, "no model folder"),
-        (("model-bigram", "vicuna"), 3, "no model is called"),
+        (("--k", 121), "--k must be 1 to 120, is 121"),
+        (("--prefix", "bos"), "no BOS token"),
     ],
 )
-def test_errors_are_two_lines_and_leave_nothing(words, code, says, ngramkit, folder):
+def test_errors_are_two_lines_and_leave_nothing(words, says, ngramkit, folder):
     before = sorted(folder.rglob("*"))
-    result = ngramkit(*words, *(() if "--out" in words else ("--out", "bad")))
-    assert result.exit_code == code
+    result = ngramkit("model-bigram", "./tiny", *words, "--out", "bad")
+    assert result.exit_code == 2
     assert says in result.stderr
     assert "Traceback" not in result.output
     assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.parametrize("drafter", ["bigram", "unigram", "ngrammys"])
-@pytest.mark.parametrize("budget", [1, 7, 40])
-def test_decoding_with_a_table_changes_no_token(drafter, budget, ngramkit, folder):
+def test_decoding_with_a_table_changes_no_token(drafter, ngramkit, folder):
     if not (folder / "here" / "b").exists():
         last_line(ngramkit("model-bigram", "./tiny", "--k", 8, "--out", "here/b", "--json"))
         last_line(ngramkit("model-unigram", "./tiny", "--k", 8, "--out", "here/u", "--json"))
     words = ("decode", "--model", "./tiny", "--prompt", "w3 w4 w5 w4", "--max-new-tokens", 30)
-    tables = ("--bigram", "here/b", "--unigram", "here/u", "--budget", budget)
+    tables = ("--bigram", "here/b", "--unigram", "here/u", "--budget", 7)
     drafted = last_line(ngramkit(*words, "--drafter", drafter, *tables, "--json"))
     plain = last_line(ngramkit(*words, "--drafter", "none", "--json"))
     assert drafted["token_ids"] == plain["token_ids"]

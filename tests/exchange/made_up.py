@@ -1,9 +1,11 @@
-"""Documents of random ids, the same every time, and a model bigram."""
+"""Documents of random ids, the same every time, n-grams and a model bigram."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ngramkit.builders.merge import sum_rows
+from ngramkit.exchange.ngrams import Ngrams
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.resumable_writer import ArtifactWriter
 
@@ -14,6 +16,12 @@ def random_documents(*, vocabulary, documents, longest, seed=0):
         draw.integers(0, vocabulary, draw.integers(0, longest + 1)).tolist()
         for _ in range(documents)
     ]
+
+
+def ngrams(*rows):
+    """Make Ngrams of (ids..., count) rows."""
+    array = np.array(rows, np.int64)
+    return Ngrams(*sum_rows(array[:, :-1].astype(np.int32), array[:, -1]))
 
 
 def bigram(path, record, even=(0.4, 0.35, 0.0001), odd=(0.6, 0.3, 0.1)):

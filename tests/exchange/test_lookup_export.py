@@ -7,14 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from made_up import bigram, random_documents
+from made_up import bigram, ngrams, random_documents
 from reporters import Notes
 from twins import lookup as llama
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.merge import sum_rows
 from ngramkit.exchange.llama_cpp import (
     MOST,
     NgramSelection,
@@ -24,15 +23,9 @@ from ngramkit.exchange.llama_cpp import (
     totals,
     write_cache,
 )
-from ngramkit.exchange.ngrams import Ngrams, datastore_ngrams
+from ngramkit.exchange.ngrams import datastore_ngrams
 
 ORDERS = (1, 2, 3, 4)
-
-
-def ngrams(*rows):
-    """Make Ngrams of (ids..., count) rows."""
-    array = np.array(rows, np.int64)
-    return Ngrams(*sum_rows(array[:, :-1].astype(np.int32), array[:, -1]))
 
 
 def counted(documents, orders):
@@ -165,12 +158,12 @@ def test_the_most_frequent_ngrams_are_kept(corpus, tmp_path, dynamic, most):
     whole = llama.load(folder / ("dynamic" if dynamic else "static"))
     done = export_cache(datastore, tmp_path / "c", dynamic=dynamic, max_ngrams=most)
     kept = llama.load(tmp_path / "c")
-    assert len(kept) == done.ngrams == min(most, len(whole))
+    assert len(kept) == done["ngrams"] == min(most, len(whole))
     assert kept.items() <= whole.items()
     left = [sum(whole[key].values()) for key in whole.keys() - kept.keys()]
     assert min(sum(found.values()) for found in kept.values()) >= max(left, default=0)
     every = len(counted(documents, ORDERS if dynamic else (2,)))
-    assert done.left_out == every - len(kept)
+    assert done["left_out"] == every - len(kept)
 
 
 def test_rare_ngrams_are_left_out(corpus, tmp_path):
@@ -190,11 +183,11 @@ def test_the_size_and_the_loading_time_are_reported(corpus, tmp_path, monkeypatc
     done = export_cache(datastore, tmp_path / "c", dynamic=True, reporter=notes)
     before, after = notes.lines
     assert before.startswith("counting n-grams of 1, 2, 3, 4 tokens")
-    assert f"in about {done.bytes / 100:.0f} s at each start" in after
+    assert f"in about {done['bytes'] / 100:.0f} s at each start" in after
     tokens = datastore.manifest.counts["tokens"]
     selection = NgramSelection(dynamic=True)
     bound = sum(20 * selection.bound(tokens, order) + 8 * tokens for order in ORDERS)
-    assert done.bytes <= bound
+    assert done["bytes"] <= bound
 
 
 def test_a_model_bigram_is_no_static_cache(tmp_path, word_tokenizer):

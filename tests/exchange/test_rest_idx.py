@@ -37,7 +37,7 @@ def test_the_bytes_of_an_export(tmp_path, token_store, width):
     written = export_rest_idx(store, tmp_path / "x.idx", u32=width == 4)
     raw = (tmp_path / "x.idx").read_bytes()
     assert raw == idx([4, 5, 4, 1], width=width)
-    assert written == len(raw)
+    assert written == {"bytes": len(raw)}
     if width == 2:
         assert raw == GOLDEN
 
@@ -79,7 +79,7 @@ def test_any_chunk_in_order_is_taken(tmp_path_factory, word_tokenizer, tokens):
         found = read(folder / "good", word_tokenizer, folder)
         assert [t for d in found for t in d] == [t for t in tokens if t]
     order = suffix_array(tokens)
-    if len(order) > 1:
+    if tokens[order[0]] != tokens[order[-1]]:
         order[0], order[-1] = order[-1], order[0]
         (folder / "bad").write_bytes(idx(tokens, order=order))
         with pytest.raises(InputError, match="not in order"):

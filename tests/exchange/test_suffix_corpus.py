@@ -30,8 +30,8 @@ def test_the_bytes_of_an_export(store, tmp_path):
 @pytest.mark.parametrize(("most", "tokens"), [(3, 3), (4, 3), (5, 5), (8, 5), (9, 9), (11, 11)])
 def test_the_documents_that_come_first_and_fit(store, tmp_path, most, tokens):
     written = export_corpus(store, tmp_path / "x.bin", most=most)
-    assert written.tokens == tokens
-    assert written.documents + written.left_out == 4
+    assert written["tokens"] == tokens
+    assert written["documents"] + written["left_out"] == 4
     assert (tmp_path / "x.bin").stat().st_size == 4 * tokens
 
 

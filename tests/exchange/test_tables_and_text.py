@@ -11,7 +11,6 @@ from made_up import bigram
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.exchange.llama_cpp import export_cache
 from ngramkit.exchange.parquet import export_parquet
 from ngramkit.exchange.text import export_jsonl
 
@@ -26,14 +25,14 @@ def words(token_store, word_tokenizer):
 
 def test_documents_are_json_strings_as_sglang_reads_them(tmp_path, words, word_tokenizer):
     store = build_datastore(words, tmp_path / "d")
-    written, size = export_jsonl(store, word_tokenizer, tmp_path / "x.jsonl")
+    written = export_jsonl(store, word_tokenizer, tmp_path / "x.jsonl")
     lines = (tmp_path / "x.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == [
         "one two three one two three one two é", '" " zero', "four",
     ]  # fmt: skip
     golden = '"one two three one two three one two é"\n"\\" \\" zero"\n"four"\n'.encode()
     assert (tmp_path / "x.jsonl").read_bytes() == golden
-    assert (written, size) == (3, len(golden))
+    assert written == {"documents": 3, "bytes": len(golden)}
     ids = [word_tokenizer.encode(json.loads(line)).tolist() for line in lines]
     assert ids == [[i for i in d if i != 1] for d in DOCUMENTS if set(d) - {1}]
 
@@ -44,9 +43,10 @@ def test_the_rows_of_a_frozen_table(tmp_path, words, word_tokenizer, rows, monke
 
     monkeypatch.setattr("ngramkit.exchange.parquet.ROWS", rows)
     table = build_frozen(words, tmp_path / "f", follower_len=2)
-    written, size = export_parquet(table, word_tokenizer, tmp_path / "x.parquet")
+    written = export_parquet(table, word_tokenizer, tmp_path / "x.parquet")
     frame = pandas.read_parquet(tmp_path / "x.parquet")
-    assert (written, size) == (len(frame), (tmp_path / "x.parquet").stat().st_size)
+    size = (tmp_path / "x.parquet").stat().st_size
+    assert written == {"rows": len(frame), "bytes": size}
     assert [list(row) for row in frame.leader] == np.repeat(
         table.leaders, np.diff(table.follower_offsets.astype(int)), axis=0
     ).tolist()
@@ -87,8 +87,3 @@ def test_the_rows_of_a_model_bigram(tmp_path, word_tokenizer):
     assert (row.token_text, row.next_text, row.extended_text) == ("one", "two", "two three four")
     assert (row.token, row.next, row.extended.tolist()) == (3, 4, [4, 5, 6])
     assert abs(row.log_prob - np.log(0.6)) < 1e-3
-
-
-def test_a_token_store_has_no_ngrams(tmp_path, words):
-    with pytest.raises(UsageError, match="no n-grams"):
-        export_cache(words, tmp_path / "c")

@@ -110,11 +110,7 @@ class Banned:
     "options",
     [
         {"do_sample": True, "temperature": 0.8, "top_p": 0.9},
-        {"do_sample": True, "top_k": 5, "min_p": 0.01},
-        {"do_sample": False, "repetition_penalty": 1.3, "no_repeat_ngram_size": 3},
         {"do_sample": False, "stop_strings": ["return", "\n\n"]},
-        {"do_sample": False, "eos_token_id": 265},
-        {"do_sample": False, "min_new_tokens": 20, "eos_token_id": 265},
     ],
 )
 def test_generation_options_are_honoured(folder, demo, options):

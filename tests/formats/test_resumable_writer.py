@@ -6,9 +6,8 @@ import json
 
 import numpy as np
 import pytest
-import yaml
 
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.errors import UsageError
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -109,22 +108,6 @@ def test_a_replacement_that_fails_leaves_the_old_one(tmp_path):
     with pytest.raises(KilledError):
         build(path, {"other": 1}, stop_after=2, force=True)
     assert contents(path) == before
-
-
-def test_two_builders_of_one_path_do_not_mix(tmp_path):
-    with (
-        ArtifactWriter(tmp_path / "x", "tokens", PLAN),
-        pytest.raises(InputError, match="another process is building"),
-        ArtifactWriter(tmp_path / "x", "tokens", PLAN),
-    ):
-        raise AssertionError("both entered")
-
-
-def test_the_card_is_a_hub_card(tmp_path):
-    text = (build(tmp_path / "x") / "README.md").read_text()
-    header = yaml.safe_load(text.split("---\n")[1])
-    assert header["tags"] == ["ngramkit", "tokens"]
-    assert "| tokens | 27 |" in text
 
 
 def test_no_time_and_no_path_in_the_manifest(tmp_path):
