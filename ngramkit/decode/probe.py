@@ -41,7 +41,6 @@ from ngramkit.drafters.base import DraftTree
 
 LOG = logging.getLogger("ngramkit")
 CACHE = TextCache("probes", 4096)
-SHORT = 32  # tokens requested of a model in all, from which on it is probed
 PROMPT = 4  # tokens
 # Siblings, nodes in a chain under the last of them, and how many nodes of that path are kept.
 PASSES = ((0, 6, 4), (5, 3, 2), (0, 0, 0), (3, 2, 1))
@@ -65,7 +64,6 @@ class _Probes:
 
     fits: dict[str, bool] = field(default_factory=dict)  # by the verifier's name
     passes: int = 0  # forward calls that probing took
-    requested: int = 0  # tokens, before it was probed
 
 
 _PROBES: WeakKeyDictionary[Any, _Probes] = WeakKeyDictionary()
@@ -102,16 +100,6 @@ def is_probed(model: Any, kind: Kind) -> bool:
         if key is not None and CACHE.get(key) is not None:
             answers[kind.__name__] = True
     return kind.__name__ in answers
-
-
-def pays_to_probe(model: Any, tokens: int) -> bool:
-    """Return whether enough tokens were requested of the model, `tokens` more now, to probe it.
-
-    A probe takes some eight passes, more than the drafts of a short text can save.
-    """
-    probes = _probes(model)
-    probes.requested += tokens
-    return probes.requested >= SHORT
 
 
 def probe_passes(model: Any) -> int:
