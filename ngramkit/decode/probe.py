@@ -19,7 +19,6 @@ answers are kept in memory alone.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
 import sys
@@ -34,7 +33,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.basics.cache import TextCache
-from ngramkit.decode.load import context_of, model_facts, software_facts
+from ngramkit.decode.load import context_of, digest_of, software_facts
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
@@ -130,18 +129,16 @@ def _is_altered(model: Any) -> bool:
 
 def _digest(model: Any) -> str:
     classes = {f"{type(part).__module__}.{type(part).__qualname__}" for part in model.modules()}
-    decides = {
-        "classes": sorted(classes),
-        "devices": sorted({str(each.device) for each in model.parameters()}),
-        "software": software_facts(),
-        **model_facts(model),
-    }
-    digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode())
     source = getattr(sys.modules.get(type(model).__module__), "__file__", None)
     files = [Path(source)] if source else []
-    for file in [*files, *sorted(Path(__file__).parent.glob("*.py"))]:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:32]
+    files += sorted(Path(__file__).parent.glob("*.py"))
+    return digest_of(
+        model,
+        classes=sorted(classes),
+        devices=sorted({str(each.device) for each in model.parameters()}),
+        sources=[hashlib.sha256(file.read_bytes()).hexdigest() for file in files],
+        **software_facts(),
+    )
 
 
 # The probe itself.
