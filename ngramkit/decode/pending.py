@@ -47,8 +47,7 @@ class PendingModel:
     ) -> tuple[Session, list[DrafterChoice]]:
         """Load the model and settle a session; return it and the choices as they suit the model.
 
-        What the drafters need is compiled while the model loads. Raises ArtifactError where
-        transformers gives the model other ids than its files, else as `Session.settle`.
+        What the drafters need is compiled while the model loads. Raises as `Session.settle`.
         """
         from ngramkit.decode.compile_while_loading import meanwhile
 
@@ -58,8 +57,6 @@ class PendingModel:
         meanwhile.wait()
         from ngramkit.decode.session import Session
 
-        for artifact in (each for choice in choices for each in choice.opened):
-            artifact.tokenizer.require(model.tokenizer.record, str(artifact.path))
         suited = [choice.with_default("least_score", model.least_score) for choice in choices]
         return Session.settle(model, options), suited
 
