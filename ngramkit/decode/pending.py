@@ -49,12 +49,11 @@ class PendingModel:
 
         What the drafters need is compiled while the model loads. Raises as `Session.settle`.
         """
-        from ngramkit.decode.compile_while_loading import meanwhile
+        from ngramkit.decode.compile_while_loading import compile_meanwhile
 
         named = [choice.spec.name for choice in choices if choice.made is None]
-        meanwhile.begin(*named, vocabulary=self.tokenizer.record.vocabulary)
-        model = self.load()
-        meanwhile.wait()
+        with compile_meanwhile(named, self.tokenizer.record.vocabulary):
+            model = self.load()
         from ngramkit.decode.session import Session
 
         suited = [choice.with_default("least_score", model.least_score) for choice in choices]
