@@ -92,13 +92,14 @@ def _step(datastore: Any, turns: Sequence[Any], requests: int, nodes: int) -> Ro
     Also what the requests hold at their end, without what they share."""
     from ngramkit.drafters.blend import Blend
     from ngramkit.engines.batch import BatchDrafter
+    from ngramkit.engines.config import DraftConfig
     from ngramkit.engines.workspace import BlendSource
 
     # More requests than turns: the same ones again, each behind a token of its own.
     chosen = [(turns[i % len(turns)], i // len(turns)) for i in range(requests)]
     prompts = [np.append(np.full(own, 1, np.int32), prompt) for (prompt, _), own in chosen]
     answers = [answer for (_, answer), _ in chosen]
-    drafter = BatchDrafter(BlendSource(Blend([datastore])), sessions=requests)
+    drafter = BatchDrafter(BlendSource(Blend([datastore])), DraftConfig(sessions=requests))
     ours, theirs = [], []
     for _ in range(ROUNDS):
         drafter.sessions.clear()

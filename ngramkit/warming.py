@@ -30,14 +30,19 @@ from ngramkit.decode.compile_while_loading import (
     TOKENIZERS,
     TOKENS,
     draft_first,
-    plain_name,
     run_tasks,
     serve_request,
     start,
     tiny_sources,
     write_tiny,
 )
-from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_entry, load_drafter
+from ngramkit.drafters.registry import (
+    DEFAULT_DRAFTER,
+    DRAFTERS,
+    DrafterSpec,
+    drafter_entry,
+    load_drafter,
+)
 from ngramkit.engines.check import require_engine
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -79,10 +84,11 @@ def warm(
     unknown drafter or engine, InputError where machine code cannot be kept or a kernel cannot be
     compiled.
     """
-    tasks = TASKS if drafter == ALL else (plain_name(drafter),)
+    # A drafter's options change no kernel.
+    tasks = TASKS if drafter == ALL else (DrafterSpec.parse(drafter).name,)
     if engine is not None:
         require_engine(engine)
-        tasks = (SERVE + plain_name(DEFAULT_DRAFTER if drafter == ALL else drafter),)
+        tasks = (SERVE + (DEFAULT_DRAFTER if drafter == ALL else tasks[0]),)
     if workers is not None:
         require_between("workers", workers, 1)
     folder = code_folder.folder()

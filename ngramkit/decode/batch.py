@@ -60,21 +60,12 @@ def _config(model: LanguageModel, max_new_tokens: int, sampling: Sampling, pad: 
     not count."""
     from transformers import GenerationConfig
 
-    drawn: dict[str, Any] = {"do_sample": False}
+    options: dict[str, Any] = {"do_sample": not sampling.greedy}
     if not sampling.greedy:
-        drawn = {
-            "do_sample": True,
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
-        }
+        options |= {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p")}
     make: Any = GenerationConfig
-    return make(
-        max_new_tokens=max_new_tokens,
-        eos_token_id=sorted(model.eos) or None,
-        pad_token_id=pad,
-        **drawn,
-    )
+    eos = sorted(model.eos) or None
+    return make(max_new_tokens=max_new_tokens, eos_token_id=eos, pad_token_id=pad, **options)
 
 
 def _until_eos(row: TokenArray, eos: frozenset[int]) -> TokenArray:

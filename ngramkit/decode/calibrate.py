@@ -120,27 +120,28 @@ def measure(
     verify = "chain" if verify_mode(model.model) == "chain" else "tree"
     longest = model.context or max(contexts) + max(sizes) + 1
     fitting = [context for context in contexts if context + max(sizes) < longest] or [1]
-    reporter.stage("passes", seconds, "seconds")
-    clock = _Clock(seconds, reporter)
+    reporter.stage("passes", seconds or None, "seconds")
+    end = time.perf_counter() + seconds if seconds else math.inf
     verifiers: dict[int, Verifier] = {}
     times: dict[tuple[int, int], list[float]] = {}  # by context and size
     rounds, first_round = 0, 0.0
     with torch.inference_mode():
         for context in fitting:
-            if verifiers and clock.left < 2 * LEAST_ROUNDS * first_round:
+            if verifiers and end - time.perf_counter() < 2 * LEAST_ROUNDS * first_round:
                 reporter.note(f"contexts from {context:,} tokens on are left out: too little time")
                 break
             verifiers[context] = open_filled(model.model, verify, context, max(sizes))
             for size in sizes:
                 times[context, size] = []
-                first_round += time_pass(verifiers[context], size)
-                clock.tick()
-        while clock.left > 0 and (seconds or rounds < LEAST_ROUNDS):
+                took = time_pass(verifiers[context], size)
+                first_round += took
+                reporter.advance(took)
+        while time.perf_counter() < end and (seconds or rounds < LEAST_ROUNDS):
             for (context, size), of_pass in times.items():
-                if clock.left <= 0:
+                if time.perf_counter() >= end:
                     break
                 of_pass.append(time_pass(verifiers[context], size))
-                clock.tick()
+                reporter.advance(of_pass[-1])
             else:
                 rounds += 1
     if rounds < LEAST_ROUNDS:
@@ -155,26 +156,6 @@ def measure(
     ]
     facts = device_facts(model.model)
     return Profile(model.name, facts["device"], facts["dtype"], passes)
-
-
-class _Clock:
-    """A clock that is over after `seconds`; 0: never."""
-
-    def __init__(self, seconds: float, reporter: Reporter) -> None:
-        self._seconds, self._reporter = seconds, reporter
-        self._started = time.perf_counter()
-        self._reported = 0.0
-
-    @property
-    def left(self) -> float:
-        passed = time.perf_counter() - self._started
-        return self._seconds - passed if self._seconds else math.inf
-
-    def tick(self) -> None:
-        """Report the time that has passed since the last tick."""
-        passed = self._seconds - max(self.left, 0.0) if self._seconds else 0.0
-        self._reporter.advance(passed - self._reported)
-        self._reported = passed
 
 
 def open_filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:

@@ -32,6 +32,7 @@ from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import NoDraft
 
 WARM_UP = 4  # tokens
+ENOUGH = 10.0  # seconds of a comparison
 ROUNDS, SECONDS = 3, 5.0  # of generate; the quickest counts, and no further one after so long
 now = time.perf_counter  # of generate
 
@@ -74,12 +75,11 @@ def compare(
     make_drafter: Callable[[], Drafter],
     *,
     rounds: int = 3,
-    seconds: float = 10.0,
 ) -> Comparison:
     """Decode with and without drafts some times; where runs take turns the quickest round counts.
 
     Every round has a new drafter, or the second would have learnt the answer from the first. After
-    the first round, stops once `seconds` are spent. Ctrl-C is raised.
+    the first round, stops once ENOUGH seconds are spent. Ctrl-C is raised.
     """
     alone = session.undrafted()
     # A device may have no memory for a second cache.
@@ -97,7 +97,7 @@ def compare(
             baseline = _finished(alone.complete(prompt, NoDraft()))
             drafted = _finished(session.complete(prompt, drafter))
         comparisons.append(Comparison(drafted, baseline))
-        if time.perf_counter() - started > seconds:
+        if time.perf_counter() - started > ENOUGH:
             break
     speedups = tuple(each.speedup for each in comparisons)
     if in_turns:

@@ -8,13 +8,13 @@ drafter needs, with token ids of so many bytes.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import functools
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from ngramkit.basics.machine import cores, start_python
 from ngramkit.drafters.base import Drafter, Evidence
-from ngramkit.drafters.registry import DrafterSpec, drafter_entry, load_drafter
+from ngramkit.drafters.registry import drafter_entry, load_drafter
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore
@@ -46,44 +46,34 @@ BUDGET = 8  # nodes
 A = TypeVar("A", bound=Artifact)
 
 
-class Meanwhile:
-    """The process that compiles kernels while this one loads a model."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-        self._begun: set[str] = set()  # tasks
-
-    def begin(self, *drafters: str, vocabulary: int | None = None) -> None:
-        """Start compiling the kernels of first drafts, for token ids of a tokenizer with
-        `vocabulary` ids; while that is unknown, only for drafters that need no artifact.
-
-        Does nothing where they are compiled already, on a single core, or where nothing can be
-        kept.
-        """
-        names = sorted(set(map(plain_name, drafters)))
-        if vocabulary is None and any(needs_artifacts(name) for name in names):
-            return
-        width = token_dtype(vocabulary or 1).itemsize
-        tasks = [f"{name}@{width if needs_artifacts(name) else 2}" for name in names]
-        missing = [task for task in tasks if task not in self._begun and not is_done(task)]
-        self._begun.update(tasks)
-        if not missing or cores() < 2 or code_folder.folder() is None or self._process:
-            return
-        code_folder.announce_compiling()
-        with contextlib.suppress(OSError):
-            self._process = start(
-                PROGRAM, missing, out=subprocess.DEVNULL, errors=subprocess.DEVNULL
-            )
-            atexit.register(self._process.terminate)  # where loading fails; harmless afterwards
-
-    def wait(self) -> None:
-        """Wait until the process has ended. If it failed, the first draft compiles the rest."""
-        if self._process is not None:
-            self._process.wait()
-            self._process = None
+@contextlib.contextmanager
+def compile_meanwhile(drafters: Iterable[str], vocabulary: int) -> Iterator[None]:
+    """Compile the kernels of drafters' first drafts while what is within runs, for token ids of a
+    tokenizer with `vocabulary` ids; then wait. What fails is compiled by the first draft."""
+    width = token_dtype(vocabulary).itemsize
+    names = sorted(set(drafters))
+    tasks = tuple(f"{name}@{width if needs_artifacts(name) else 2}" for name in names)
+    process = start_compiling(tasks)
+    try:
+        yield
+        if process is not None:
+            process.wait()
+    finally:
+        if process is not None:
+            process.terminate()
 
 
-meanwhile = Meanwhile()
+@functools.cache
+def start_compiling(tasks: tuple[str, ...]) -> subprocess.Popen[str] | None:
+    """Start a process that runs the tasks, once; None where all are compiled already, on a single
+    core, or where nothing can be kept."""
+    missing = [task for task in tasks if not is_done(task)]
+    if not missing or cores() < 2 or code_folder.folder() is None:
+        return None
+    code_folder.announce_compiling()
+    with contextlib.suppress(OSError):
+        return start(PROGRAM, missing, out=subprocess.DEVNULL, errors=subprocess.DEVNULL)
+    return None
 
 
 def is_done(task: str) -> bool:
@@ -91,12 +81,6 @@ def is_done(task: str) -> bool:
     folder = code_folder.folder()
     names = (task, task.partition("@")[0])
     return folder is not None and any((folder / f"{name}{DONE}").exists() for name in names)
-
-
-def plain_name(drafter: str) -> str:
-    """Return a drafter's name without its options, which change no kernel. Raises UsageError as
-    `DrafterSpec.parse`."""
-    return DrafterSpec.parse(drafter).name
 
 
 def needs_artifacts(drafter: str) -> bool:
@@ -134,7 +118,7 @@ def run_tasks(run: Callable[[str, Path], None]) -> None:
 
 
 def run_first_draft(task: str, scratch: Path) -> None:
-    """Run a task of `Meanwhile`."""
+    """Run a task of `compile_meanwhile`."""
     name, _, width = task.partition("@")
     tokenizer = TOKENIZERS[int(width)]
     needs_all = needs_artifacts(name)

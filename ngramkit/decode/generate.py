@@ -8,7 +8,6 @@ cannot honour is refused by name, never ignored.
 from __future__ import annotations
 
 import functools
-import logging
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -21,18 +20,15 @@ from ngramkit.decode.base import Choice, Sink, Stop
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.probe import pays_to_probe
 from ngramkit.decode.sampling import Greedy, Processed
 from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.verifiers import is_known
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.references import (
     Given as References,
     reference_texts,
     require_references,
-    start,
 )
 from ngramkit.drafters.registry import load_drafter
 
@@ -63,8 +59,7 @@ def generate(
     Raises UsageError, by name, for options that cannot be honoured.
 
     A model is probed once, which takes some eight short passes; the answer is remembered, for
-    models of a checkpoint on disk too. Until 32 tokens were requested it is neither probed nor
-    drafted for.
+    models of a checkpoint on disk too.
     """
     if isinstance(model, LanguageModel):
         model = model.model
@@ -161,17 +156,6 @@ def custom_generate(
         require_references(each)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     ends = ends_of(stopping_criteria, generation_config)
-    may_wait = len(drafters) == 1 and options.cache is None and budget != "auto"
-    if (
-        may_wait
-        and not is_known(model)
-        and not pays_to_probe(model, ends.length - input_ids.shape[1])
-    ):
-        return write_undrafted(
-            model, input_ids, drafters[0], texts, padding[0],
-            logits_processor=logits_processor, stopping_criteria=stopping_criteria,
-            generation_config=generation_config, streamer=streamer, **model_kwargs,
-        )  # fmt: skip
     # Requests here bring ids and ends of their own: no tokenizer is asked.
     unnamed = LanguageModel(model.config.model_type, model, tokenizer=None)  # type: ignore[arg-type]
     session = Session.settle(unnamed, options)
@@ -347,30 +331,3 @@ def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:
 def _refusal(what: str, why: str = "") -> UsageError:
     reason = f"; {why}" if why else ""
     return UsageError(f"decoding with drafts cannot honour {what}{reason}", "leave it out")
-
-
-def write_undrafted(
-    model: Any,
-    input_ids: torch.Tensor,
-    drafter: Drafter,
-    references: References,
-    padding: int,
-    **call: Any,
-) -> Any:
-    """Write one row, with `padding` tokens on its left, by transformers' own loop, without drafts.
-
-    For short texts of a model that was not probed yet. The drafter learns what was written. `call`:
-    what transformers gives its loop.
-    """
-    logging.getLogger("ngramkit").info(
-        "%s: no drafts yet: to probe the model costs more passes than a short text can save",
-        model.config.model_type,
-    )
-    output = model._sample(input_ids, **call)
-    rows = output if isinstance(output, torch.Tensor) else output.sequences
-    tokens = rows[0].cpu().numpy().astype(np.int32)
-    length = input_ids.shape[1]
-    start(drafter, tokens[padding:length], references)
-    drafter.accept(tokens[length:])
-    drafter.finish()
-    return output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -230,16 +232,18 @@ def _not_loaded(name: str, source: str, method: str | None, error: Exception) ->
     )
 
 
-def model_facts(model: Any) -> dict[str, Any]:
-    """Return the settings by which a transformers model computes: its config, wherever it came
-    from, its attention, and `device_facts`."""
+def digest_of(model: Any, **more: Any) -> str:
+    """Return 32 hex digits of all by which a transformers model computes: its config, wherever it
+    came from, its attention, `device_facts`, and `more`, which JSON can hold."""
     config = {
         key: value
         for key, value in model.config.to_dict().items()
         if key not in ("_name_or_path", "transformers_version")
     }
     attention = model.config._attn_implementation
-    return {"config": config, "attention": attention, **device_facts(model)}
+    decides = {"config": config, "attention": attention, **device_facts(model), **more}
+    text = json.dumps(decides, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def device_facts(model: Any) -> dict[str, str]:

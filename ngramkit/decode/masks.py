@@ -48,10 +48,7 @@ class TreeMasks:
         self.window: int | None = getattr(config, "sliding_window", None)
         self.kinds = attention_kinds(config, self.window)
         self._device = device
-        self._blocked = float(torch.finfo(dtype).min)
-        # Columns of accepted tokens are 0 in every row and never change, so they are kept.
-        self._buffer = torch.zeros((1, 1), dtype=dtype, device=device)
-        self._dirty = (0, 0)  # the columns that the last pass wrote
+        self._dtype, self._blocked = dtype, float(torch.finfo(dtype).min)
 
     def positions_and_mask(self, length: int, parents: TokenArray) -> tuple[torch.Tensor, Any]:
         """Return position_ids int64[1, n + 1] and mask(s) [1, 1, n + 1, length + n + 1].
@@ -60,24 +57,14 @@ class TreeMasks:
         """
         seen = ancestors(parents)
         positions = torch.from_numpy(depths(seen) + length).to(self._device)
-        additive = np.where(seen, np.float32(0), np.float32(self._blocked))
-        masks = {FULL: self._full(length, torch.from_numpy(additive))}
+        additive = torch.from_numpy(np.where(seen, np.float32(0), np.float32(self._blocked)))
+        shape = (1, 1, len(seen), length + len(seen))
+        full = torch.zeros(shape, dtype=self._dtype, device=self._device)
+        full[..., length:] = additive.to(self._device)
+        masks = {FULL: full}
         if SLIDING in self.kinds:
-            masks[SLIDING] = self._windowed(masks[FULL], positions)
+            masks[SLIDING] = self._windowed(full, positions)
         return positions[None], masks if len(self.kinds) > 1 else masks[self.kinds[0]]
-
-    def _full(self, length: int, block: torch.Tensor) -> torch.Tensor:
-        rows, columns = len(block), length + len(block)
-        if rows > self._buffer.shape[0] or columns > self._buffer.shape[1]:
-            old_rows, old_columns = self._buffer.shape
-            shape = (max(rows, old_rows), max(2 * columns, old_columns))
-            self._buffer = self._buffer.new_zeros(shape)
-        else:
-            begin, end = self._dirty
-            self._buffer[:, begin:end] = 0
-        self._buffer[:rows, length:columns] = block.to(self._device)
-        self._dirty = (length, columns)
-        return self._buffer[None, None, :rows, :columns]
 
     def _windowed(self, full: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Block what lies `window` or more positions back."""

@@ -47,19 +47,15 @@ class PendingModel:
     ) -> tuple[Session, list[DrafterChoice]]:
         """Load the model and settle a session; return it and the choices as they suit the model.
 
-        What the drafters need is compiled while the model loads. Raises ArtifactError where
-        transformers gives the model other ids than its files, else as `Session.settle`.
+        What the drafters need is compiled while the model loads. Raises as `Session.settle`.
         """
-        from ngramkit.decode.compile_while_loading import meanwhile
+        from ngramkit.decode.compile_while_loading import compile_meanwhile
 
         named = [choice.spec.name for choice in choices if choice.made is None]
-        meanwhile.begin(*named, vocabulary=self.tokenizer.record.vocabulary)
-        model = self.load()
-        meanwhile.wait()
+        with compile_meanwhile(named, self.tokenizer.record.vocabulary):
+            model = self.load()
         from ngramkit.decode.session import Session
 
-        for artifact in (each for choice in choices for each in choice.opened):
-            artifact.tokenizer.require(model.tokenizer.record, str(artifact.path))
         suited = [choice.with_default("least_score", model.least_score) for choice in choices]
         return Session.settle(model, options), suited
 

@@ -19,7 +19,6 @@ answers are kept in memory alone.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
 import sys
@@ -34,14 +33,13 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.basics.cache import TextCache
-from ngramkit.decode.load import context_of, model_facts, software_facts
+from ngramkit.decode.load import context_of, digest_of, software_facts
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
 
 LOG = logging.getLogger("ngramkit")
 CACHE = TextCache("probes", 4096)
-SHORT = 32  # tokens requested of a model in all, from which on it is probed
 PROMPT = 4  # tokens
 # Siblings, nodes in a chain under the last of them, and how many nodes of that path are kept.
 PASSES = ((0, 6, 4), (5, 3, 2), (0, 0, 0), (3, 2, 1))
@@ -65,7 +63,6 @@ class _Probes:
 
     fits: dict[str, bool] = field(default_factory=dict)  # by the verifier's name
     passes: int = 0  # forward calls that probing took
-    requested: int = 0  # tokens, before it was probed
 
 
 _PROBES: WeakKeyDictionary[Any, _Probes] = WeakKeyDictionary()
@@ -104,16 +101,6 @@ def is_probed(model: Any, kind: Kind) -> bool:
     return kind.__name__ in answers
 
 
-def pays_to_probe(model: Any, tokens: int) -> bool:
-    """Return whether enough tokens were requested of the model, `tokens` more now, to probe it.
-
-    A probe takes some eight passes, more than the drafts of a short text can save.
-    """
-    probes = _probes(model)
-    probes.requested += tokens
-    return probes.requested >= SHORT
-
-
 def probe_passes(model: Any) -> int:
     """Return how many passes of the model were spent on probing it, in this process."""
     return _probes(model).passes
@@ -142,18 +129,16 @@ def _is_altered(model: Any) -> bool:
 
 def _digest(model: Any) -> str:
     classes = {f"{type(part).__module__}.{type(part).__qualname__}" for part in model.modules()}
-    decides = {
-        "classes": sorted(classes),
-        "devices": sorted({str(each.device) for each in model.parameters()}),
-        "software": software_facts(),
-        **model_facts(model),
-    }
-    digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode())
     source = getattr(sys.modules.get(type(model).__module__), "__file__", None)
     files = [Path(source)] if source else []
-    for file in [*files, *sorted(Path(__file__).parent.glob("*.py"))]:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:32]
+    files += sorted(Path(__file__).parent.glob("*.py"))
+    return digest_of(
+        model,
+        classes=sorted(classes),
+        devices=sorted({str(each.device) for each in model.parameters()}),
+        sources=[hashlib.sha256(file.read_bytes()).hexdigest() for file in files],
+        **software_facts(),
+    )
 
 
 # The probe itself.

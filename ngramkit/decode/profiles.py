@@ -1,13 +1,12 @@
 """Profiles of passes, and the costs learnt from passes, kept between processes.
 
 Both are files in the user's cache folder, a profile for each model and machine, named after the
-model and the first 8 hex digits of a sha256 over the model's config, the device, the dtype and the
-number of threads; learnt costs for each of these, versions of software and way to verify.
+model and the first 8 hex digits of its `load.digest_of`; learnt costs for each of these, versions of
+software and way to verify.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from contextlib import suppress
@@ -19,7 +18,7 @@ from ngramkit.basics.errors import InputError
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.budget.costs import PassCosts, costs_of
 from ngramkit.budget.profile import Profile
-from ngramkit.decode.load import LanguageModel, model_facts, software_facts
+from ngramkit.decode.load import LanguageModel, digest_of, software_facts
 
 KEPT_AFTER = 32  # passes, after which what was learnt is written
 COSTS = TextCache("costs", 256)
@@ -28,19 +27,13 @@ COSTS = TextCache("costs", 256)
 def profile_path(model: LanguageModel) -> Path:
     """Return the path of the model's profile."""
     name = re.sub(r"[^A-Za-z0-9.]+", "-", model.name).strip("-")
-    return cache_folder("profiles") / f"{name}-{_digest(model.model)}.json"
+    return cache_folder("profiles") / f"{name}-{digest_of(model.model)[:8]}.json"
 
 
 def profile_file(model: Any) -> Path | None:
     """Return a transformers model's profile, whatever name it was calibrated under."""
-    files = sorted(cache_folder("profiles").glob(f"*-{_digest(model)}.json"))
+    files = sorted(cache_folder("profiles").glob(f"*-{digest_of(model)[:8]}.json"))
     return files[0] if files else None
-
-
-def _digest(model: Any, **more: str) -> str:
-    decides = {"engine": "eager", **model_facts(model), **more}  # the first as older files have it
-    text = json.dumps(decides, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def learnt_costs(model: Any, verify: str, profile: Profile | None = None) -> PassCosts:
@@ -65,4 +58,4 @@ def keep_costs(model: Any, verify: str, costs: PassCosts) -> None:
 
 
 def _costs_key(model: Any, verify: str) -> str:
-    return f"{_digest(model, **software_facts())}-{verify}.json"
+    return f"{digest_of(model, **software_facts())[:8]}-{verify}.json"

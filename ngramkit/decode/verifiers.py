@@ -60,11 +60,6 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
     return "batch"
 
 
-def is_known(model: Any) -> bool:
-    """Return whether `verify_mode` knows the answer without running a pass."""
-    return is_probed(model, ChainVerifier if is_recurrent(model) else TreeVerifier)
-
-
 def _takes_no_drafts(kind: str) -> InputError:
     return InputError(
         f"transformers {transformers.__version__} reads several tokens of {kind} at once otherwise "

@@ -55,10 +55,10 @@ class BatchDrafter:
     """Drafts for an engine's requests from one source, for one thread that calls.
 
     `cost` is what a drafted token costs, in passes, or a TokenCost that tells it for each step: a
-    chain ends where a token's score is below it, and a request whose drafts have cost more than
-    they saved pauses (unless `pause` is False). With `learn` the score of that end is learnt from
-    acceptance, see engines.token_cost. `statistics` counts, shown by `counters` after each step;
-    every `log_steps` rows they are logged and written to `metrics`.
+    request whose drafts have cost more than they saved pauses, and a chain ends where a token's
+    score is below what is learnt of it from acceptance, see engines.token_cost. A min_probability
+    in `config` takes the place of both. `timed`: for `engines.timed_drafter`, which decides on ends
+    and pauses. `statistics` counts, shown by `counters` after each step.
 
     Where the source's history grows, a request joins it in the step in which its row is gone. What
     it wrote by then is remembered; should it come back, as one that was preempted, what it writes
@@ -68,28 +68,27 @@ class BatchDrafter:
     def __init__(
         self,
         source: DraftSource,
+        config: DraftConfig,
         *,
         cost: float | TokenCost = 0.0,
-        sessions: int = 512,
-        threads: int | None = None,
-        pause: bool = True,
-        learn: bool = False,
-        log_steps: int = 0,
-        metrics: str | Path | None = None,
+        timed: bool = False,
         counters: EngineCounters | None = None,
     ) -> None:
-        self.source, self.pause = source, pause
+        self.source, self.pause = source, config.pause and not timed
+        learns = config.min_probability is None and not timed
+        self.threshold = ScoreThreshold() if learns else None
+        cost = cost if config.min_probability is None else config.min_probability
         self.token_cost = cost if isinstance(cost, TokenCost) else None
         self.cost = 0.0 if isinstance(cost, TokenCost) else cost  # of a token in the last step
         self.statistics = Statistics()
-        self.sessions = Sessions(sessions, source.vocabulary)
-        threads = threads or min(os.cpu_count() or 1, THREADS)
+        self.sessions = Sessions(config.sessions, source.vocabulary)
+        threads = config.threads or min(os.cpu_count() or 1, THREADS)
         self._workspaces: list[Any] = [source.workspace() for _ in range(threads)]
         self._pool = _Pool(threads - 1) if threads > 1 else None
-        self._log_steps, self._metrics = log_steps, Path(metrics) if metrics else None
+        self._log_steps = config.log_steps
+        self._metrics = Path(config.metrics) if config.metrics else None
         self._counters = counters
         self._logged = 0  # rows at the last line of the log
-        self.threshold = ScoreThreshold() if learn else None
         self.history = source.history
         self.grows = self.history is not None and self.history.stores
         if self.grows:  # before the thread that writes is waited for
@@ -109,24 +108,13 @@ class BatchDrafter:
     ) -> BatchDrafter:
         """Open what `config` names, and compile all kernels.
 
-        Without a min_probability in `config` a token is supposed to cost `cost` passes, and the
-        threshold is learnt. `timed`: for `engines.timed_drafter`, which decides both and the
-        pauses. `tokenizer` and `writes` as in `open_source`.
+        `tokenizer` and `writes` as in `open_source`, the others as in the class.
 
         Raises as `open_source`, and UsageError for a `clock` of the configuration without `timed`.
         """
         config.require_clock(timed=timed)
-        drafter = cls(
-            open_source(config, vocabulary, tokenizer=tokenizer, writes=writes),
-            cost=cost if config.min_probability is None else config.min_probability,
-            sessions=config.sessions,
-            threads=config.threads,
-            pause=config.pause and not timed,
-            learn=config.min_probability is None and not timed,
-            log_steps=config.log_steps,
-            metrics=config.metrics,
-            counters=counters,
-        )
+        source = open_source(config, vocabulary, tokenizer=tokenizer, writes=writes)
+        drafter = cls(source, config, cost=cost, timed=timed, counters=counters)
         drafter.warm()
         return drafter
 

@@ -242,12 +242,12 @@ class HistoryWriter:
         except queue.Full:
             self._complain("requests finish faster than they are written: some are not")
 
-    def flush(self, patience: float = PATIENCE) -> None:
-        """Wait until all that was put is written, or cannot be; for `patience` seconds at most."""
+    def flush(self) -> None:
+        """Wait until all that was put is written, or cannot be; for PATIENCE seconds at most."""
         if self._process == os.getpid():
             with self._queue.all_tasks_done:
                 self._queue.all_tasks_done.wait_for(
-                    lambda: not self._queue.unfinished_tasks, patience
+                    lambda: not self._queue.unfinished_tasks, PATIENCE
                 )
 
     def _start(self) -> None:

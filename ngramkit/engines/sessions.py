@@ -140,9 +140,7 @@ class Sessions:
         size = session.size
         if not 0 <= len(row) - size <= NEAR or not self._begins(row, session):
             return None
-        session.used, session.kept = self._step, size
-        self._order.move_to_end(id(session))
-        return session
+        return self._take(session, size)
 
     def _begins(self, row: TokenArray, session: Session) -> bool:
         """Return whether the row begins with the session's tokens."""

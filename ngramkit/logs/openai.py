@@ -21,6 +21,7 @@ from typing import Any
 
 from ngramkit.corpus.chat import Message
 from ngramkit.logs.request import (
+    NO_TEXT,
     FilePlace,
     Found,
     Line,
@@ -104,7 +105,7 @@ def _pair(where: FilePlace, body: Mapping[str, Any]) -> Iterator[Found]:
     for prompt, output in answers:
         yield LoggedRequest(prompt, output, name, str(kind), time=time)
     if not answers:
-        yield "the answer has no text"
+        yield NO_TEXT
 
 
 def _answers(

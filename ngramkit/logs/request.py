@@ -67,8 +67,7 @@ class LoggedRequest:
 
 
 Found = LoggedRequest | str  # a request, or in a few words why there is none
-
-
+NO_TEXT = "the answer has no text"
 KINDS: dict[type, str] = {list: "a list", str: "a text", dict: "an object"}  # of JSON
 
 

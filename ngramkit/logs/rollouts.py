@@ -15,6 +15,7 @@ from typing import Any
 
 from ngramkit.basics.errors import InputError, first_line
 from ngramkit.logs.request import (
+    NO_TEXT,
     FilePlace,
     Found,
     Line,
@@ -30,7 +31,6 @@ from ngramkit.logs.request import (
 )
 
 STEP = re.compile(r"(?:step|rollout)_?(\d{1,12})")
-NO_TEXT = "the answer has no text"
 
 
 def step_of(path: Path) -> str:

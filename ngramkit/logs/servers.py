@@ -10,11 +10,10 @@ from typing import Any
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.untrusted import parse_json
-from ngramkit.logs.request import Found, Line, LoggedRequest, Prompt, is_ids, seconds
+from ngramkit.logs.request import NO_TEXT, Found, Line, LoggedRequest, Prompt, is_ids, seconds
 
 TEXT = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""  # of Python
 IDS = r"\[[\d, ]*+\]"
-NO_TEXT = "the answer has no text"
 
 
 def _text(literal: str | None) -> str | None:

@@ -70,9 +70,6 @@ def both(model, prompt=PROMPT, **options):
     return expected, found
 
 
-pytestmark = pytest.mark.usefixtures("probed_at_once")
-
-
 @pytest.fixture(scope="module")
 def model():
     return endless_model()

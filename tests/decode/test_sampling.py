@@ -106,7 +106,6 @@ EACH = [
     {"temperature": 1.0, "top_k": 2},
     {"temperature": 1.0, "top_p": 0.6},
     {"temperature": 0.7, "top_k": 3, "top_p": 0.9},
-    {"temperature": 1.3, "top_k": 4, "top_p": 0.95},
 ]
 
 
@@ -137,14 +136,6 @@ def test_a_wrong_distribution_would_be_noticed(exact):
     tilted = exact.ravel() ** 1.5
     counts = random.multinomial(RUNS, tilted / tilted.sum())
     assert p_value(counts, exact) < 0.001
-
-
-def test_a_seed_gives_the_same_text_with_and_without_drafts(model):
-    for seed in range(20):
-        plain = sampled(model, NoDraft(), seed, 12)
-        drafted = sampled(model, NoisyOracle(plain.token_ids, VOCABULARY, seed), seed, 12)
-        assert drafted.token_ids.tolist() == plain.token_ids.tolist()
-        assert drafted.passes < plain.passes
 
 
 @pytest.mark.parametrize(

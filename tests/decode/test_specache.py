@@ -322,7 +322,6 @@ def test_numbers_that_make_no_sense_are_named(wrong, message):
     [
         ("llama", SpeCache(group=16), "group 16 does not divide 8, the channels"),
         ("llama", SpeCache(group=8, top_k=(4, 4, 4)), "top_k names 3 layers, the model has 2"),
-        ("llama", SpeCache(group=8, speculative="drafter"), "no drafter"),
         ("mpt", SpeCache(group=8), "does not attend through transformers"),
         ("gptj", SpeCache(group=8), "does not attend through transformers"),
         ("deepseek_v3", SpeCache(group=8, residual=0, measure=True), "compressed"),

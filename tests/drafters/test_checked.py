@@ -16,6 +16,7 @@ from ngramkit import DraftTree
 from ngramkit.drafters.checked import draft
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
 
 PROMPT = "def f(x):\n    return"
@@ -113,9 +114,9 @@ def test_a_wrong_draft_is_one_error_wherever_it_is_asked_for(made, said, answers
         partial(generate, drafter),
         partial(replay, answers, drafter),
         partial(replay, answers, drafter, chain=True),
-        lambda: BatchDrafter(DrafterSource(lambda: drafter, VOCABULARY), threads=1).chain_batch(
-            [np.array([5, 6], np.int32)], [2]
-        ),
+        lambda: BatchDrafter(
+            DrafterSource(lambda: drafter, VOCABULARY), DraftConfig(threads=1)
+        ).chain_batch([np.array([5, 6], np.int32)], [2]),
     ]
     for way in ways:
         with pytest.raises(ngramkit.UsageError) as caught:

@@ -15,6 +15,7 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines import batch, sessions
 from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.workspace import BlendSource
 
@@ -52,7 +53,7 @@ def source_of(make):
 
 
 def drafter_over(make, most=3, **options):
-    drafter = BatchDrafter(source_of(make), sessions=most, threads=2, **options)
+    drafter = BatchDrafter(source_of(make), DraftConfig(threads=2, **options))
     drafter.sessions = sessions.Sessions(most, VOCABULARY, stride=STRIDE)
     return drafter
 
@@ -168,7 +169,7 @@ class Certain(NoDraft):
 
 @pytest.mark.parametrize("pause", [True, False])
 def test_a_request_whose_drafts_do_not_pay_pauses(pause):
-    drafter = drafter_over(Certain, cost=0.4, pause=pause)
+    drafter = drafter_over(Certain, min_probability=0.4, pause=pause)
     tokens, drafted = [1], []
     for _ in range(200):
         (chain,) = drafter.chain_batch([ids(tokens)], [4])
@@ -190,7 +191,7 @@ def test_a_request_whose_drafts_do_not_pay_pauses(pause):
 
 
 def test_accepted_tokens_are_counted_and_drafting_goes_on():
-    drafter = drafter_over(Certain, cost=0.4)
+    drafter = drafter_over(Certain, min_probability=0.4)
     tokens = [1]
     for _ in range(50):
         drafter.chain_batch([ids(tokens)], [4])

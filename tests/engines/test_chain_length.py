@@ -57,7 +57,7 @@ class Falling(NoDraft):
 def served(rows, length, steps=200, seed=0):
     """Return the tokens drafted and written in each step and row, on average."""
     random = np.random.default_rng(seed)
-    drafter = BatchDrafter(DrafterSource(Falling, 9), threads=1, learn=True, cost=TokenCost())
+    drafter = BatchDrafter(DrafterSource(Falling, 9), DraftConfig(threads=1), cost=TokenCost())
     texts = [[1, row] for row in range(1, rows + 1)]
     for _ in range(steps):
         chains = drafter.chain_batch([np.array(t, np.int32) for t in texts], [length] * rows)
@@ -122,9 +122,10 @@ class Half(NoDraft):
         )  # fmt: skip
 
 
-def lengths(right, steps=160, **options):
+def lengths(right, cost, *, learn, steps=160):
     """Return the lengths of chains in an engine that accepts the first `right` tokens of each."""
-    drafter = BatchDrafter(DrafterSource(Half, 9), threads=1, pause=False, **options)
+    config = DraftConfig(threads=1, pause=False, min_probability=None if learn else cost)
+    drafter = BatchDrafter(DrafterSource(Half, 9), config, cost=cost)
     tokens, drafted = [1], []
     for _ in range(steps):
         (chain,) = drafter.chain_batch([np.array(tokens, np.int32)], [3])
@@ -134,19 +135,15 @@ def lengths(right, steps=160, **options):
 
 
 def test_chains_become_as_long_as_they_are_accepted():
-    assert lengths(0, learn=False, cost=0.2) == [3] * 160
-    never = lengths(0, learn=True, cost=0.2)
+    assert lengths(0, 0.2, learn=False) == [3] * 160
+    never = lengths(0, 0.2, learn=True)
     assert never[:3] == [3] * 3
     assert set(never[-PROBE:]) == {0, 3}  # not drafted, but for a probe
     assert sum(length > 0 for length in never[-PROBE:]) == 1
-    always = lengths(3, learn=True, cost=0.45)
+    always = lengths(3, 0.45, learn=True)
     assert always[:2] == [1] * 2  # a score of 0.4 is below the cost of 0.45
     assert always[-8:-1] == [3] * 7  # but more is accepted
-    assert lengths(3, learn=False, cost=0.45) == [1] * 160
-
-
-def test_thresholds_of_two_ranks_are_alike():
-    assert lengths(1, learn=True, cost=0.2) == lengths(1, learn=True, cost=0.2)
+    assert lengths(3, 0.45, learn=False) == [1] * 160
 
 
 def test_min_probability_turns_learning_off():

@@ -33,7 +33,7 @@ class Engine:
     def __init__(self, cost, zeros=0.8, begun=0.0, asked=0.0):
         self.now, self.cost, self.begun, self.zeros = 0.0, cost, begun, zeros
         self.asked = asked  # seconds that pass while a drafter is asked
-        self.batch = BatchDrafter(DrafterSource(Zeros, 9), threads=1, pause=False)
+        self.batch = BatchDrafter(DrafterSource(Zeros, 9), DraftConfig(threads=1), timed=True)
         self.timed = TimedDrafter(self.batch, 0.6, self.clock)
         self.random = np.random.default_rng(1)
 
@@ -85,7 +85,7 @@ def test_drafts_whose_scores_are_too_low_are_drafted_too():
 
 def test_time_before_another_text_or_after_a_prompt_is_no_pass():
     now = [0.0]
-    batch = BatchDrafter(DrafterSource(NoDraft, 9), threads=1, pause=False)
+    batch = BatchDrafter(DrafterSource(NoDraft, 9), DraftConfig(threads=1), timed=True)
     timed = TimedDrafter(batch, 0.6, lambda: now[0])
     texts = np.arange(40, dtype=np.int32), np.arange(40, dtype=np.int32)[::-1]
     steps = [  # text, its tokens, seconds until then

@@ -22,12 +22,6 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 PROMPT = "def read_config(path):\n    with open(path) as file:\n"
 
 
-@pytest.fixture(autouse=True)
-def _probed_at_once(monkeypatch):
-    """Texts here are short, and about drafts."""
-    monkeypatch.setattr("ngramkit.decode.probe.SHORT", 0)
-
-
 @pytest.fixture(scope="module")
 def demo():
     source = resolve_model("demo")

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.errors import InputError
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.specache.attention import RUN, attending
 from ngramkit.decode.specache.cache import SpeCacheRun
@@ -74,8 +74,6 @@ class SpeCacheVerifier:
                 f"{config.model_type} has layers without keys and values ({', '.join(others)})",
                 "SpeCache needs attention in every layer",
             )
-        if options.speculative == "drafter" and guesses is None:
-            raise UsageError("speculative is drafter, but no drafter is given", option="drafter")
         self._model, self._options, self._guesses = model, options, guesses
         self.drafter: Drafter = NoDraft() if guesses is None else guesses  # for the loop
         layers, copies = config.num_hidden_layers, copies_for(model.device)
@@ -115,8 +113,6 @@ class SpeCacheVerifier:
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
         """Return logits [1, V] after `root`, read beside the speculative token. `tree` is empty."""
-        if len(tree):
-            raise UsageError("SpeCache takes no drafts", "leave out the drafter")
         if not self._options.fetches:
             return self._pass([root])
         if self._speculative is None:  # pre-decode: the first guess, and the first pairs to fetch
