@@ -24,7 +24,6 @@ from ngramkit.drafters.base import (
     eos_of,
 )
 from ngramkit.drafters.options import within_limits
-from ngramkit.formats.artifact import require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.rest import draft
 
@@ -40,8 +39,7 @@ _MEMOS: WeakKeyDictionary[Datastore, dict[bytes, Memo]] = WeakKeyDictionary()
 class Rest(BaseDrafter):
     """A drafter over datastores.
 
-    A node's score is its share of the matches. Raises UsageError for bounds that make no sense,
-    ArtifactError for datastores of different tokenizers.
+    A node's score is its share of the matches. Raises UsageError for bounds that make no sense.
     """
 
     scores_are_shares = True
@@ -55,16 +53,11 @@ class Rest(BaseDrafter):
         min_match: int = 1,
         continuation: int = 10,
     ) -> None:
-        if not datastores:
-            raise UsageError(
-                "the rest drafter needs a datastore", "build one: ngramkit build-datastore"
-            )
         if min_match > max_match:
             raise UsageError(
                 f"min_match must be 1 to max_match, is {min_match}; max_match is {max_match}",
                 option=("min_match", "max_match"),
             )
-        require_one_tokenizer(datastores)
         self.over = describe(datastores)
         # Keeps the arrays behind the table's addresses alive.
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
