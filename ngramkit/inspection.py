@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -104,37 +105,32 @@ def inspect(
         if model is not None or query is not None:
             raise
         tokenizer, why = None, str(error)
-    text = _Text(tokenizer)
     if query is not None and tokenizer is not None:
         answer = ask(artifact, tokenizer.encode(query).tolist(), top)
-        return Inspection(artifact, Rows([]), [], text.phrase(answer) if answer else None)
-    frequent = [text.phrase(answer) for answer in most_frequent(artifact, top, FOLLOWERS)]
+        found = _phrase(tokenizer, answer) if answer else None
+        return Inspection(artifact, Rows([]), [], found)
+    frequent = [_phrase(tokenizer, answer) for answer in most_frequent(artifact, top, FOLLOWERS)]
     store = islice(artifact.documents(), top) if isinstance(artifact, TokenStore) else ()
-    documents = [text.show(document[:DOCUMENT].tolist()) for document in store]
+    documents = [_shown(tokenizer, document[:DOCUMENT].tolist()) for document in store]
     return Inspection(artifact, Rows(frequent), documents, None, why)
 
 
-class _Text:
-    """A view of tokens for people: text where there is a tokenizer, else ids."""
+def _shown(tokenizer: TextTokenizer | None, tokens: list[int], after: Sequence[int] = ()) -> str:
+    """Return what `tokens` add to the text of the tokens before them, `after`; without a tokenizer
+    their ids."""
+    if tokenizer is None:
+        return " ".join(map(str, tokens))
+    before, whole = tokenizer.decode(after), tokenizer.decode([*after, *tokens])
+    return repr(whole[len(before) :] if whole.startswith(before) else whole)
 
-    def __init__(self, tokenizer: TextTokenizer | None) -> None:
-        self._tokenizer = tokenizer
 
-    def show(self, tokens: list[int], after: list[int] | None = None) -> str:
-        """Return what `tokens` add to the text of the tokens before them, `after`."""
-        if self._tokenizer is None:
-            return " ".join(map(str, tokens))
-        before = self._tokenizer.decode(after or [])
-        whole = self._tokenizer.decode([*(after or []), *tokens])
-        return repr(whole[len(before) :] if whole.startswith(before) else whole)
-
-    def phrase(self, answer: Occurrences) -> Phrase:
-        continuations = [
-            Continuation(self.show(tokens, answer.phrase), tokens, count)
-            for tokens, count in answer.continuations
-        ]
-        shown = self.show(answer.phrase)
-        return Phrase(shown, answer.phrase, answer.matches, Rows(continuations))
+def _phrase(tokenizer: TextTokenizer | None, answer: Occurrences) -> Phrase:
+    continuations = [
+        Continuation(_shown(tokenizer, tokens, answer.phrase), tokens, count)
+        for tokens, count in answer.continuations
+    ]
+    shown = _shown(tokenizer, answer.phrase)
+    return Phrase(shown, answer.phrase, answer.matches, Rows(continuations))
 
 
 @dataclass(frozen=True)

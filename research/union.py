@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, tree_of_nodes
 
 
 class Union:
@@ -43,10 +43,7 @@ class Union:
                 scores[nodes[key]] = max(scores[nodes[key]], tree.scores[i])
             if len(nodes) == budget:
                 break
-        if not nodes:
-            return DraftTree.empty()
-        parents, tokens = (np.array(column, np.int32) for column in zip(*nodes, strict=True))
-        return DraftTree(tokens, parents, np.array(scores, np.float32), np.array(sources, np.uint8))
+        return tree_of_nodes(nodes, scores, sources)
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         for drafter in self.drafters:

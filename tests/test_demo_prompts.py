@@ -2,7 +2,7 @@ import textwrap
 
 from ngramkit.corpus.files import is_held_out
 from ngramkit.demo import LEAST, MOST, demo_prompts
-from ngramkit.evaluate.demo import HEAD, line
+from ngramkit.evaluate.demo import HEAD, LINE
 
 
 def test_prompts_are_held_out_code_of_ordinary_length():
@@ -25,4 +25,4 @@ def test_the_first_prompts_come_from_different_files():
 
 def test_the_table_fits_a_terminal():
     widest = ("cacheback", "12.34", "12345", "12345", "12.3 (11.5 to 13.4)", "NOT identical")
-    assert len(line(HEAD)) == len(line(widest)) < 80
+    assert len(LINE.format(*HEAD)) == len(LINE.format(*widest)) < 80

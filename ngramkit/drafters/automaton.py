@@ -24,7 +24,6 @@ from ngramkit.drafters.base import (
 )
 from ngramkit.drafters.options import within_limits
 from ngramkit.drafters.recycling import Matrix
-from ngramkit.formats.artifact import require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.automaton import extend, in_corpus, longest_repeat, new_automaton
 
@@ -37,8 +36,6 @@ class Automaton(BaseDrafter):
 
     A match in a corpus counts as `bias` tokens shorter than one in the context; below `threshold`
     tokens the matrix drafts. With `keep` the matrix outlives a request, as published.
-
-    Raises ArtifactError for datastores of different tokenizers.
     """
 
     wants_evidence = True
@@ -54,7 +51,6 @@ class Automaton(BaseDrafter):
         max_match: int = 64,
         keep: bool = True,
     ) -> None:
-        require_one_tokenizer(datastores)
         self.over = describe(datastores)
         self.threshold, self.bias, self.width = threshold, bias, width
         self.max_match, self.keep = max_match, keep

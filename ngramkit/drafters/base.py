@@ -231,12 +231,17 @@ def tree_of_chains(
                 scores.append(0.0)
             at = nodes[key]
             scores[at] += score
-    if not nodes:
-        return DraftTree.empty()
-    parents, tokens = np.array(list(nodes), np.int32).T
+    return tree_of_nodes(nodes, scores, [source] * len(nodes))
+
+
+def tree_of_nodes(
+    nodes: Iterable[tuple[int, int]], scores: Sequence[float], source: Sequence[int]
+) -> DraftTree:
+    """Return the tree of nodes (parent, token), each behind its parent."""
+    parents, tokens = np.array(list(nodes), np.int32).reshape(-1, 2).T
     return DraftTree(
-        token_ids=np.ascontiguousarray(tokens),
-        parents=np.ascontiguousarray(parents),
-        scores=np.array(scores, np.float32),
-        source=np.full(len(nodes), source, np.uint8),
+        np.ascontiguousarray(tokens),
+        np.ascontiguousarray(parents),
+        np.array(scores, np.float32),
+        np.array(source, np.uint8),
     )

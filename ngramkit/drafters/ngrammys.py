@@ -7,7 +7,7 @@ of the last token alone, `Unigram` the same tokens every time.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Ngrammys(BaseDrafter):
         query: int = 1,
     ) -> None:
         self.rows, self.width, self.query = rows, width, query
-        self._table = arrays_of(bigram)
+        self._table = _arrays_of(bigram)
         self.over = describe([bigram])
         self._eos = eos_of(bigram.tokenizer)
 
@@ -73,18 +73,11 @@ class Ngrammys(BaseDrafter):
         self._live.append(tokens)
 
 
-class BigramArrays(NamedTuple):
-    """A bigram table as kernels take it: numba has no 16-bit floats."""
-
-    next_tokens: Array  # uint16 | uint32 [V, k]
-    log_probs: Array  # uint16 [V, k], the bits
-    extended: Array  # uint16 | uint32 [V, k, w]
-    probabilities: Array  # float32[65536], by the bits of a log-probability
-
-
-def arrays_of(table: ModelBigram) -> BigramArrays:
+def _arrays_of(table: ModelBigram) -> tuple[Array, Array, Array, Array]:
+    """Return next_tokens, the bits of log_probs uint16[V, k], extended, and float32[65536]
+    probabilities by such bits: numba has no 16-bit floats."""
     bits = table.log_probs.view(np.uint16)
-    return BigramArrays(table.next_tokens, bits, table.extended, probabilities_by_bits())
+    return table.next_tokens, bits, table.extended, probabilities_by_bits()
 
 
 class Bigram(BaseDrafter):
@@ -104,7 +97,7 @@ class Bigram(BaseDrafter):
         width: int | None = None,
     ) -> None:
         self.rows, self.width = rows or bigram.k, width or bigram.width
-        self._table = arrays_of(bigram)
+        self._table = _arrays_of(bigram)
         self.over = describe([bigram])
         self._eos = eos_of(bigram.tokenizer)
         self._last = NO_TOKEN

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngramkit.basics.errors import UsageError, require_list
-from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, Source, TokenArray
+from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, Source, TokenArray, tree_of_nodes
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
@@ -156,15 +156,7 @@ def put_before(chain: Array, scores: Array, tree: DraftTree, budget: int) -> Dra
             source.append(origin)
         place[node] = nodes[key]
         merged[nodes[key]] = max(merged[nodes[key]], score)
-    if not nodes:
-        return DraftTree.empty()
-    parents, tokens = np.array(list(nodes), np.int32).T
-    return DraftTree(
-        np.ascontiguousarray(tokens),
-        np.ascontiguousarray(parents),
-        np.array(merged, np.float32),
-        np.array(source, np.uint8),
-    )
+    return tree_of_nodes(nodes, merged, source)
 
 
 def _token_ids(text: Any, number: int) -> TokenArray:

@@ -6,11 +6,11 @@ options from one text: `rest:max_match=8,continuation=12`.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.errors import ArtifactError, UsageError, meant
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 class Entry:
     """A drafter's class, and the parameters of `load_drafter` that it is made from."""
 
-    home: str
-    class_name: str
+    home: str  # module:class
     looks_up: str
     sources: tuple[str, ...] = ()
     required: bool = True  # False: it drafts without its sources too, from the context
@@ -51,10 +50,9 @@ DEFAULT_DRAFTER = "blend"  # where nobody says
 EVERYTHING = ("datastores", "frozen_table", "bigram", "past", "tokenizer")
 
 DRAFTERS = {
-    "none": Entry("ngramkit.drafters.registry", "NoDraft", "Nothing: one token a pass."),
+    "none": Entry("ngramkit.drafters.registry:NoDraft", "Nothing: one token a pass."),
     "blend": Entry(
-        "ngramkit.drafters.blend",
-        "Blend",
+        "ngramkit.drafters.blend:Blend",
         "Everything at hand, as one calibrated probability: artifacts, the text so far, past "
         "requests, the model's top-k.",
         EVERYTHING,
@@ -62,61 +60,52 @@ DRAFTERS = {
         references=True,
     ),
     "rest": Entry(
-        "ngramkit.drafters.rest",
-        "Rest",
+        "ngramkit.drafters.rest:Rest",
         "The longest context suffix found in the corpus; what followed it, most frequent first "
         "(REST, arXiv:2311.08252).",
         ("datastores",),
     ),
     "cacheback": Entry(
-        "ngramkit.drafters.cacheback",
-        "Cacheback",
+        "ngramkit.drafters.cacheback:Cacheback",
         "What followed the last tokens most recently in this text, then most often in a corpus "
         "(Cacheback, arXiv:2511.21699).",
         ("frozen_table",),
         required=False,
     ),
     "ngrammys": Entry(
-        "ngramkit.drafters.ngrammys",
-        "Ngrammys",
+        "ngramkit.drafters.ngrammys:Ngrammys",
         "What followed the last tokens earlier in this text, then the model's own bigrams "
         "(N-Grammys, arXiv:2411.03786).",
         ("bigram",),
     ),
     "bigram": Entry(
-        "ngramkit.drafters.ngrammys",
-        "Bigram",
+        "ngramkit.drafters.ngrammys:Bigram",
         "The model's likeliest tokens after the last token alone (its part of N-Grammys).",
         ("bigram",),
     ),
     "unigram": Entry(
-        "ngramkit.drafters.ngrammys",
-        "Unigram",
+        "ngramkit.drafters.ngrammys:Unigram",
         "The tokens that the model's embeddings make likely anywhere (likewise).",
         ("unigram",),
     ),
     "context": Entry(
-        "ngramkit.drafters.context",
-        "Context",
+        "ngramkit.drafters.context:Context",
         "What followed the last tokens earlier in this text, by count (likewise).",
         references=True,
     ),
     "prompt-lookup": Entry(
-        "ngramkit.drafters.context",
-        "PromptLookup",
+        "ngramkit.drafters.context:PromptLookup",
         "The earliest place of the last tokens in this text: one chain, as transformers does it.",
         references=True,
     ),
     "recycling": Entry(
-        "ngramkit.drafters.recycling",
-        "Recycling",
+        "ngramkit.drafters.recycling:Recycling",
         "The model's top-k after each token when it was last verified, as a fixed tree "
         "(Token Recycling, arXiv:2408.08696).",
         needs_evidence=True,
     ),
     "automaton": Entry(
-        "ngramkit.drafters.automaton",
-        "Automaton",
+        "ngramkit.drafters.automaton:Automaton",
         "What followed the longest match in this text or a corpus, as one line; else recycling "
         "(SAM-Decoding, arXiv:2411.10666).",
         ("datastores",),
@@ -124,8 +113,7 @@ DRAFTERS = {
         needs_evidence=True,
     ),
     "ssd": Entry(
-        "ngramkit.drafters.ssd",
-        "Ssd",
+        "ngramkit.drafters.ssd:Ssd",
         "What followed in the model's own past requests, trusted as far as it was accepted.",
         ("past",),
         references=True,
@@ -245,7 +233,7 @@ def load_drafter(
     require_sources(name, opened)
     used = {source: opened[source] for source in entry.sources}
     _check_artifacts({role: used[role] for role in entry.artifacts})
-    drafter: Drafter = _class_of(entry)(**used, **options)
+    drafter: Drafter = resolve_name(entry.home)(**used, **options)
     return drafter
 
 
@@ -258,10 +246,6 @@ def require_sources(name: str, given: Mapping[str, Any], past: str = "past") -> 
         if not given.get(word):
             need = f"a {KIND_OF_ROLE[source]}" if source in KIND_OF_ROLE else "past requests"
             raise UsageError(f"the drafter {name} needs {need}", f"give {word}", option=word)
-
-
-def _class_of(entry: Entry) -> Any:
-    return getattr(importlib.import_module(entry.home), entry.class_name)
 
 
 def _open(artifact: Artifact | str | Path) -> Any:

@@ -24,20 +24,22 @@ from ngramkit.drafters.base import (
     eos_of,
 )
 from ngramkit.drafters.options import within_limits
-from ngramkit.formats.artifact import require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
-from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.rest import draft, new_draft_memo
+from ngramkit.kernels.rest import draft
 
-# The drafts of frequent contexts in a datastore, by the rules that decide them.
-MEMOS: WeakKeyDictionary[Datastore, dict[bytes, Array]] = WeakKeyDictionary()
+FREQUENT = 511  # occurrences of a match beyond which its draft is memoized
+MEMOIZED, LARGE = 4096, 128  # drafts, of so many nodes at most
+NEVER = 1 << 62
+Memo = dict[tuple[int, bytes], DraftTree]  # by budget and match
+# Drafts after frequent matches in a datastore, by the rules: exact counts of what followed a word
+# that occurs a hundred thousand times take milliseconds, and text comes back to such words.
+_MEMOS: WeakKeyDictionary[Datastore, dict[bytes, Memo]] = WeakKeyDictionary()
 
 
 class Rest(BaseDrafter):
     """A drafter over datastores.
 
-    A node's score is its share of the matches. Raises UsageError for bounds that make no sense,
-    ArtifactError for datastores of different tokenizers.
+    A node's score is its share of the matches. Raises UsageError for bounds that make no sense.
     """
 
     scores_are_shares = True
@@ -51,23 +53,20 @@ class Rest(BaseDrafter):
         min_match: int = 1,
         continuation: int = 10,
     ) -> None:
-        if not datastores:
-            raise UsageError(
-                "the rest drafter needs a datastore", "build one: ngramkit build-datastore"
-            )
         if min_match > max_match:
             raise UsageError(
                 f"min_match must be 1 to max_match, is {min_match}; max_match is {max_match}",
                 option=("min_match", "max_match"),
             )
-        require_one_tokenizer(datastores)
         self.over = describe(datastores)
         # Keeps the arrays behind the table's addresses alive.
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
         self._table = search_table(self._shards)
         eos = eos_of(datastores[0].tokenizer)
         self._rules = np.array([max_match, min_match, continuation, eos], np.int64)
-        self._memo = _memo_of(datastores, self._rules)
+        self._max_match = max_match
+        shared = _MEMOS.setdefault(datastores[0], {}) if len(datastores) == 1 else {}
+        self._memo = shared.setdefault(self._rules.tobytes(), {})
         self._live = LiveContext(NOTHING)
         self._bound = 0  # no suffix of the context longer than this can match
 
@@ -77,20 +76,25 @@ class Rest(BaseDrafter):
 
     def draft(self, budget: int) -> DraftTree:
         """Return the `budget` most frequent continuations; ties as in `suffix.continuations`."""
-        *tree, self._bound = draft(
-            self._table, self._live.tokens, self._bound, budget, self._rules, self._memo
-        )
-        return DraftTree(*tree)
+        context = self._live.tokens
+        most = FREQUENT if budget <= LARGE else NEVER
+        tree, match, frequent = draft(self._table, context, self._bound, budget, self._rules, most)
+        # A match as long as allowed may be longer: then the next one is not bounded by it.
+        self._bound = match if match < self._max_match else len(context)
+        return self._after(context[-frequent:], budget) if frequent else DraftTree(*tree)
+
+    def _after(self, match: TokenArray, budget: int) -> DraftTree:
+        """Return the draft after a frequent match."""
+        key = budget, match.tobytes()
+        tree = self._memo.get(key)
+        if tree is None:
+            columns, _, _ = draft(self._table, match, len(match), budget, self._rules, NEVER)
+            tree = DraftTree(*columns)
+            if len(self._memo) >= MEMOIZED:
+                self._memo.clear()
+            self._memo[key] = tree
+        return tree
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         self._live.append(tokens)
         self._bound += len(tokens)
-
-
-def _memo_of(datastores: Sequence[Datastore], rules: Array) -> Array:
-    """Return the drafts of frequent contexts; drafters of the same rules over one datastore share
-    them."""
-    if len(datastores) != 1:
-        return new_draft_memo()
-    shared = MEMOS.setdefault(datastores[0], {})
-    return shared.setdefault(rules.tobytes(), new_draft_memo())

@@ -6,7 +6,7 @@ Takes what `make demo` builds under artifacts/ for the embedded model, or builds
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ngramkit.basics.errors import NgramkitError
 from ngramkit.basics.progress import Reporter
@@ -22,7 +22,7 @@ from ngramkit.drafters.sources import Sources
 PROMPTS = 3
 NEW_TOKENS = 128
 HEAD = ("drafter", "tokens/step", "tokens/s", "without", "speed-up", "output")
-WIDTHS = (9, 11, 8, 7, 19, 13)  # with the room between them a terminal's 80 columns
+LINE = "{:<9}  {:>11}  {:>8}  {:>7}  {:>19}  {:>13}"  # a terminal's 80 columns
 
 
 def main() -> int:
@@ -34,13 +34,15 @@ def main() -> int:
         return error.exit_code
     print(f"\n{PROMPTS} prompts from files that neither the model nor the artifacts ever saw,")
     print(f"{NEW_TOKENS} tokens each, with as many draft tokens per pass as pay for their time:\n")
-    print(line(HEAD))
-    identical, before = True, ""
-    for where, name, result in comparisons(model, drafters):
-        if where != before:
-            print(f"\n{where}")
-        print(line(table_cells(name, result)), flush=True)
-        identical, before = identical and result.identical, where
+    print(LINE.format(*HEAD))
+    session, identical = Session.settle(model, DecodeOptions(max_new_tokens=NEW_TOKENS)), True
+    for where, text in demo_prompts(PROMPTS):
+        print(f"\n{where}")
+        prompt = model.tokenizer.encode_prompt(text)
+        for name, make_drafter in drafters.items():
+            result = compare(session, prompt, make_drafter)
+            print(table_line(name, result), flush=True)
+            identical = identical and result.identical
     return 0 if identical else 1
 
 
@@ -61,19 +63,8 @@ def demo_drafters(model: LanguageModel) -> dict[str, Callable[[], Drafter]]:
     return {choice.label: choice.load for choice in (blend, rest, cacheback)}
 
 
-def comparisons(
-    model: LanguageModel, drafters: dict[str, Callable[[], Drafter]]
-) -> Iterator[tuple[str, str, Comparison]]:
-    """Yield the prompt's place, the drafter's name and the result for every prompt and drafter."""
-    session = Session.settle(model, DecodeOptions(max_new_tokens=NEW_TOKENS))
-    for where, text in demo_prompts(PROMPTS):
-        prompt = model.tokenizer.encode_prompt(text)
-        for name, make_drafter in drafters.items():
-            yield where, name, compare(session, prompt, make_drafter)
-
-
-def table_cells(name: str, result: Comparison) -> tuple[str, ...]:
-    return (
+def table_line(name: str, result: Comparison) -> str:
+    return LINE.format(
         name,
         f"{result.drafted.tokens_per_step:.2f}",
         f"{result.drafted.tokens_per_second:.0f}",
@@ -81,15 +72,6 @@ def table_cells(name: str, result: Comparison) -> tuple[str, ...]:
         result.shown_speedup,
         "identical" if result.identical else "NOT identical",
     )
-
-
-def line(columns: tuple[str, ...]) -> str:
-    """Format a line with the name to the left and figures to the right."""
-    padded = [
-        cell.rjust(width) if i else cell.ljust(width)
-        for i, (cell, width) in enumerate(zip(columns, WIDTHS, strict=True))
-    ]
-    return "  ".join(padded)
 
 
 if __name__ == "__main__":

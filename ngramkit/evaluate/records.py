@@ -218,13 +218,13 @@ def read_records(
 
     Raises InputError, with file and line, where a line is not what the format says.
     """
+    files = [answers] if isinstance(answers, str | Path) else list(answers)
     if questions is not None:
-        requests = _with_questions(answers, Path(questions))
+        requests = _with_questions(files, Path(questions))
     else:
-        found = read_log(answers, format=format, columns=columns, reporter=reporter)
-        requests = in_time(found)
+        requests = in_time(read_log(files, format=format, columns=columns, reporter=reporter))
     if not requests:
-        raise InputError(f"{_named(answers)} holds no answers", "check the path")
+        raise InputError(f"{', '.join(map(str, files[:3]))} holds no answers", "check the path")
     tokens = RequestTokenizer(tokenizer, template, reporter)
     records = [_record(list(same), tokens) for _, same in groupby(requests, key=_conversation)]
     return records, tokens.template
@@ -243,13 +243,7 @@ def _record(requests: list[LoggedRequest], tokens: RequestTokenizer) -> Record:
     return Record(name, kind, turns, run, first.turn)
 
 
-def _named(answers: str | Path | Sequence[str | Path]) -> str:
-    files = [answers] if isinstance(answers, str | Path) else list(answers)
-    return ", ".join(map(str, files[:3]))
-
-
-def _with_questions(answers: Any, questions: Path) -> list[LoggedRequest]:
-    files = [answers] if isinstance(answers, str | Path) else list(answers)
+def _with_questions(files: Sequence[str | Path], questions: Path) -> list[LoggedRequest]:
     require_files(*files)
     by_id = {str(question.id): question for question in read_questions(questions)}
     requests: list[LoggedRequest] = []

@@ -19,7 +19,6 @@ import numpy.typing as npt
 RESAMPLES = 2000
 PERCENTILES = (2.5, 97.5)
 FEWEST = 5  # questions
-AT_ONCE = 1 << 22  # drawn questions in memory
 DECILES = 10  # of predicted probabilities
 
 Column = Sequence[float]
@@ -70,14 +69,9 @@ def ratios(columns: Sequence[tuple[str, Column, Column]]) -> list[Ratio]:
 
 def _resample(columns: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
     """Return sums over the drawn questions, float64[4, RESAMPLES]."""
-    questions = columns.shape[1]
-    random = np.random.default_rng(seed)
-    rows = max(AT_ONCE // max(questions, 1), 1)
-    parts = []
-    for begin in range(0, RESAMPLES, rows):
-        size = (min(rows, RESAMPLES - begin), questions)
-        parts.append(columns[:, random.integers(questions, size=size)].sum(2))
-    return np.concatenate(parts, axis=1)
+    questions, random = columns.shape[1], np.random.default_rng(seed)
+    drawn = (random.integers(questions, size=questions) for _ in range(RESAMPLES))
+    return np.array([columns[:, each].sum(1) for each in drawn]).T
 
 
 def _ratios(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -118,6 +118,7 @@ def check_shard(
     """Return what holds of a shard with any values; raise ArtifactError at the first breach.
     `merged` as in `kernels.suffix.check.first_misplaced`."""
     from ngramkit.kernels.suffix.check import first_misplaced
+    from ngramkit.kernels.suffix.sort import first_token_of
 
     require_shape(path, shard, separator)
     tokens = shard.tokens
@@ -136,15 +137,6 @@ def check_shard(
         "suffix array a permutation",
         "suffix array sorted",
     ]
-
-
-def first_token_of(tokens: Array, separator: int) -> Array:
-    """Return `first_token` of a shard of these tokens, uint64[separator + 2]."""
-    from ngramkit.kernels.suffix.sort import token_counts
-
-    bounds = np.zeros(separator + 2, np.uint64)
-    np.cumsum(token_counts(tokens, separator + 1), out=bounds[1:])
-    return bounds
 
 
 # Shards over past requests. They are searched as a datastore's are, with two differences: suffixes
@@ -183,6 +175,8 @@ def cut_shard(shard: DatastoreShard, begin: int, end: int) -> DatastoreShard:
 
 def with_first_token(shard: DatastoreShard) -> DatastoreShard:
     """Return the shard with `first_token`, as a file holds it."""
+    from ngramkit.kernels.suffix.sort import first_token_of
+
     if len(shard.first_token):
         return shard
     bounds = first_token_of(shard.tokens, int(shard.tokens[-1]))

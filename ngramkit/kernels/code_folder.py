@@ -72,11 +72,12 @@ def choose_folder(name: str) -> Path | None:
         )
     if own is not None and _serves(own, name):
         return own
-    temporary = own_temporary()
-    if temporary is not None:
-        logger.warning(
-            "compiled kernels are kept in %s for now (%s chooses a folder)", temporary, VARIABLE
-        )
+    temporary = Path(tempfile.gettempdir(), f"ngramkit-kernels-{os.getuid()}")
+    if not _serves(temporary, name):
+        return None
+    logger.warning(
+        "compiled kernels are kept in %s for now (%s chooses a folder)", temporary, VARIABLE
+    )
     return temporary
 
 
@@ -91,19 +92,6 @@ def _serves(place: Path, name: str) -> bool:
     except OSError:
         return False
     return is_private(place)
-
-
-def own_temporary() -> Path | None:
-    """Return a temporary folder of this user, a new one where that name is somebody else's; None
-    where the system's temporary folder is not safe from others."""
-    place = Path(tempfile.gettempdir(), f"ngramkit-kernels-{os.getuid()}")
-    try:
-        place.mkdir(mode=0o700, exist_ok=True)
-        if place.is_symlink() or place.lstat().st_mode & 0o077 or not is_private(place):
-            place = Path(tempfile.mkdtemp(prefix="ngramkit-kernels-"))
-    except OSError:
-        return None
-    return place if is_private(place) else None
 
 
 def delete_old(own: Path) -> None:

@@ -24,7 +24,8 @@ PROCESSES = ("subprocess", "os.system", "os.popen", "os.exec*", "os.spawn*", "os
 PICKLES = ("pickle.load*", "pickle.Unpickler", "marshal", "shelve", "dill", "cloudpickle",
            "joblib", "torch.load", "pandas.read_pickle", "numpy.load")  # fmt: skip
 RUNNING = ("eval", "exec", "compile", "__import__", "runpy", "importlib.import_module",
-           "importlib.util.spec_from*", "importlib.util.module_from*", "ctypes.CDLL")  # fmt: skip
+           "importlib.util.spec_from*", "importlib.util.module_from*", "pkgutil.resolve_name",
+           "ctypes.CDLL")  # fmt: skip
 TEMPLATES = ("jinja2.Environment", "jinja2.Template", "jinja2.sandbox")
 ASKING = ("input", "sys.stdin")
 LOADING = ("from_pretrained", "from_config", "load_dataset", "load_dataset_builder", "pipeline",
@@ -46,7 +47,7 @@ KNOWN = {
     },
     "running": {
         "ngramkit/__init__.py": ["importlib.import_module"],  # names of its own table
-        "ngramkit/drafters/registry.py": ["importlib.import_module"],  # the same
+        "ngramkit/drafters/registry.py": ["pkgutil.resolve_name"],  # the same
         "ngramkit/basics/public.py": ["importlib.import_module"],  # modules of the package
         "cli/ngramkit_cli/main.py": ["importlib.import_module"],  # the same
         "ngramkit/engines/source.py": ["importlib.import_module"],  # "transformers"

@@ -1,5 +1,5 @@
-import importlib
 import inspect
+from pkgutil import resolve_name
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from ngramkit.kernels.suffix.continuations import DEPTHS
 
 def test_every_entry_names_a_class():
     for entry in DRAFTERS.values():
-        drafter = getattr(importlib.import_module(entry.home), entry.class_name)
+        drafter = resolve_name(entry.home)
         for method in ("start", "draft", "accept", "finish"):
             assert callable(getattr(drafter, method))
 
@@ -71,7 +71,7 @@ def test_two_tokenizers_do_not_mix(token_store, tmp_path):
 
 def test_options_are_the_constructors_own():
     for name, entry in DRAFTERS.items():
-        home = getattr(importlib.import_module(entry.home), entry.class_name)
+        home = resolve_name(entry.home)
         parameters = inspect.signature(home).parameters
         assert set(entry.sources) <= set(parameters), name
         for option in drafter_options(name):

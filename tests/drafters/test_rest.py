@@ -3,8 +3,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from twins import kernels as reference
 
-from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
+from ngramkit.drafters import rest
 from ngramkit.drafters.base import Source
 from ngramkit.drafters.rest import Rest
 
@@ -99,8 +100,11 @@ def test_a_budget_of_zero_is_an_empty_draft_and_the_next_is_whole(datastore):
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(data=st.data())
-def test_drafts_along_a_text_are_the_naive_ones(datastore, data):
+@given(data=st.data(), frequent=st.sampled_from([0, 3, 511]), most=st.integers(1, 9))
+def test_drafts_along_a_text_are_the_naive_ones(datastore, monkeypatch, data, frequent, most):
+    """Memoized or not."""
+    monkeypatch.setattr(rest, "FREQUENT", frequent)
+    monkeypatch.setattr(rest, "MEMOIZED", most)
     texts = st.lists(st.integers(0, 3), max_size=25)
     documents = data.draw(st.lists(texts, min_size=1, max_size=5).filter(any))
     longest = data.draw(st.integers(1, 6))
@@ -120,6 +124,21 @@ def test_drafts_along_a_text_are_the_naive_ones(datastore, data):
         context = context + written
 
 
+def test_a_draft_after_a_frequent_match_is_made_once(datastore, monkeypatch):
+    """For all drafters of the same rules over a datastore."""
+    monkeypatch.setattr(rest, "FREQUENT", 1)
+    store = datastore([[1, 2, 3], [1, 2, 4], [5, 6]])
+    drafters = [Rest([store]), Rest([store]), Rest([store], continuation=1)]
+    for drafter in drafters:
+        drafter.start(ids(1))
+    first, second, other = (drafter.draft(8) for drafter in drafters)
+    assert first is second is drafters[0].draft(8)
+    assert first is not drafters[0].draft(7)
+    assert len(first) > len(other) == 1
+    drafters[0].accept(ids(5))
+    assert drafters[0].draft(8) is not drafters[0].draft(8)  # it occurs once
+
+
 def test_a_long_context_is_kept_whole(datastore):
     drafter = Rest([datastore([[1, 2, 3, 4]])])
     drafter.start(np.zeros(10_000, np.int32))
@@ -133,12 +152,8 @@ def test_a_long_context_is_kept_whole(datastore):
 
 def test_options_that_make_no_sense_are_refused(datastore):
     store = datastore([[1, 2]])
-    with pytest.raises(UsageError, match="needs a datastore"):
-        Rest([])
     for options in ({"min_match": 0}, {"min_match": 3, "max_match": 2}, {"continuation": 0}):
         with pytest.raises(UsageError):
             Rest([store], **options)
     with pytest.raises(UsageError):
         Rest([store], continuation=32)
-    with pytest.raises(ArtifactError, match="tokenizer"):
-        Rest([store, datastore([[1, 2]], 30)])

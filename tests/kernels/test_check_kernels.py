@@ -11,15 +11,14 @@ from twins import kernels as reference
 
 from ngramkit.kernels.frozen_checks import WHOLE, first_bad_leader
 from ngramkit.kernels.suffix import check
-from ngramkit.kernels.suffix.sort import token_counts
+from ngramkit.kernels.suffix.sort import first_token_of
 
 SEPARATOR = 4
 texts = st.lists(st.integers(0, SEPARATOR), max_size=24).map(lambda text: [*text, SEPARATOR])
 
 
 def misplaced(tokens, suffixes, workers=1):
-    bounds = np.zeros(SEPARATOR + 2, np.int64)
-    np.cumsum(token_counts(tokens, SEPARATOR + 1), out=bounds[1:])
+    bounds = first_token_of(tokens, SEPARATOR).astype(np.int64)
     return check.first_misplaced(tokens, suffixes, bounds, workers)
 
 

@@ -14,9 +14,9 @@ from ngramkit.kernels.suffix.sort import (
     PATIENCE,
     SHORT,
     cut_suffix_array,
+    first_token_of,
     merge_suffix_arrays,
     sort_requests,
-    token_counts,
 )
 
 SEPARATOR = 4
@@ -29,8 +29,7 @@ def text_of(requests):
 
 
 def misplaced(tokens, suffix_array, separator=SEPARATOR):
-    bounds = np.zeros(separator + 2, np.int64)
-    np.cumsum(token_counts(tokens, separator + 1), out=bounds[1:])
+    bounds = first_token_of(tokens, separator).astype(np.int64)
     return first_misplaced(tokens, suffix_array, bounds, merged=True)
 
 

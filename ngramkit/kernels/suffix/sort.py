@@ -37,14 +37,30 @@ def sort_shard(tokens: Array, separator: int, *, wide: bool = False) -> dict[str
     """
     from pydivsufsort import divsufsort
 
-    bounds = np.zeros(separator + 2, np.uint64)
-    np.cumsum(token_counts(tokens, separator + 1), out=bounds[1:])
     width = 2 if separator <= 0xFFFF else 3
     positions = divsufsort(_big_endian(tokens, width), force64=wide)
     dtype = np.int32 if len(tokens) <= INT32 else np.int64
     kept = positions.view(dtype)[: len(tokens)]
     keep_aligned(positions, kept, width)
-    return {"tokens": tokens, "suffix_array": kept, "first_token": bounds}
+    first_token = first_token_of(tokens, separator)
+    return {"tokens": tokens, "suffix_array": kept, "first_token": first_token}
+
+
+def first_token_of(tokens: Array, separator: int) -> Array:
+    """Return where the suffixes that begin with each id begin, u64[separator + 2]."""
+    bounds = np.zeros(separator + 2, np.uint64)
+    np.cumsum(_token_counts(tokens, separator + 1), out=bounds[1:])
+    return bounds
+
+
+@allocating_entry
+def _token_counts(tokens: Array, size: int) -> Array:
+    """Return how often each id below `size` occurs, int64[size], without bincount's int64 copy."""
+    counts = np.zeros(size, np.int64)
+    for i in range(len(tokens)):
+        if tokens[i] < size:
+            counts[tokens[i]] += 1
+    return counts
 
 
 def sort_requests(tokens: Array, separator: int) -> Array:
@@ -122,16 +138,6 @@ def keep_aligned(byte_positions: Array, positions: Array, width: int) -> int:
         kept += quotient * width == position
         i += 1
     return kept
-
-
-@allocating_entry
-def token_counts(tokens: Array, size: int) -> Array:
-    """Return how often each id below `size` occurs, int64[size], without bincount's int64 copy."""
-    counts = np.zeros(size, np.int64)
-    for i in range(len(tokens)):
-        if tokens[i] < size:
-            counts[tokens[i]] += 1
-    return counts
 
 
 def merge_suffix_arrays(
