@@ -1,10 +1,10 @@
 """Linear layers whose weights oneDNN has packed once, on CPUs where passes are faster so.
 
 torch's own linear packs its weights anew at every call with more than one row, which costs more
-than reading them. Here a layer's weights are packed when the model is loaded, and the plain copy is
-given up. Of each shape a layer is compared with its plain one. Which shapes gain is found by trying
-both ways on the rows that decoding uses, and is kept in the user's cache for each processor, number
-of threads and version of torch.
+than reading them. Here a layer's weights are packed when the model is loaded, checked against the
+plain layer, and the plain copy is given up. Which shapes gain is found by trying both ways on
+the rows that decoding uses, and is kept in the user's cache for each processor, number of threads
+and version of torch.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def pack_linears(model: nn.Module) -> int:
     """Replace the model's linear layers on the CPU, in place, where packed ones are faster; return
     how many were.
 
-    Layers of a shape stay as they are where the operations are missing, fail, or give another
-    output than rounding explains; the log says so.
+    A layer stays as it is where the operations are missing, fail, or give another output than
+    rounding explains; the log says so.
     """
     onednn: Any = torch.backends.mkldnn
     if not (onednn.is_available() and onednn.enabled):
@@ -106,13 +106,14 @@ def pack_linears(model: nn.Module) -> int:
     with torch.no_grad():
         for shape, places in shapes.items():
             reason = _why_plain(shape, [getattr(*place) for place in places])
-            if reason:
-                LOG.info("weights %s x %s in %s stay plain: %s", *shape[:3], reason)
-                continue
-            for parent, name in places:
+            for parent, name in places if not reason else ():
                 linear = getattr(parent, name)
                 tied = names[id(linear.weight)] > 1
-                setattr(parent, name, PackedLinear(linear, pack(linear.weight), tied=tied))
+                packed = PackedLinear(linear, pack(linear.weight), tied=tied)
+                if not _agrees(linear, packed, 1):
+                    reason = f"{name}'s output differs"
+                    continue
+                setattr(parent, name, packed)
                 count += 1
                 if not tied:
                     _forget(linear.weight, mapped)
@@ -121,6 +122,8 @@ def pack_linears(model: nn.Module) -> int:
                 if freed > MOST_FREED:
                     _give_back()
                     freed = 0
+            if reason:
+                LOG.info("weights %s x %s in %s stay plain: %s", *shape[:3], reason)
     _give_back()
     LOG.info("%d of %d linear layers packed", count, sum(map(len, shapes.values())))
     return count

@@ -1,8 +1,8 @@
 """Profiles of passes, and the costs learnt from passes, kept between processes.
 
 Both are files in the user's cache folder, a profile for each model and machine, named after the
-model and the first 8 hex digits of its `load.digest_of`; learnt costs for each of these, versions of
-software and way to verify.
+model and the first 8 hex digits of its `load.digest_of`; learnt costs for each of these, versions
+of software and way to verify.
 """
 
 from __future__ import annotations

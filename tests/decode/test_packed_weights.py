@@ -242,6 +242,22 @@ def test_another_output_leaves_the_model_as_it_is(monkeypatch, caplog, rows):
     require_plain(caplog, "the output differs")
 
 
+def test_one_layer_with_another_output_stays_plain(monkeypatch, caplog):
+    right, bad = packed_weights.product, tiny_model("llama").model.layers[1].mlp.up_proj.weight
+
+    def off(inputs, packed, bias):
+        found = right(inputs, packed, bias)
+        same = packed.shape == bad.shape and torch.equal(packed.to_dense(), bad)
+        return found + 1 if same else found
+
+    monkeypatch.setattr(packed_weights, "product", off)
+    model = tiny_model("llama")
+    with caplog.at_level(logging.INFO, "ngramkit"):
+        assert pack_linears(model) == 14
+    assert linears(model) == [model.model.layers[1].mlp.up_proj]
+    assert "up_proj's output differs" in caplog.text
+
+
 class Scaled(nn.Linear):
     """Somebody's own layer."""
 
