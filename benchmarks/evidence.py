@@ -186,7 +186,7 @@ def _replayed(
     makers: Makers, records: list[Record], budget: int, topk: TopKRecord | None
 ) -> dict[str, Any]:
     """Replay each drafter; ssd drafts from past requests, those of the questions before."""
-    from ngramkit.evaluate.simulation import replay_drafter
+    from ngramkit.evaluate.drafter_replay import replay_drafter
 
     return {
         name: replay_drafter(

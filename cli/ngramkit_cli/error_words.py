@@ -1,4 +1,4 @@
-"""Errors on the command line.
+"""Errors on the command line: the lines that are printed, in the command's own words.
 
 Errors of the operating system become NgramkitErrors; any other exception is a bug. Parameters that
 an error names become the running command's flags: top_p is --top-p. A name for which the command
@@ -74,6 +74,17 @@ def _refused(error: OSError) -> NgramkitError:
     default = (f"cannot be used: {error.strerror}", "check the path")
     message, hint = MESSAGES.get(error.errno or 0, default)
     return InputError(f"{path or 'a file'} {message}", hint)
+
+
+def error_lines(message: str, *hints: str) -> list[str]:
+    """Return the lines that a command ends with after an error: what happened, and what to do."""
+    return [f"error: {message}", *(f"  -> {hint}" for hint in hints if hint)]
+
+
+def in_flags(error: NgramkitError) -> tuple[str, str]:
+    """Return an error's message and hint with the running command's flags for parameters."""
+    flags = running_flags()
+    return with_flags(str(error), error.option, flags), with_flags(error.hint, error.option, flags)
 
 
 # Parameters whose option has another name. SpeCache's top_k is none: --top-k is of sampling.

@@ -19,7 +19,7 @@ import typer
 from ngramkit.basics.errors import NgramkitError
 from ngramkit.basics.terminal_text import visible
 from ngramkit_cli import screen
-from ngramkit_cli.error_words import running_flags, to_ngramkit_error, with_flags
+from ngramkit_cli.error_words import error_lines, in_flags, to_ngramkit_error
 from ngramkit_cli.screen import BarReporter, LineReporter, QuietReporter
 
 if TYPE_CHECKING:
@@ -131,11 +131,8 @@ class Output:
         self._fail(to_ngramkit_error(error), notes)
 
     def _fail(self, error: NgramkitError, notes: Sequence[str]) -> None:
-        flags = running_flags()
-        message, hint = (with_flags(text, error.option, flags) for text in (str(error), error.hint))
-        self._to_stderr(f"error: {message}")
-        for line in filter(None, (hint, *notes)):
-            self._to_stderr(f"  -> {line}")
+        message, hint = in_flags(error)
+        self._to_stderr(*error_lines(message, hint, *notes))
         if self.json:
             body = {"command": self.command, "error": message, "hint": hint}
             with suppress(NgramkitError, OSError):

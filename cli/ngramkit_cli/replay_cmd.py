@@ -28,8 +28,8 @@ from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
+    from ngramkit.evaluate.drafter_replay import Replay
     from ngramkit.evaluate.replay import Replays
-    from ngramkit.evaluate.simulation import Replay
 
 
 Answers = Annotated[
@@ -195,7 +195,7 @@ def _missing(results: Sequence[Replay]) -> list[str]:
 
 
 def _say_categories(results: Sequence[Replay], out: Output) -> None:
-    from ngramkit.evaluate.simulation import categories
+    from ngramkit.evaluate.drafter_replay import categories
 
     shown = categories(results)
     if len(shown) < 2:

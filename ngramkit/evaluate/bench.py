@@ -30,6 +30,7 @@ from ngramkit.decode.pending import PendingModel, prepare
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import DrafterSpec, NoDraft
 from ngramkit.drafters.sources import Given, Sources
+from ngramkit.evaluate.drafter_replay import Replay, replay_drafter
 from ngramkit.evaluate.records import (
     Question,
     Record,
@@ -49,7 +50,6 @@ from ngramkit.evaluate.runs import (
     require_begun_with,
     require_room,
 )
-from ngramkit.evaluate.simulation import Replay, replay_drafter
 from ngramkit.evaluate.statistics import Ratio, ratios
 
 if TYPE_CHECKING:

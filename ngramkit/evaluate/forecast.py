@@ -19,10 +19,10 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.token_cost import TokenCost
+from ngramkit.evaluate.drafter_replay import Replay, Tally
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import read_answers
-from ngramkit.evaluate.serving import SHOWN, Cost, PassTimes, Served, serve
-from ngramkit.evaluate.simulation import Replay, Tally
+from ngramkit.evaluate.simulated_server import SHOWN, Cost, PassTimes, Served, serve
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def forecast(
     left alone. `files`, `format` and `columns`: see ngramkit.logs.read.read_log; or Records, as
     `replay`. `concurrency`: requests at once; `tokens`: of a draft, at most, one forecast for each.
     `pass_cost`: what a pass of 9 tokens costs, in passes of one, or a curve or profile, see
-    evaluate.serving; None: as engines suppose of a GPU. `prompts`: the history remembers
+    evaluate.simulated_server; None: as engines suppose of a GPU. `prompts`: the history remembers
     prompts, too. `limit`: only the first requests.
 
     Raises UsageError for what makes no sense, InputError for files that cannot be read.

@@ -18,7 +18,7 @@ import numpy as np
 from ngramkit.basics.errors import UsageError, reason
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.terminal_text import fold_name, many
-from ngramkit.evaluate.simulation import Replay, categories
+from ngramkit.evaluate.drafter_replay import Replay, categories
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
 MUTED = "#6a737d"

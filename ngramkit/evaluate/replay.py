@@ -21,9 +21,9 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, DrafterSpec
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
+from ngramkit.evaluate.drafter_replay import Replay, replay_drafter, shuffle
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.records import Record, Turn, read_records, require_files
-from ngramkit.evaluate.simulation import Replay, replay_drafter, shuffle
 from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.artifact import Artifact

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from ngramkit.basics.terminal_text import device_text, fold_name
+from ngramkit.evaluate.drafter_replay import Replay
 from ngramkit.evaluate.plots import (
     MUTED,
     Colors,
@@ -27,7 +28,6 @@ from ngramkit.evaluate.plots import (
 )
 from ngramkit.evaluate.results import BenchResult
 from ngramkit.evaluate.runs import BASELINE
-from ngramkit.evaluate.simulation import Replay
 from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.resumable_writer import write_text
 

@@ -10,8 +10,8 @@ from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import ReferenceTexts, put_before, start
 from ngramkit.drafters.registry import DRAFTERS, NoDraft, load_drafter
+from ngramkit.evaluate.drafter_replay import replay_turn
 from ngramkit.evaluate.records import Turn
-from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 RECORD = TokenizerRecord("small", 1000, "f" * 64, None)

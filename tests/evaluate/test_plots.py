@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from ngramkit.evaluate.drafter_replay import Replay, Tally
 from ngramkit.evaluate.plots import (
     PALETTE,
     colors_of,
@@ -18,7 +19,6 @@ from ngramkit.evaluate.plots import (
     plot,
     saved_figure,
 )
-from ngramkit.evaluate.simulation import Replay, Tally
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from ngramkit.evaluate.drafter_replay import Replay, Tally
 from ngramkit.evaluate.report import write_report
 from ngramkit.evaluate.results import BenchResult
-from ngramkit.evaluate.simulation import Replay, Tally
 
 EVIL = '<script>alert("x")</script>'
 

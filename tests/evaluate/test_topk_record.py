@@ -21,9 +21,9 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
 from ngramkit.drafters.base import TOPS
 from ngramkit.drafters.blend import Blend
+from ngramkit.evaluate.drafter_replay import replay_turn
 from ngramkit.evaluate.record import BUDGET as NODES, verifying_model
 from ngramkit.evaluate.records import Question
-from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.evidence import NAME, read_batch
 

@@ -15,7 +15,7 @@ from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.serving import PassTimes, ServedPasses, serve, without_drafts
+from ngramkit.evaluate.simulated_server import PassTimes, ServedPasses, serve, without_drafts
 from ngramkit.formats.history import History
 
 LIKE = [f"    return self.name_{i}, self.value_{i}\n" * 3 for i in range(8)]

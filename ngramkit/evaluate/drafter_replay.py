@@ -1,4 +1,4 @@
-"""Simulated decoding: tokens/step of one drafter on recorded answers, without a model.
+"""The replay of one drafter: tokens/step on recorded answers, without a model.
 
 Greedy decoding accepts a draft node exactly when the model would have written its token. What the
 model wrote is on record, so the passes it would have taken follow from walking each draft along

@@ -1,4 +1,4 @@
-"""A server that answers recorded requests, pass by pass, as an engine's adapter sees it.
+"""A simulated server: it answers recorded requests, pass by pass, as an engine's adapter sees it.
 
 At most so many requests run at once; each pass writes one token of a request and what of its draft
 is on record. Requests begin in their order, but none before the one that it goes on with has ended:
@@ -22,8 +22,8 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.budget.profile import Pass, Profile
 from ngramkit.drafters.base import TokenArray
 from ngramkit.engines.token_cost import FREE
+from ngramkit.evaluate.drafter_replay import Replay, Tally
 from ngramkit.evaluate.records import Record
-from ngramkit.evaluate.simulation import Replay, Tally
 
 if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter

@@ -14,9 +14,9 @@ from ngramkit.decode.loop import Request, decode
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
+from ngramkit.evaluate.drafter_replay import draft_chain, replay_drafter, replay_turn, shuffle
 from ngramkit.evaluate.leakage import find_leaked, leaked_share
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.simulation import draft_chain, replay_drafter, replay_turn, shuffle
 from ngramkit.evaluate.statistics import Reliability
 
 EOS = 0
