@@ -3,7 +3,8 @@
 Without a name it is blend. Without named artifacts a drafter gets those under artifacts/ that have
 the tokenizer's ids: every datastore that adds a corpus, the largest frozen table that adds to them,
 the model's own tables before those of another model; of an artifact and what was pruned from it the
-largest. The reporter is told what is taken, what is left out, and where it is next to nothing.
+largest; of a merge nothing that went into it. The reporter is told what is taken, what is left out,
+and where it is next to nothing.
 
 An artifact that the drafter needs and that is missing is made where nobody's choice is needed for
 that: for the embedded model from the standard library, for any other from a token store at hand, or
@@ -334,23 +335,28 @@ def select(
             else:
                 others.append(manifest.tokenizer.id)
     for role, fitting in by_role.items():
+        merges: list[tuple[Path, list[Any]]] = []  # and their parts' corpora
         for path, manifest in sorted(
             fitting, key=lambda pair: _rank(pair[0], pair[1], tokenizer.id)
         ):
             key = manifest.corpus_key if manifest.corpus else None
             twin = corpora.get(key) if key else None
             whole = wholes.setdefault((role, _whole_build(manifest)), (path, manifest))
+            merge = next((at for at, parts in merges if key and manifest.corpus in parts), None)
             if twin is not None:
                 left_out.append(f"{path} (of the same corpus as {twin})")
             elif whole[0] != path:
                 copy = whole[1].build == _whole_build(manifest)
                 of = "a pruned copy of" if copy else "pruned from the same artifact as"
                 left_out.append(f"{path} ({of} {whole[0]})")
+            elif merge is not None:
+                left_out.append(f"{path} (a part of {merge})")
             elif role != "datastores" and taken[role]:
                 better = "larger" if role == "frozen_table" else "the model's own, or larger"
                 left_out.append(f"{path} ({taken[role][0]} is {better})")
             else:
                 taken[role].append(path)
+                merges.append((path, _parts(manifest.corpus)))
                 if key:
                     corpora.setdefault(key, path)
     if others:
@@ -366,6 +372,13 @@ def _whole_build(manifest: Manifest) -> str:
     while isinstance(pruned, Mapping) and isinstance(of := pruned.get("of"), Mapping):
         build, pruned = of.get("build"), of.get("pruned")
     return str(build)
+
+
+def _parts(corpus: Mapping[str, Any]) -> list[Any]:
+    """Return the corpora that were merged to this one, and theirs."""
+    merged = corpus.get("merged")
+    parts = merged if isinstance(merged, list) else []
+    return [*parts, *(each for part in parts if isinstance(part, dict) for each in _parts(part))]
 
 
 def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:

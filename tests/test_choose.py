@@ -195,6 +195,25 @@ def test_of_an_artifact_and_its_pruned_copies_one_is_taken():
     assert left_out == ["tenth (pruned from the same artifact as half)"]
 
 
+def test_of_a_merge_and_its_parts_the_merge_is_taken():
+    def found(name, tokens, corpus):
+        counts = {"documents": 9, "tokens": tokens}
+        return Found(Path(name), Manifest("datastore", name, MINE, {}, corpus, counts))
+
+    chat, code, other = {"id": "chat"}, {"id": "code"}, {"id": "other"}
+    pair = {"id": "chat + code", "merged": [chat, code]}
+    folders = [
+        found("chat", 300, chat),
+        found("all", 900, {"id": "chat + code + odd", "merged": [pair, "odd"]}),
+        found("other", 100, other),
+        found("code", 600, code),
+        found("odd", 8, {"id": "odd", "merged": 3}),
+    ]
+    taken, left_out = select(folders, ["datastores"], MINE)
+    assert taken == {"datastores": [Path("all"), Path("other"), Path("odd")]}
+    assert left_out == ["code (a part of all)", "chat (a part of all)"]
+
+
 def test_next_to_nothing_to_draft_from_is_said(here):
     here("datastore", "seven", [[1, 2, 3, 4, 5, 6, 7]])
     choice, notes = chosen(None)
