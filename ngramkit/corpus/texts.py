@@ -89,7 +89,7 @@ def read_texts(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
         rows = _arrow_rows(texts, name, reading)
     elif hasattr(type(texts), "columns") or not _is_iterable(texts):
         hint = "give a list, a generator, a column, an Arrow table, or the name of a corpus"
-        raise _no_corpus(texts, hint)
+        raise _no_corpus(texts, "collect() it" if hasattr(texts, "collect") else hint)
     else:
         rows = _item_rows(texts, name, reading)
     for number, row in enumerate(rows):

@@ -198,6 +198,7 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
         ({"a", "b"}, "a corpus is no set", "sorted"),
         (b"bytes", "a corpus is no bytes", "decode"),
         (3, "a corpus is no int", "a list"),
+        (type("LazyFrame", (), {"columns": ["a"], "collect": 0})(), "LazyFrame", "collect() it"),
         ([1, 2], "row 0 is neither a text nor an object: int", "mend it, or drop it; skip_bad"),
         (["a", 5], "row 1: int where a text was expected", "mend it, or drop it; skip_bad"),
         (["a", b"b"], "row 1: bytes where a text was expected", "decode it, or drop it; skip_bad"),
