@@ -44,10 +44,9 @@ def open_plain(
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as failure:
-        why = getattr(failure, "strerror", None) or failure
         if isinstance(failure, NotADirectoryError):
             hint = f"name a folder: {path.parent} is none"
-        raise error(f"{path} cannot be read: {why}", hint) from failure
+        raise error(f"{path} cannot be read: {reason(failure)}", hint) from failure
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise error(f"{path} is not a plain file", hint)
@@ -72,8 +71,7 @@ def read_given(path: Path, most: int, *, too_long: str) -> bytes:
         with os.fdopen(descriptor, "rb") as file:
             raw = file.read(most + 1)
     except (OSError, ValueError) as failure:
-        why = reason(failure)
-        raise InputError(f"{path} cannot be read: {why}", "check the path") from failure
+        raise InputError(f"{path} cannot be read: {reason(failure)}", "check the path") from failure
     if len(raw) > most:
         raise InputError(f"{path} has more than {most:,} bytes", too_long)
     return raw

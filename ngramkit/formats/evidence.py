@@ -40,7 +40,7 @@ from typing import Any, Self
 import numpy as np
 
 from ngramkit.basics.errors import ArtifactError, UsageError
-from ngramkit.basics.untrusted import parse_json, read_json, whole_number
+from ngramkit.basics.untrusted import is_short_text, parse_json, read_json, whole_number
 from ngramkit.formats.artifact import Layout, require, require_layout
 from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.outputs import require_fit_for_output
@@ -252,10 +252,9 @@ def _about(path: Path, raw: Array) -> list[About]:
     requests = []
     for entry in body:
         require(isinstance(entry, dict) and entry.keys() == keys, path, "`about` has other keys")
-        texts = [entry[name] for name in ("question", "category", "drafter")]
-        whole = all(isinstance(text, str) and len(text) <= 1000 for text in texts)
+        texts = all(is_short_text(entry[name]) for name in ("question", "category", "drafter"))
         numbers = whole_number(entry["turn"]) and whole_number(entry["longest"])
-        require(whole and numbers, path, "`about` holds something else")
+        require(texts and numbers, path, "`about` holds something else")
         requests.append(About(**entry))
     return requests
 

@@ -14,6 +14,7 @@ from ngramkit.basics.models import HUB_IDS, resolve_model
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
+from ngramkit.basics.untrusted import whole_number
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.manifest import SHA256
 from ngramkit.formats.opening import CLASSES
@@ -21,7 +22,6 @@ from ngramkit.remote.fetch import silence_client
 
 TAG = "ngramkit"
 LONGEST = 200  # characters of a kind, an id or a fingerprint that a card may name
-LARGEST = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,6 @@ def _text(name: str, value: Any) -> str:
 
 
 def _count(name: str, value: Any) -> int:
-    if type(value) is not int or not 0 <= value < LARGEST:
+    if not whole_number(value):
         raise ValueError(f"its {name} is {repr(value)[:40]}")
-    return value
+    return int(value)
