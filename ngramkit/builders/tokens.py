@@ -4,18 +4,20 @@ Documents become ids batch by batch, in the corpus's order: on this machine from
 cluster out of files that tasks write, one for each part of the corpus (`builders.corpus_parts`). A
 shard ends with the document that fills it, whatever the batches, parts or workers were.
 
-A build that was killed goes on behind its last whole shard.
+Between two shards, what is encoded is kept every few seconds in a file of the build's own, and
+once more when the build is interrupted. A build that is run again goes on behind the last of them.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -34,15 +36,16 @@ from ngramkit.corpus.encoding import EncodedBatch, encode_documents, open_encode
 from ngramkit.corpus.open import AnyCorpus, CorpusWords, Openable, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.container import Array
+from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.manifest import build_id
 from ngramkit.formats.outputs import corpus_name, default_place
-from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.fetch import fetch
 from ngramkit.remote.publishing import build_at, require_out
 
 SHARD_TOKENS = 1 << 24
+KEEP_EVERY = 5.0  # seconds after which a kill costs no more
 
 # A corpus, opened or what `open_corpus` opens.
 Text = AnyCorpus | Openable
@@ -263,11 +266,22 @@ def _encode_here(
         reporter.advance(amount, **cutter.counts)
 
 
+class _Gathered(NamedTuple):
+    """Documents of the next shard, and what all documents up to here come to."""
+
+    tokens: Array  # uint16 | uint32 [n]
+    lengths: Array  # int64[documents], in tokens
+    counts: dict[str, int]
+    licenses: Counter[str]
+    position: Position
+
+
 class ShardCutter:
     """A writer of shards that gathers packed documents until they fill `shard_tokens`.
 
-    It begins behind the shards that a killed build left. With `positions`, documents say where in
-    the corpus they are, and `position` is where to read on; shards that lack one are written anew.
+    With `positions`, documents say where in the corpus they are: what is gathered is kept, too, and
+    `position` is where to read on. Else it begins behind the shards that a killed build left, and
+    shards without positions are written anew.
     """
 
     def __init__(
@@ -280,15 +294,30 @@ class ShardCutter:
         self._dtype = dtype
         self._shard_tokens = shard_tokens
         self._positions = positions
-        self._tokens: list[Array] = []  # of the next shard
-        self._lengths: list[Array] = []  # of its documents
-        self._room = shard_tokens  # what it lacks
         self._shard = 0
-        while self._go_behind(writer.finished(self._name)):
+        self._gathered: list[_Gathered] = []  # for the next shard
+        self._room = shard_tokens  # what it lacks
+        self._kept = 0  # of these
+        self._files = 0  # that hold them
+        self._last_kept = time.monotonic()
+        self._resume()
+
+    def _resume(self) -> None:
+        while self._go_behind(self._writer.finished(self._name)):
             self._shard += 1
+        while self._positions:
+            facts = self._writer.finished(self._scratch)
+            if facts is None or facts.get(SCRATCH) != self._name:  # it is of an earlier shard
+                break
+            arrays = open_arrays(self._writer.partial / self._scratch)
+            tokens, lengths = (np.array(arrays[name]) for name in ("tokens", "lengths"))
+            self._go_behind(facts)
+            self._gather(tokens, lengths.astype(np.int64))
+            self._files += 1
+        self._kept = len(self._gathered)
 
     def _go_behind(self, facts: Mapping[str, Any] | None) -> bool:
-        """Set the counts and the position to those after a shard with these facts. Return False
+        """Set the counts and the position to those after a file with these facts. Return False
         where they lack a position that is needed."""
         if facts is None or (self._positions and "position" not in facts):
             return False
@@ -302,39 +331,86 @@ class ShardCutter:
     def _name(self) -> str:
         return f"shard-{self._shard:05d}.safetensors"
 
-    def cut(self, batches: Iterable[EncodedBatch]) -> None:
-        """Write shards of all the batches, of which the last may be smaller."""
-        for documents, tokens, lengths in batches:
-            while len(documents):
-                ends = np.cumsum(lengths)
-                n = min(int(np.searchsorted(ends, self._room)) + 1, len(ends))
-                end = int(ends[n - 1])
-                self._gather(documents[:n], tokens[:end], lengths[:n])
-                documents, tokens, lengths = documents[n:], tokens[end:], lengths[n:]
-                if self._room <= 0:
-                    self._flush()
-        if self._tokens:
-            self._flush()
+    @property
+    def _scratch(self) -> str:
+        return f"gathered-{self._files:05d}.safetensors"
 
-    def _gather(self, documents: Sequence[Document], tokens: Array, lengths: Array) -> None:
+    def cut(self, batches: Iterable[EncodedBatch]) -> None:
+        """Write shards of all the batches, of which the last may be smaller.
+
+        However it is left, what was gathered until then is kept for a build that goes on.
+        """
+        try:
+            for packed in batches:
+                self._add(packed)
+                if time.monotonic() - self._last_kept >= KEEP_EVERY:
+                    self._keep()
+            if self._gathered:
+                self._flush()
+        except BaseException:
+            with suppress(OSError, MemoryError):  # the news is what came before
+                self._keep()
+            raise
+
+    def _add(self, packed: EncodedBatch) -> None:
+        documents, tokens, lengths = packed
+        while len(documents):
+            if self._room <= 0:
+                self._flush()
+            ends = np.cumsum(lengths)
+            n = min(int(np.searchsorted(ends, self._room)) + 1, len(ends))
+            end = int(ends[n - 1])
+            self._take(documents[:n], tokens[:end], lengths[:n])
+            documents, tokens, lengths = documents[n:], tokens[end:], lengths[n:]
+
+    def _take(self, documents: Sequence[Document], tokens: Array, lengths: Array) -> None:
         self.counts["documents"] += len(documents)
         self.counts["tokens"] += len(tokens)
         if self._positions:
             self.position = documents[-1].end
         for document in documents:
             self.licenses.update(document.licenses)
-        self._tokens.append(tokens)
-        self._lengths.append(lengths)
+        self._gather(tokens, lengths)
+
+    def _gather(self, tokens: Array, lengths: Array) -> None:
+        """Add documents that the counts hold already, in one step that nothing interrupts."""
+        so_far = (dict(self.counts), Counter(self.licenses), self.position)
+        self._gathered.append(_Gathered(tokens, lengths, *so_far))
         self._room -= len(tokens)
 
+    def _keep(self) -> None:
+        """Write what was gathered since the last time, so that a killed build goes on behind it."""
+        fresh = self._gathered[self._kept :]
+        self._last_kept = time.monotonic()
+        if self._positions and fresh:
+            arrays = {
+                "tokens": self._join(fresh),
+                "lengths": np.concatenate([each.lengths for each in fresh]).astype(np.uint64),
+            }
+            self._writer.write(self._scratch, arrays, **self._facts(fresh), **{SCRATCH: self._name})
+            self._kept += len(fresh)
+            self._files += 1
+
     def _flush(self) -> None:
-        """Write what is gathered as one shard, with where a build goes on behind it."""
-        lengths = np.concatenate(self._lengths)
+        """Write what is gathered as one shard."""
+        lengths = np.concatenate([each.lengths for each in self._gathered])
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:])
-        tokens = np.concatenate(self._tokens).astype(self._dtype, copy=False)
-        place = {"position": asdict(self.position)} if self._positions else {}
-        facts = {**self.counts, "licenses": dict(self.licenses), **place}
-        self._writer.write(self._name, {"tokens": tokens, "documents": offsets}, **facts)
-        self._shard += 1
-        self._tokens, self._lengths, self._room = [], [], self._shard_tokens
+        arrays = {"tokens": self._join(self._gathered), "documents": offsets}
+        self._writer.write(self._name, arrays, **self._facts(self._gathered))
+        self._shard += 1  # what is kept for an earlier one counts no more
+        self._gathered, self._room = [], self._shard_tokens
+        for number in range(self._files):
+            self._writer.discard(f"gathered-{number:05d}.safetensors")
+        self._kept = self._files = 0
+        self._last_kept = time.monotonic()
+
+    def _join(self, gathered: Sequence[_Gathered]) -> Array:
+        joined = np.concatenate([each.tokens for each in gathered])
+        return joined.astype(self._dtype, copy=False)
+
+    def _facts(self, gathered: Sequence[_Gathered]) -> dict[str, Any]:
+        """Return where a build goes on behind these, and what it had counted there."""
+        last = gathered[-1]
+        place = {"position": asdict(last.position)} if self._positions else {}
+        return {**last.counts, "licenses": dict(last.licenses), **place}

@@ -7,13 +7,10 @@ import hashlib
 import json
 import re
 from collections import Counter
-from contextlib import contextmanager
-from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from reporters import Notes
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
@@ -109,39 +106,39 @@ def test_bytes_do_not_depend_on_batches(corpus, tmp_path, monkeypatch):
     assert digests(first) == digests(tokenize(corpus, "demo", tmp_path / "two", shard_tokens=200))
 
 
+class KilledError(Exception):
+    """Stands for SIGKILL: nothing of ours catches it."""
+
+
 @pytest.mark.parametrize("shards", [0, 1, 3])
 def test_a_killed_build_reads_on_behind_its_last_shard(corpus, tmp_path, monkeypatch, shards):
     options = {"shard_tokens": 200}
     whole = tokenize(corpus, "demo", tmp_path / "whole", **options)
     monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 4)
-    with pytest.raises(KeyboardInterrupt) as stopped, dying_after(shards):
-        tokenize(corpus, "demo", tmp_path / "killed", **options)
-    assert not (tmp_path / "killed").exists()
-    kept = [note.partition(":")[0] for note in getattr(stopped.value, "__notes__", [])]
-    assert kept == [f"kept in {tmp_path}/killed.partial"] * (shards > 0)
 
-    encoded, heard = count_encoded(monkeypatch), Notes()
-    again = tokenize(corpus, "demo", tmp_path / "killed", reporter=heard, **options)
-    assert digests(again) == digests(whole)
-    skipped = sum(len(shard.documents) - 1 for shard in whole.shards[:shards])
-    assert len(encoded) == len(TEXTS) - skipped
-    said = [note.partition(",")[0] for note in heard.lines]
-    assert said == [f"going on behind {skipped} documents"] * (shards > 0)
-
-
-@contextmanager
-def dying_after(shards):
-    """Let a build end as by Ctrl-C when it is to write another shard."""
-    write, written = builder.ArtifactWriter.write, []
+    write = builder.ArtifactWriter.write
+    written = []
 
     def dying(self, name, arrays, **facts):
         if len(written) == shards:
-            raise KeyboardInterrupt
+            raise KilledError
         written.append(name)
         write(self, name, arrays, **facts)
 
-    with mock.patch.object(builder.ArtifactWriter, "write", dying):
-        yield
+    with monkeypatch.context() as patch:
+        patch.setattr(builder.ArtifactWriter, "write", dying)
+        with pytest.raises(KilledError):
+            tokenize(corpus, "demo", tmp_path / "killed", **options)
+    assert not (tmp_path / "killed").exists()
+
+    encoded = []
+    encode = encoding.encode_batch
+    monkeypatch.setattr(
+        encoding, "encode_batch", lambda e, d, *args: encoded.extend(d) or encode(e, d, *args)
+    )
+    assert digests(tokenize(corpus, "demo", tmp_path / "killed", **options)) == digests(whole)
+    skipped = sum(len(shard.documents) - 1 for shard in whole.shards[:shards])
+    assert len(encoded) == len(TEXTS) - skipped
 
 
 def count_encoded(monkeypatch):
@@ -153,11 +150,89 @@ def count_encoded(monkeypatch):
     return encoded
 
 
-def test_what_is_kept_of_another_plan_is_not_taken(corpus, demo, tmp_path):
-    with pytest.raises(KeyboardInterrupt), dying_after(2):
-        tokenize(corpus, "demo", tmp_path / "store", shard_tokens=200)
-    store = tokenize(corpus, "demo", tmp_path / "store", shard_tokens=200, eos=False)
+@pytest.mark.parametrize("shard_tokens", [1 << 24, 200])
+@pytest.mark.parametrize("batches", [1, 2, 7, 14])
+def test_an_interrupted_build_loses_no_batch(corpus, tmp_path, monkeypatch, batches, shard_tokens):
+    options = {"shard_tokens": shard_tokens}
+    whole = tokenize(corpus, "demo", tmp_path / "whole", **options)
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 4)
+    encode, done = encoding.encode_batch, []
+
+    def interrupted(*args):
+        if len(done) == batches:
+            raise KeyboardInterrupt
+        done.append(1)
+        return encode(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "encode_batch", interrupted)
+        patch.setattr(encoding, "ENCODERS", 1)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            tokenize(corpus, "demo", tmp_path / "store", **options)
+    [note] = stopped.value.__notes__
+    assert note.startswith(f"kept in {tmp_path}/store.partial: ")
+    encoded, heard = count_encoded(monkeypatch), Notes()
+    again = tokenize(corpus, "demo", tmp_path / "store", reporter=heard, **options)
+    assert digests(again) == digests(whole)
+    assert len(encoded) == len(TEXTS) - 4 * batches
+    assert heard.notes[0].startswith(f"going on behind {4 * batches} documents, ")
+
+
+@pytest.mark.parametrize(
+    ("dies_in", "calls_before"),
+    [("write", n) for n in range(0, 24, 3)] + [("discard", n) for n in range(0, 16, 3)],
+)
+def test_a_build_killed_between_shards_goes_on(
+    corpus, tmp_path, monkeypatch, dies_in, calls_before
+):
+    whole = tokenize(corpus, "demo", tmp_path / "whole", shard_tokens=200)
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 3)
+    monkeypatch.setattr(builder, "KEEP_EVERY", 0)
+    calls, call = [], getattr(builder.ArtifactWriter, dies_in)
+
+    def dying(self, *args, **facts):
+        if len(calls) == calls_before:
+            raise KilledError
+        calls.append(args)
+        call(self, *args, **facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builder.ArtifactWriter, dies_in, dying)
+        with pytest.raises(KilledError):
+            tokenize(corpus, "demo", tmp_path / "killed", shard_tokens=200)
+    again = tokenize(corpus, "demo", tmp_path / "killed", shard_tokens=200)
+    assert digests(again) == digests(whole)
+
+
+def test_what_is_kept_of_another_plan_is_not_taken(corpus, demo, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 4)
+    monkeypatch.setattr(builder, "KEEP_EVERY", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(builder.ShardCutter, "cut", stopped_half_way(builder.ShardCutter.cut))
+        with pytest.raises(KeyboardInterrupt):
+            tokenize(corpus, "demo", tmp_path / "store")
+    store = tokenize(corpus, "demo", tmp_path / "store", eos=False)
     assert ids(store) == expected(demo, TEXTS, eos=False)
+
+
+def stopped_half_way(cut):
+    def stopping(self, batches):
+        def few():
+            for packed, _ in zip(batches, range(5), strict=False):
+                yield packed
+            raise KeyboardInterrupt
+
+        cut(self, few())
+
+    return stopping
+
+
+class Notes(Reporter):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
 
 
 class Amounts(Reporter):
@@ -244,8 +319,14 @@ def test_a_finished_store_is_found_again(corpus, tmp_path, monkeypatch):
     store = tokenize(corpus, "demo")
     assert store.path.parent.name == "artifacts"
     assert re.fullmatch(r"test_a_finished.+-demo-tokens-[0-9a-f]{8}", store.path.name)
-    again = tokenize(corpus, "demo", reporter=(heard := Notes()))
-    assert (again.path, heard.lines) == (store.path, [f"{store.path} is up to date"])
+    notes = []
+
+    class Listening(Reporter):
+        def note(self, text):
+            notes.append(text)
+
+    again = tokenize(corpus, "demo", reporter=Listening())
+    assert (again.path, notes) == (store.path, [f"{store.path} is up to date"])
     assert tokenize(corpus, "demo", eos=False).path != store.path
     with pytest.raises(UsageError, match="exists"):
         tokenize(corpus, "demo", store.path, eos=False)

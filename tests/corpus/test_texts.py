@@ -11,10 +11,10 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reporters import Notes
 
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.open import open_corpus
 
@@ -101,12 +101,17 @@ def test_builders_take_texts_and_call_them_by_their_name(of_a_file, tmp_path, mo
 
 def test_the_same_texts_are_up_to_date_and_others_are_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    heard = Notes()
-    first = ngramkit.tokenize((text for text in TEXTS), "demo", reporter=heard)
-    again = ngramkit.tokenize(pa.table({"text": TEXTS}), "demo", reporter=heard)
-    other = ngramkit.tokenize([*TEXTS, "more"], "demo", reporter=heard)
+
+    class Notes(Reporter):
+        def note(self, text):
+            notes.append(text)
+
+    notes: list[str] = []
+    first = ngramkit.tokenize((text for text in TEXTS), "demo", reporter=Notes())
+    again = ngramkit.tokenize(pa.table({"text": TEXTS}), "demo", reporter=Notes())
+    other = ngramkit.tokenize([*TEXTS, "more"], "demo", reporter=Notes())
     assert first.path == again.path != other.path
-    assert heard.lines == [f"{first.path} is up to date"]
+    assert notes == [f"{first.path} is up to date"]
 
 
 def test_a_column_is_chosen_and_its_licences_count(tmp_path):
