@@ -16,7 +16,6 @@ from ngramkit_cli.screen import figures, wrapped
 
 if TYPE_CHECKING:
     from ngramkit.budget.profile import Profile
-    from ngramkit.builders.model_passes import Work
     from ngramkit.formats.model_bigram import ModelBigram
     from ngramkit.formats.model_unigram import ModelUnigram
 
@@ -100,7 +99,7 @@ def model_bigram(
     contents = (
         f"{table.tokenizer.vocabulary:,} tokens, {table.k:,} drafts of {table.width} after each"
     )
-    _done(table, contents, table.width, built.work, out)
+    _done(table, contents, table.width, built.seconds, out)
 
 
 @takes_urls
@@ -129,24 +128,20 @@ def model_unigram(
     )
     table = built.table
     contents = f"the {table.k:,} likeliest of {table.tokenizer.vocabulary:,} tokens by {rule}"
-    _done(table, contents, 1, built.work, out)
+    _done(table, contents, 1, built.seconds, out)
 
 
 def _done(
-    table: ModelBigram | ModelUnigram, contents: str, width: int, work: Work | None, out: Output
+    table: ModelBigram | ModelUnigram, contents: str, width: int, seconds: float | None, out: Output
 ) -> None:
-    """Say what was built, and how fast where there was any work to do."""
-    speed, rate = "", None
-    if work is not None:
-        rate = round(work.flops_per_second)
-        speed = f"; {work.seconds:.2f} s after loading, {rate / 1e9:,.0f} GFLOP/s"
-    out.say(f"{table.where}: {contents}, {table.manifest.bytes:,} bytes{speed}")
+    """Say what was built, and in what time where there was any work to do."""
+    took = "" if seconds is None else f"; {seconds:.2f} s after loading"
+    out.say(f"{table.where}: {contents}, {table.manifest.bytes:,} bytes{took}")
     out.result(
         table.where,
         vocabulary=table.tokenizer.vocabulary,
         k=table.k,
         width=width,
-        flops_per_second=rate,
     )
 
 

@@ -19,8 +19,6 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.model_passes import (
     BuiltTable,
     Passes,
-    Work,
-    flops_of_a_pass,
     require_bigram_options,
     require_rows,
     require_usable,
@@ -30,7 +28,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
-from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built
 
 SAVE_AFTER = 30.0  # seconds
 
@@ -68,8 +66,14 @@ def build_model_bigram(
     if already_built(out, plan, reporter):
         return BuiltTable(ModelBigram.open(out), None)
     passes = Passes(model, tokenizer.record.vocabulary, absent, before)
+    began = time.perf_counter()
     with ArtifactWriter(out, ModelBigram.kind, plan, recipe=recipe, force=force) as writer:
-        work = _write(writer, passes, k, width, extend, reporter)
+        arrays = _next_tokens(writer, passes, k, reporter)
+        if extend == "bigram" or width == 1:
+            extended = follow_likeliest(arrays["next_tokens"], width)
+        else:
+            extended = _continue(writer, passes, arrays["next_tokens"], width, reporter)
+        writer.write(TABLE, {**arrays, "extended": extended})
         rows = tokenizer.record.vocabulary
         writer.commit(
             tokenizer.record,
@@ -77,33 +81,13 @@ def build_model_bigram(
             corpus={},
             counts={"rows": rows, "drafts": rows * k},
         )
-    return BuiltTable(ModelBigram.open(out), work)
-
-
-def _write(
-    writer: ArtifactWriter, passes: Passes, k: int, width: int, extend: str, reporter: Reporter
-) -> Work:
-    flops = flops_of_a_pass(passes.model)
-    began = time.perf_counter()
-    rows, ran = _next_tokens(writer, passes, k, reporter)
-    stages = [rows]
-    if extend == "bigram":
-        extended = follow_likeliest(rows.arrays["next_tokens"], width)
-    else:
-        drafts, more = _continue(writer, passes, rows.arrays["next_tokens"], width, reporter)
-        extended, ran = drafts.arrays["extended"].reshape(-1, k, width), ran + more
-        stages.append(drafts)
-    seconds = time.perf_counter() - began
-    writer.write(TABLE, {**rows.arrays, "extended": extended})
-    for stage in stages:
-        stage.discard()
-    return Work(flops * ran, seconds)
+    return BuiltTable(ModelBigram.open(out), time.perf_counter() - began)
 
 
 def _next_tokens(
     writer: ArtifactWriter, passes: Passes, k: int, reporter: Reporter
-) -> tuple[SavedRows, int]:
-    """Compute next_tokens and log_probs of every token; return how many passes this run took."""
+) -> Mapping[str, Array]:
+    """Return next_tokens and log_probs of every token."""
     vocabulary = passes.vocabulary
     rows = SavedRows(
         writer,
@@ -113,10 +97,9 @@ def _next_tokens(
             "log_probs": np.empty((vocabulary, k), np.float16),
         },
     )
-    begin = rows.end
     reporter.stage("next tokens", vocabulary)
-    reporter.advance(begin)
-    for tokens, log_probs in passes.likeliest(np.arange(begin, vocabulary), k):
+    reporter.advance(rows.end)
+    for tokens, log_probs in passes.likeliest(np.arange(rows.end, vocabulary), k):
         if np.isnan(log_probs).any():
             raise InputError(
                 "the model's logits are not all numbers (infinite or NaN)",
@@ -125,27 +108,23 @@ def _next_tokens(
             )
         rows.add(next_tokens=tokens, log_probs=log_probs)
         reporter.advance(len(tokens), tokens=rows.end)
-    return rows, vocabulary - begin
+    return rows.arrays
 
 
 def _continue(
     writer: ArtifactWriter, passes: Passes, next_tokens: Array, width: int, reporter: Reporter
-) -> tuple[SavedRows, int]:
-    """Compute drafts by greedy decoding, row after row; return how many passes this run took."""
+) -> Array:
+    """Return drafts by greedy decoding, [V, k, width]."""
     vocabulary, k = next_tokens.shape
     first = next_tokens.reshape(-1, 1)
     empty = np.empty((vocabulary * k, width), next_tokens.dtype)
     rows = SavedRows(writer, "extended", {"extended": empty})
-    begin = rows.end
     reporter.stage("drafts", vocabulary * k, "drafts")
-    reporter.advance(begin)
-    if width == 1:
-        rows.add(extended=first[begin:])
-    else:
-        for batch in passes.continued(next_tokens, begin, width - 1):
-            rows.add(extended=np.hstack([first[rows.end : rows.end + len(batch)], batch]))
-            reporter.advance(len(batch), drafts=rows.end)
-    return rows, (width - 1) * (vocabulary * k - begin)
+    reporter.advance(rows.end)
+    for batch in passes.continued(next_tokens, rows.end, width - 1):
+        rows.add(extended=np.hstack([first[rows.end : rows.end + len(batch)], batch]))
+        reporter.advance(len(batch), drafts=rows.end)
+    return rows.arrays["extended"].reshape(-1, k, width)
 
 
 def follow_likeliest(next_tokens: Array, width: int) -> Array:
@@ -191,17 +170,13 @@ class SavedRows:
         if time.monotonic() - self._saved_at >= SAVE_AFTER:
             self._save()
 
-    def discard(self) -> None:
-        """Delete the saved files, once the rows are in the table."""
-        for part in range(self._parts):
-            self._writer.discard(self._name(part))
-
     def _save(self) -> None:
         rows = slice(self._saved, self.end)
         self._writer.write(
             self._name(self._parts),
             {name: np.ascontiguousarray(array[rows]) for name, array in self.arrays.items()},
             end=self.end,
+            **{SCRATCH: self._stage},
         )
         self._parts += 1
         self._saved = self.end

@@ -99,27 +99,16 @@ def _require_known(name: str, chosen: str, known: tuple[str, ...]) -> None:
         raise UsageError(f"{name} must be {' or '.join(known)}, is {chosen!r}", option=name)
 
 
-# A loaded model: which weights it has, and how much work a pass is.
-
-
-@dataclass(frozen=True)
-class Work:
-    """The work of building a table, loading left out."""
-
-    flops: float  # floating-point operations, two for a multiplication and its addition
-    seconds: float
-
-    @property
-    def flops_per_second(self) -> float:
-        return self.flops / self.seconds
+# A loaded model, and which weights it has.
 
 
 @dataclass(frozen=True)
 class BuiltTable(Result, Generic[Table]):
-    """A table read off a model; `work` is what it took, None where the table was there already."""
+    """A table read off a model, and the seconds of building it, loading left out; None where it was
+    there already."""
 
     table: Table
-    work: Work | None
+    seconds: float | None
 
 
 def require_usable(model: Any, tokenizer: TextTokenizer) -> None:
@@ -185,28 +174,6 @@ def _checksum(parameter: torch.Tensor) -> int:
         at = torch.arange(begin, begin + len(part), device=part.device)
         total += int((part * (2 * at + 1)).sum())
     return total & 0xFFFFFFFFFFFFFFFF
-
-
-def flops_of_a_pass(model: Any, length: int = 1) -> int:
-    """Return the operations for one text of `length` tokens, counted while one runs."""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    ids = torch.zeros(1, length, dtype=torch.int64, device=model.device)
-    with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=_packed_flops()) as counter:
-        model(input_ids=ids, use_cache=False)
-    return int(counter.get_total_flops())
-
-
-def _packed_flops() -> dict[Any, Any]:
-    """Return the counter of packed linear layers, which torch does not count."""
-    import torch
-
-    def flops(inputs: Any, weight: Any, *_: Any, **__: Any) -> int:
-        return int(2 * np.prod(inputs) * weight[0])
-
-    packed = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-    return {} if packed is None else {packed: flops}
 
 
 def absent_ids(tokenizer: TextTokenizer) -> Array:

@@ -16,7 +16,6 @@ from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.model_passes import (
     BuiltTable,
-    Work,
     out_of_memory,
     require_rows,
     require_unigram_options,
@@ -60,10 +59,11 @@ def build_model_unigram(
     plan = table_plan(ModelUnigram.kind, model, tokenizer, {"k": k, "rule": rule})
     if already_built(out, plan, reporter):
         return BuiltTable(ModelUnigram.open(out), None)
+    began = time.perf_counter()
     with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:
         present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent)
         try:
-            scores, work = _scores(model, present, rule)
+            scores = _scores(model, present, rule)
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
@@ -78,14 +78,13 @@ def build_model_unigram(
         writer.commit(
             tokenizer.record, parameters=plan["parameters"], corpus={}, counts={"rows": k}
         )
-    return BuiltTable(ModelUnigram.open(out), work)
+    return BuiltTable(ModelUnigram.open(out), time.perf_counter() - began)
 
 
-def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:
+def _scores(model: Any, present: Array, rule: str) -> Array:
     """Compute log p(x) of the ids in `present` (int64[n]): float32[n]."""
     import torch
 
-    began = time.perf_counter()
     with torch.inference_mode():
         embedding = model.get_output_embeddings().weight
         outputs = weight_rows(embedding, present, embedding.device)
@@ -97,12 +96,7 @@ def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:
             logits = -_lengths(outputs - mean, covariance)
         else:
             logits = -(outputs @ (covariance @ mean))
-        values = logits.double().log_softmax(dim=0).float().cpu().numpy()
-    seconds = time.perf_counter() - began
-    width = outputs.shape[1]
-    products = 2 if rule == "distance" else 1
-    flops = 2.0 * len(present) * width**2 * products
-    return values, Work(flops, seconds)
+        return np.asarray(logits.double().log_softmax(dim=0).float().cpu())
 
 
 def weight_rows(weight: torch.Tensor, present: Array, device: torch.device) -> torch.Tensor:

@@ -21,7 +21,6 @@ from ngramkit.formats.outputs import default_place
 from ngramkit.remote.publishing import build_at, require_out
 
 if TYPE_CHECKING:
-    from ngramkit.builders.model_passes import Work
     from ngramkit.decode.load import LanguageModel
     from ngramkit.formats.model_bigram import ModelBigram
     from ngramkit.formats.model_unigram import ModelUnigram
@@ -89,13 +88,13 @@ def _build(
     reporter: Reporter,
     force: bool,
 ) -> BuiltTable[Table]:
-    work: Work | None = None
+    seconds: float | None = None
 
     def build(path: Path, **run: Any) -> Table:
-        nonlocal work
+        nonlocal seconds
         built = builder(model.model, model.tokenizer, path, **options, **run)
-        work = built.work
+        seconds = built.seconds
         return built.table
 
     place = out or default_place(model.name, kind)
-    return BuiltTable(build_at(build, place, reporter=reporter, force=force), work)
+    return BuiltTable(build_at(build, place, reporter=reporter, force=force), seconds)

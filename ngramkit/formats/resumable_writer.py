@@ -6,7 +6,7 @@ again, keeps the recorded files and gives the bytes of an undisturbed run; the e
 has a note of what is kept. A plan that changed starts over.
 
 progress.jsonl holds a line for every file, as it was written: {"build", "name", "bytes", "sha256",
-"facts"}; without "sha256" where it was taken back.
+"facts"}.
 """
 
 from __future__ import annotations
@@ -138,12 +138,6 @@ class ArtifactWriter:
         with self._recording:
             self._finished[name] = (record, facts)
             self._note(name, **asdict(record), facts=facts)
-
-    def discard(self, name: str) -> None:
-        """Take back a file that only a resume would have needed; `commit` deletes it."""
-        with self._recording:
-            self._finished.pop(name, None)
-            self._note(name)
 
     def abandon(self) -> None:
         """Keep nothing for a later run: it would come to the same end."""

@@ -14,7 +14,7 @@ from scripted import NoisyOracle
 from tiny_models import FEW, tiny_model
 from torch import nn
 
-from ngramkit.builders.model_passes import flops_of_a_pass, weights_fingerprint
+from ngramkit.builders.model_passes import weights_fingerprint
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import packed_weights
 from ngramkit.decode.compare import answer_by
@@ -118,7 +118,6 @@ def test_a_table_of_the_model_is_the_same_table():
     plain, model = tiny_model("opt"), tiny_model("opt")  # its layers have biases
     pack_linears(model)
     assert weights_fingerprint(model) == weights_fingerprint(plain)
-    assert flops_of_a_pass(model, 5) == flops_of_a_pass(plain, 5)
 
 
 @pytest.mark.parametrize("tied", [False, True])
