@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public
@@ -135,14 +135,12 @@ def _validate(parts: Sequence[Artifact], memory: int | None) -> None:
         )
     if len({part.manifest.build for part in parts}) < len(parts):
         raise UsageError("one artifact is named twice", "its counts would be added to themselves")
-    if memory is not None:
-        require_between("memory", memory, 1)
-        if parts[0].kind == Datastore.kind:
-            raise UsageError(
-                "memory means nothing to datastores, whose shards are copied",
-                "leave it out",
-                option="memory",
-            )
+    if memory is not None and parts[0].kind == Datastore.kind:
+        raise UsageError(
+            "memory means nothing to datastores, whose shards are copied",
+            "leave it out",
+            option="memory",
+        )
 
 
 def _corpus(parts: Sequence[Artifact]) -> dict[str, Any]:

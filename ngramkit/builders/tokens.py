@@ -83,10 +83,9 @@ def tokenize(
     require_out(out, force=force)
     with open_executor(executor, ray_address, workers, reporter) as runner:
         if isinstance(corpus, AnyCorpus):
-            text, limit = corpus, parse_memory(options.pop("max_document", None), "max_document")
+            text = corpus
             for name in options:
                 raise UsageError(f"{name} comes too late for an opened corpus", option=name)
-            text = text if limit is None else text.bounded(limit)
         else:
             text = open_corpus(corpus, **options, reporter=reporter)
         tokenizer = model
@@ -156,12 +155,13 @@ def default_out(store: TokenStore, kind: str) -> Path:
     return default_place(corpus, store.tokenizer.id, kind)
 
 
-def parse_memory(memory: int | str | None, name: str = "memory") -> int | None:
-    """Return bytes of a number or a text like "4G". Raises UsageError where it is no size; `name`
-    is the parameter's."""
-    if memory is not None and not isinstance(memory, str):
-        require_between(name, memory, 1)
-    return parse_size(memory) if isinstance(memory, str) else memory
+def parse_memory(memory: int | str | None) -> int | None:
+    """Return bytes of a number or a text like "4G". Raises UsageError where it is no size."""
+    if isinstance(memory, str):
+        return parse_size(memory)
+    if memory is not None:
+        require_between("memory", memory, 1)
+    return memory
 
 
 def _build(

@@ -69,9 +69,6 @@ class Deduplicated(Composed):
         """The bad records of the corpus that were skipped."""
         return self.corpus.skipped
 
-    def bounded(self, max_document: int) -> Deduplicated:
-        return replace(self, corpus=self.corpus.bounded(max_document), left_out=Counter())
-
     def record(self) -> dict[str, Any]:
         """Return JSON for the manifest: the corpus's own, and how documents are left out."""
         record = {**self.corpus.record(), **self.selection.record()}

@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ngramkit.basics.errors import require_between
 from ngramkit.corpus.selection import Selection
 from ngramkit.corpus.unpacking import MAX_DOCUMENT, too_large
 
@@ -80,10 +79,6 @@ class DocumentSource:
     def count(self) -> int | None:
         """Return the documents of a source of one part; None where only its rows tell."""
         return None
-
-    def bounded(self, max_document: int) -> DocumentSource:
-        """Return the source with another bound on a document's bytes, where it has one."""
-        return self
 
 
 @dataclass(frozen=True)
@@ -170,13 +165,6 @@ class Corpus:
     def reached(self) -> int:
         """The bytes that were read so far."""
         return self.source.reached
-
-    def bounded(self, max_document: int) -> Corpus:
-        """Return the corpus with another bound on a document's size; a larger document is an
-        error."""
-        require_between("max_document", max_document, 1, 1 << 40)
-        source = self.source.bounded(max_document)
-        return replace(self, source=source, max_document=max_document)
 
     def pieces(self) -> Iterator[Corpus]:
         """Yield corpora that several processes may read: the parts in order, large files as

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, repeat
 from pathlib import Path
-from typing import IO, Any, Self, cast
+from typing import IO, Any, cast
 
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError, reason, storage_errors
 from ngramkit.corpus import readers, unpacking
@@ -119,9 +119,6 @@ class FileSource(DocumentSource):
 
     def _sizes(self) -> Iterator[int]:
         raise NotImplementedError
-
-    def bounded(self, max_document: int) -> Self:
-        return replace(self, reading=replace(self.reading, max_document=max_document))
 
     def _rows(self, part: int, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
         """Yield the rows of a file of `size` bytes that is open as `raw`; errors name `path`."""

@@ -93,9 +93,6 @@ class Mixture(Composed):
     def narrowed(self) -> bool:
         return any(corpus.narrowed for corpus in self.corpora)
 
-    def bounded(self, max_document: int) -> Mixture:
-        return replace(self, corpora=tuple(corpus.bounded(max_document) for corpus in self.corpora))
-
     def record(self) -> dict[str, Any]:
         """Return JSON for the manifest: the record of each corpus with its weight, in order."""
         parts = [{**corpus.record(), "weight": corpus.selection.weight} for corpus in self.corpora]

@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ngramkit.basics.errors import InputError, UsageError, given_paths, meant, require_texts
+from ngramkit.basics.errors import (
+    InputError,
+    UsageError,
+    given_paths,
+    meant,
+    require_between,
+    require_texts,
+)
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public
@@ -40,6 +47,7 @@ from ngramkit.corpus.mixing import Mixture, Weighted
 from ngramkit.corpus.readers import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
 from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
+from ngramkit.corpus.unpacking import MAX_DOCUMENT
 from ngramkit.formats.manifest import NAME
 from ngramkit.remote.fetch import is_hub_name
 from ngramkit.remote.urls import as_path, as_url, has_magic, is_url, plain_path
@@ -196,18 +204,17 @@ def open_corpus(
         licenses=frozenset(licence.strip().lower() for licence in licenses),
         excluded=frozenset().union(*exclusions),
     )
-    reading = ReaderOptions(column, join_turns, skip_bad)
-    origin = Origin(split, revision, language, name, reading, reporter)
-    opened: AnyCorpus
-    if isinstance(corpus, str | Path):
-        named = Corpus(_source(as_url(corpus) or str(corpus), origin), selection)
-        opened = deduplicate(named, dedup, evaluation)
-    elif isinstance(corpus, list | tuple) and _is_mixture(corpus):
-        opened = deduplicate(_open_mixture(corpus, origin, selection), dedup, evaluation)
-    else:
-        opened = _open_texts(corpus, origin, selection, dedup, evaluation)
     most = parse_size(max_document) if isinstance(max_document, str) else max_document
-    return opened if most is None else opened.bounded(most)
+    most = MAX_DOCUMENT if most is None else most
+    require_between("max_document", most, 1, 1 << 40)
+    reading = ReaderOptions(column, join_turns, skip_bad, most)
+    origin = Origin(split, revision, language, name, reading, reporter)
+    if isinstance(corpus, str | Path):
+        named = Corpus(_source(as_url(corpus) or str(corpus), origin), selection, most)
+        return deduplicate(named, dedup, evaluation)
+    if isinstance(corpus, list | tuple) and _is_mixture(corpus):
+        return deduplicate(_open_mixture(corpus, origin, selection), dedup, evaluation)
+    return _open_texts(corpus, origin, selection, dedup, evaluation)
 
 
 def _open_texts(
@@ -236,7 +243,8 @@ def _open_texts(
     if not source.parts:
         hint = "a generator that was read before gives nothing again: make a new one"
         raise InputError(f"{name} gives no text: it is empty", hint, option="corpus")
-    return deduplicate(Corpus(source, selection), dedup, evaluation)
+    opened = Corpus(source, selection, origin.reading.max_document)
+    return deduplicate(opened, dedup, evaluation)
 
 
 def _is_mixture(parts: Sequence[Any]) -> bool:
@@ -276,7 +284,8 @@ def _open_mixture(parts: Sequence[Part], origin: Origin, selection: Selection) -
     for part, weight in weighted:
         corpus = part
         if not isinstance(corpus, Corpus):
-            corpus = Corpus(_source(corpus, origin), replace(selection, limit=None))
+            everything = replace(selection, limit=None)
+            corpus = Corpus(_source(corpus, origin), everything, origin.reading.max_document)
         corpora.append(replace(corpus, selection=replace(corpus.selection, weight=weight)))
     return Mixture(tuple(corpora), selection.limit)
 
@@ -305,6 +314,7 @@ def _refuse_late(origin: Origin, selection: Selection) -> None:
     late = {
         "join_turns": origin.reading.join_turns,
         "skip_bad": origin.reading.skip_bad,
+        "max_document": origin.reading.max_document != MAX_DOCUMENT,
         "sample": selection.sample != 1.0,
         "seed": selection.seed != 0,
         "licenses": selection.licenses,

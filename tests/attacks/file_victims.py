@@ -56,7 +56,7 @@ def use_file(path: Path, scratch: Path) -> None:
         _speak(load_tokenizer(str(folder)))
     else:
         for options in ({}, {"column": "turns"}, {"column": "text", "join_turns": True}):
-            corpus: Any = open_corpus(path, **options).bounded(LONGEST)
+            corpus: Any = open_corpus(path, **options, max_document=LONGEST)
             corpus.source.count()
             for piece in corpus.pieces():
                 for document in piece.documents():

@@ -203,7 +203,7 @@ def test_bombs_of_tables(tmp_path, what):
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + (768 << 20),) * 2)
         with pytest.raises(InputError, match=said):
-            for _ in open_corpus(path, column="text").bounded(most).documents():
+            for _ in open_corpus(path, column="text", max_document=most).documents():
                 pass
 
     assert in_child(read) == "done"

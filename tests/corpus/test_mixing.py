@@ -78,7 +78,7 @@ def test_the_record_names_every_corpus_with_what_pins_it_and_its_weight(corpora)
 
 def test_mixtures_bound_documents_too(corpora):
     Path("b.jsonl").write_text(json.dumps({"text": "x" * 500}))
-    mixture = open_corpus(["a.jsonl", "b.jsonl"]).bounded(100)
+    mixture = open_corpus(["a.jsonl", "b.jsonl"], max_document=100)
     with pytest.raises(ngramkit.InputError, match="more than 100 bytes"):
         texts(mixture)
 
@@ -98,6 +98,8 @@ def test_options_that_make_no_sense_for_a_mixture(corpora):
         open_corpus([open_corpus("a.jsonl", limit=3), "b.jsonl"])
     with pytest.raises(UsageError, match="sample comes too late"):
         open_corpus([open_corpus("a.jsonl"), "b.jsonl"], sample=0.5)
+    with pytest.raises(UsageError, match="max_document comes too late"):
+        open_corpus([open_corpus("a.jsonl"), "b.jsonl"], max_document=100)
     with pytest.raises(UsageError, match="sample comes too late"):
         ngramkit.tokenize(open_corpus("a.jsonl"), "demo", sample=0.5)
     with pytest.raises(UsageError, match="no corpus was named"):

@@ -95,7 +95,7 @@ def test_missing_and_unreadable_files(bucket, monkeypatch):
         texts("memory://bucket/cut.txt.gz")
     bucket.pipe("/bucket/large.txt", b"x" * 200)
     with pytest.raises(InputError, match="more than 100 bytes"):
-        list(open_corpus("memory://bucket/large.txt").bounded(100).documents())
+        list(open_corpus("memory://bucket/large.txt", max_document=100).documents())
 
 
 def test_a_storage_that_needs_a_package_names_it(monkeypatch):
