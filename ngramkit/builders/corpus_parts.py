@@ -26,7 +26,7 @@ import numpy as np
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.machine import version_of
-from ngramkit.basics.progress import Reporter
+from ngramkit.basics.progress import SILENT
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
     StageRunner,
@@ -273,7 +273,7 @@ def encode_part(
     """
     for place in part.corpus.places:
         require_shared(place)
-    encoder, notes = _encoder(encoding.tokenizer, encoding.fingerprint)
+    encoder = _encoder(encoding.tokenizer, encoding.fingerprint)
     selection = replace(part.corpus.selection, limit=part.limit)
     corpus = replace(part.corpus, selection=selection)
     documents = corpus.documents(Position(first=part.first, number=part.first))
@@ -305,7 +305,7 @@ def encode_part(
             "bad": corpus.skipped.records,
             "first_bad": corpus.skipped.first,
         }
-        return write_file(folder, name, arrays, **facts)._replace(notes=notes.take())
+        return write_file(folder, name, arrays, **facts)
 
 
 class _Marks:
@@ -344,22 +344,8 @@ def _map_file(file: IO[bytes], dtype: np.dtype[Any]) -> Array:
     return np.memmap(file, dtype, "r") if file.tell() else np.empty(0, dtype)
 
 
-class _Notes(Reporter):
-    """Notes for the user, collected in a task."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self._lines.append(text)
-
-    def take(self) -> list[str]:
-        lines, self._lines = self._lines, []
-        return lines
-
-
 @lru_cache(maxsize=2)
-def _encoder(tokenizer: str, fingerprint: str) -> tuple[Encoder, _Notes]:
+def _encoder(tokenizer: str, fingerprint: str) -> Encoder:
     """Return this process's encoder, which proves gigatoken once for all of its parts.
 
     The fingerprint tells the tokenizers of several builds in one place apart.
@@ -368,8 +354,7 @@ def _encoder(tokenizer: str, fingerprint: str) -> tuple[Encoder, _Notes]:
 
     use_cores(1)
     text = open_arrays(require_shared(Path(tokenizer)))["json"]
-    notes = _Notes()
-    return open_encoder(Tokenizer.from_str(text.tobytes().decode()), notes), notes
+    return open_encoder(Tokenizer.from_str(text.tobytes().decode()), SILENT)
 
 
 @lru_cache(maxsize=2)

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from ngramkit.basics.errors import (
     InputError,
@@ -49,16 +49,21 @@ ADDRESS = re.compile(r"auto|[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 AUTO = "auto"
 BASE_MEMORY = 224 << 20  # bytes, of Python, libraries and kernels; measured: 214 MB
 
-Result = TypeVar("Result")
+
+class WrittenFile(NamedTuple):
+    """A task's result: the record of the file that it wrote."""
+
+    record: FileRecord
+    facts: Mapping[str, Any]  # JSON, kept for a resume
 
 
 @dataclass(frozen=True)
-class Task(Generic[Result]):
+class Task:
     """A call `work(*arguments)` of a module's function with arguments that can be pickled."""
 
     name: str  # for people: "suffix array of shard-00003"
     file: str  # that it writes
-    work: Callable[..., Result]
+    work: Callable[..., WrittenFile]
     arguments: tuple[Any, ...]
     memory: int  # bytes that it holds at most
     size: int = 1  # its share of its stage, in the stage's unit
@@ -71,7 +76,7 @@ class Executor(Protocol):
     local: bool
     retries: int  # tasks that were lost, and begun again
 
-    def run(self, tasks: Iterable[Task[Result]]) -> Iterator[tuple[Task[Result], Result]]:
+    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, WrittenFile]]:
         """Yield every task with its result, as they finish. A task that raises ends the run."""
 
 
@@ -127,7 +132,7 @@ class Local:
     def __init__(self, workers: int) -> None:
         self._workers = workers
 
-    def run(self, tasks: Iterable[Task[Result]]) -> Iterator[tuple[Task[Result], Result]]:
+    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, WrittenFile]]:
         with ThreadPoolExecutor(self._workers) as pool:
             running = {pool.submit(task.work, *task.arguments): task for task in tasks}
             try:
@@ -207,9 +212,9 @@ class Cluster:
     def cores(self) -> int:
         return int(sum(node["Resources"].get("CPU", 0) for node in self.nodes()))
 
-    def run(self, tasks: Iterable[Task[Result]]) -> Iterator[tuple[Task[Result], Result]]:
-        waiting, again = iter(tasks), deque[tuple[Task[Result], int]]()
-        running: dict[Any, tuple[Task[Result], int]] = {}
+    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, WrittenFile]]:
+        waiting, again = iter(tasks), deque[tuple[Task, int]]()
+        running: dict[Any, tuple[Task, int]] = {}
         most = 0
         try:
             while True:
@@ -232,7 +237,7 @@ class Cluster:
             for left in running:
                 self._ray.cancel(left, force=True)
 
-    def _begin(self, task: Task[Any]) -> Any:
+    def _begin(self, task: Task) -> Any:
         self._require_room(task)
         options = {
             "name": task.name,
@@ -244,7 +249,7 @@ class Cluster:
         run = self._ray.remote(_run).options(**options)
         return run.remote(__version__, task.work, task.arguments)
 
-    def _require_room(self, task: Task[Any]) -> None:
+    def _require_room(self, task: Task) -> None:
         """Raise InputError for a task that fits no node: Ray would wait for a larger one."""
         most = max((node["Resources"].get("memory", 0) for node in self.nodes()), default=0)
         if most and task.memory > most:
@@ -265,7 +270,7 @@ class Cluster:
                 self._waits_for_nodes = True
                 self._reporter.note("no node of the cluster has a core: waiting for one")
 
-    def _outcome(self, done: Any, task: Task[Any], losses: int) -> Any:
+    def _outcome(self, done: Any, task: Task, losses: int) -> Any:
         """Return the task's result, or _Lost if its worker or node is gone. Raise its error."""
         gone = self._ray.exceptions
         try:
@@ -320,14 +325,6 @@ def _run(version: str, work: Callable[..., Any], arguments: tuple[Any, ...]) -> 
 # Stages of a build.
 
 
-class WrittenFile(NamedTuple):
-    """A task's result: the record of the file that it wrote."""
-
-    record: FileRecord
-    facts: Mapping[str, Any] = {}  # JSON, kept for a resume
-    notes: Sequence[str] = ()  # for the user
-
-
 class StageRunner(NamedTuple):
     """A build's writer, which records files, the executor of its tasks, and its reporter."""
 
@@ -350,7 +347,7 @@ class StageRunner(NamedTuple):
         memory: int = BASE_MEMORY,
         size: int = 1,
         key: tuple[Any, ...] = (),
-    ) -> Task[WrittenFile]:
+    ) -> Task:
         """Return the task `work(*arguments, FOLDER, FILE)`; `stem` is the name of its file."""
         file = f"{stem}.safetensors"
         arguments = (*arguments, self.folder, file)
@@ -359,7 +356,7 @@ class StageRunner(NamedTuple):
     def run(
         self,
         name: str,
-        tasks: Sequence[Task[WrittenFile]],
+        tasks: Sequence[Task],
         unit: str = "tokens",
         *,
         scratch: bool = False,
@@ -375,11 +372,11 @@ class StageRunner(NamedTuple):
     def in_order(
         self,
         name: str,
-        tasks: Sequence[Task[WrittenFile]],
+        tasks: Sequence[Task],
         unit: str = "tokens",
         *,
         scratch: bool = False,
-    ) -> Generator[Task[WrittenFile], None, None]:
+    ) -> Generator[Task, None, None]:
         """Run as `run`, and yield the tasks in order, each once its file and all before are there.
 
         Closed early, it ends the tasks that are in flight.
@@ -387,7 +384,7 @@ class StageRunner(NamedTuple):
         self.reporter.stage(name, sum(task.size for task in tasks), unit)
         counts: Counter[str] = Counter()
 
-        def advance(task: Task[WrittenFile], facts: Mapping[str, Any]) -> None:
+        def advance(task: Task, facts: Mapping[str, Any]) -> None:
             counts[unit] += task.size
             if unit == "tokens":
                 counts["tasks"] += 1
@@ -397,7 +394,7 @@ class StageRunner(NamedTuple):
                 counts["retries"] = self.executor.retries
             self.reporter.advance(task.size, **counts)
 
-        missing: dict[str, Task[WrittenFile]] = {}
+        missing: dict[str, Task] = {}
         for task in tasks:
             facts = self.writer.finished(task.file)
             if facts is None or (scratch and facts.get(SCRATCH) != _identity(task)):
@@ -407,15 +404,10 @@ class StageRunner(NamedTuple):
         waiting = deque(tasks)
         while waiting and waiting[0].file not in missing:
             yield waiting.popleft()
-        noted = set[str]()
         for task, written in self.executor.run(list(missing.values())):
             require_shared(self.writer.partial / task.file)
             mark = {SCRATCH: _identity(task)} if scratch else {}
             self.writer.record(task.file, written.record, **written.facts, **mark)
-            for note in written.notes:
-                if note not in noted:
-                    noted.add(note)
-                    self.reporter.note(note)
             advance(task, written.facts)
             del missing[task.file]
             while waiting and waiting[0].file not in missing:
@@ -426,7 +418,7 @@ class StageRunner(NamedTuple):
         return self.writer.finished(file) or {}
 
 
-def _identity(task: Task[WrittenFile]) -> str:
+def _identity(task: Task) -> str:
     """Return a digest that tells the task from others that write a file of the same name."""
     return hashlib.sha256(repr(task.key or task.arguments).encode()).hexdigest()[:16]
 

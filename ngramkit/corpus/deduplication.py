@@ -21,7 +21,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import version_of
 from ngramkit.corpus.decontamination import EvaluationTexts
 from ngramkit.corpus.document import Corpus, Document, Position, Skipped
@@ -176,17 +176,11 @@ def sketch(text: str) -> bytes:
 
 
 def parse_sketch(state: bytes) -> Any:
-    """Return the rensa.RMinHash of `sketch`. Raises InputError where this rensa cannot read it."""
+    """Return the rensa.RMinHash of `sketch`, written by the same rensa."""
     from rensa import RMinHash
 
     minhash = RMinHash(num_perm=PERMUTATIONS, seed=SEED)
-    try:
-        minhash.__setstate__(state)
-    except ValueError as error:
-        raise InputError(
-            f"a node's rensa writes what rensa {version_of('rensa')} here cannot read: {error}",
-            "install the same rensa on every node",
-        ) from error
+    minhash.__setstate__(state)
     return minhash
 
 
