@@ -4,8 +4,8 @@ Threads encode (tokenizers releases the GIL) while the caller's thread reads the
 that reading, encoding and packing overlap.
 
 A long build is encoded by gigatoken, several times faster, where it gives the ids of tokenizers.
-Before it is used, both encode texts that are hard for tokenizers (`hard_texts`) and the documents
-that the build began with; afterwards, the last document of every batch. The first difference ends
+Before it is used, both encode texts that are hard for tokenizers (`hard_texts`) and a batch of the
+build's documents; afterwards, the last document of every batch. The first difference ends
 gigatoken's use, and that batch is encoded anew. So an artifact does not depend on which of the two
 has encoded it, and its plan does not say.
 """
@@ -41,8 +41,8 @@ BATCH_DOCUMENTS = 4096
 PIECE_CHARACTERS = 1 << 22
 ENCODERS = 2  # threads: one packs while the other encodes
 PENDING = 4  # batches encoded ahead of the consumer
-LONG = 1 << 21  # characters after which gigatoken is tried; they are then encoded by both
-SHOWN = 40  # characters of a text that is encoded differently
+LONG = 1 << 21  # characters after which gigatoken is tried
+SHOWN = 40  # first characters of a text that is encoded differently
 PLANES = range(0x20000)  # the basic and the first supplementary plane
 SPARSE = range(0x20000, 0x110000, 251)  # of the other planes, one character in so many
 LINE = 64  # characters of one text
@@ -202,6 +202,10 @@ class PlainEncoder:
         return Ids(np.fromiter(chain.from_iterable(ids), np.uint32, int(lengths.sum())), lengths)
 
 
+class DifferentError(Exception):
+    """Ids of gigatoken that are not those of tokenizers, or none; the message says how."""
+
+
 class ComparedEncoder:
     """An encoder by `plain`, and in long builds by gigatoken, unless their ids differ."""
 
@@ -210,31 +214,26 @@ class ComparedEncoder:
         self._lock = Lock()
         self._fast: Any = None
         self._is_decided = False
-        self._begun: list[tuple[list[str], Ids]] = []  # encoded before gigatoken was tried
         self._characters = 0
 
     def encode(self, texts: list[str]) -> Ids:
         with self._lock:
             if self._characters >= LONG and not self._is_decided:
-                self._fast, self._is_decided = self._open_gigatoken(), True
-                self._begun = []
+                self._fast, self._is_decided = self._open_gigatoken(texts), True
             self._characters += sum(map(len, texts))
-        fast = self._fast
+            fast = self._fast
         if fast is None or not texts:
-            ids = self._plain.encode(texts)
-            with self._lock:
-                if not self._is_decided:
-                    self._begun.append((texts, ids))
-            return ids
-        encoded = self._encode_compared(fast, texts, [len(texts) - 1])
-        if isinstance(encoded, Ids):
-            return encoded
-        self._fast = None
-        LOG.warning("gigatoken %s: what follows is encoded by tokenizers", encoded)
-        return self._plain.encode(texts)
+            return self._plain.encode(texts)
+        try:
+            return self._encode_compared(fast, texts, [len(texts) - 1])
+        except DifferentError as error:
+            self._fast = None
+            LOG.warning("gigatoken %s: what follows is encoded by tokenizers", error)
+            return self._plain.encode(texts)
 
-    def _open_gigatoken(self) -> Any:
-        """Return gigatoken's tokenizer; None, with a note, where it cannot be used."""
+    def _open_gigatoken(self, texts: list[str]) -> Any:
+        """Return gigatoken's tokenizer; None, with a note, where it cannot be used or encodes hard
+        texts, or some of the build's own, differently."""
         from gigatoken import Tokenizer
 
         try:
@@ -243,39 +242,30 @@ class ComparedEncoder:
             why = visible(str(error).partition("\n")[0], 200)
             self._reporter.note(f"encoded by tokenizers: gigatoken takes no such tokenizer ({why})")
             return None
-        for texts, right in [(list(hard_texts(self._plain.backend)), None), *self._begun]:
-            encoded = self._encode_compared(fast, texts, range(len(texts)), right)
-            if isinstance(encoded, str):
-                self._reporter.note(f"encoded by tokenizers: gigatoken {encoded}")
-                return None
+        try:
+            for tried in (list(hard_texts(self._plain.backend)), texts):
+                self._encode_compared(fast, tried, range(len(tried)))
+        except DifferentError as error:
+            self._reporter.note(f"encoded by tokenizers: gigatoken {error}")
+            return None
         self._reporter.note("encoded by gigatoken, compared with tokenizers as it goes")
         return fast
 
-    def _encode_compared(
-        self, fast: Any, texts: list[str], compared: Sequence[int], right: Ids | None = None
-    ) -> Ids | str:
-        """Return gigatoken's ids; where they are wrong, a text that says how.
-
-        The texts of the numbers in `compared` are checked against `right`, by default against what
-        tokenizers gives for them.
-        """
+    def _encode_compared(self, fast: Any, texts: list[str], compared: Sequence[int]) -> Ids:
+        """Return gigatoken's ids. Raises DifferentError where it fails, or tokenizers gives other
+        ids for one of the texts whose numbers are `compared`."""
         try:
             ids = _encode_fast(fast, texts)
-            right = right or self._plain.encode([texts[number] for number in compared])
-            ends, right_ends = np.cumsum(ids.lengths), np.cumsum(right.lengths)
-            for place, number in enumerate(compared):
-                own = ids.tokens[ends[number] - ids.lengths[number] : ends[number]]
-                wanted = right.tokens[right_ends[place] - right.lengths[place] : right_ends[place]]
-                if not np.array_equal(own, wanted):
-                    length = min(len(own), len(wanted))
-                    differs = np.append(own[:length] != wanted[:length], True)
-                    before = wanted[: int(np.argmax(differs))].tolist()
-                    text = self._plain.backend.decode(before, skip_special_tokens=False)
-                    at = max(len(text) - 8, 0)
-                    shown = visible(texts[number][at : at + SHOWN])
-                    return f"encodes {shown!r} differently"
         except Exception as error:
-            return f"fails ({type(error).__name__}: {visible(error, 200)})"
+            why = f"fails ({type(error).__name__}: {visible(error, 200)})"
+            raise DifferentError(why) from error
+        right = self._plain.encode([texts[number] for number in compared])
+        ends, right_ends = np.cumsum(ids.lengths), np.cumsum(right.lengths)
+        for place, number in enumerate(compared):
+            own = ids.tokens[ends[number] - ids.lengths[number] : ends[number]]
+            wanted = right.tokens[right_ends[place] - right.lengths[place] : right_ends[place]]
+            if not np.array_equal(own, wanted):
+                raise DifferentError(f"encodes {visible(texts[number][:SHOWN])!r} differently")
         return ids
 
 
