@@ -25,11 +25,9 @@ from ngramkit.basics.errors import InputError, from_hub, hub_errors, reason
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import DEFAULT, as_name, resolve_model, split_revision
 from ngramkit.basics.public import public
-from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
-from ngramkit.formats.manifest import SHA256
+from ngramkit.basics.untrusted import parse_json, read_plain
 from ngramkit.formats.tokenizer_record import (
     DECISIVE,
-    FORM,
     MOST_TOKENS,
     PROBES,
     TokenizerRecord,
@@ -49,10 +47,18 @@ SOURCE = re.compile(r"vocab|merges|tekken|\.(model|spm|tiktoken|tokenizer|gguf)$
 MOST = 1 << 28  # bytes of one file; the largest tokenizers take an eighth of it
 AGAIN = "download the model again"
 CACHE = TextCache("tokenizers", 256, 1 << 29)
-CACHE_FORM = 1  # goes up when what is kept of a tokenizer changes
-LARGEST = 1 << 31  # vocabulary that is believed of a cached text
+CACHE_FORM = 2  # goes up when what is kept of a tokenizer changes
 PANIC = "PanicException"  # of Rust, by pyo3; no Exception, and nowhere to import from
 log = logging.getLogger(__name__)
+
+
+class Digests(NamedTuple):
+    """What tells tokenizers apart."""
+
+    vocabulary: int  # the largest id and one
+    fingerprint: str  # sha256 over the parts that decide ids
+    encodes: str  # see ngramkit.formats.tokenizer_record
+
 
 Loaded = tuple[Any, dict[str, str]]  # a tokenizers.Tokenizer; {"eos_token": "</s>"} and so on
 
@@ -204,6 +210,7 @@ def load_tokenizer(
     model, revision = split_revision(as_name(model), revision)
     files = find_files(model, revision)
     template = files.chat_template()
+    known = None
     try:
         if files.source == resolve_model(DEFAULT):  # as transformers loads it
             named = files.json(CONFIG).items()
@@ -217,12 +224,12 @@ def load_tokenizer(
         elif trust_remote_code or TOKENIZER not in files.paths:
             backend, special = _load_by_transformers(model, files, revision, trust_remote_code)
         else:
-            backend, special = _load_cached(model, files, revision)
+            (backend, special), known = _load_cached(model, files, revision)
         eos = special.get("eos_token")
         record = TokenizerRecord(
             id=model,
             eos=None if eos is None else backend.token_to_id(eos),
-            **digests(backend)._asdict(),
+            **(known or digests(backend))._asdict(),
         )
     except BaseException as error:
         refuse_fault(error, model)
@@ -236,8 +243,9 @@ def _holds_none(source: str) -> bool:
     return folder.is_dir() and not any(SOURCE.search(path.name) for path in folder.iterdir())
 
 
-def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loaded:
-    """Return what was kept of these very files, else ask transformers and keep its answer.
+def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tuple[Loaded, Digests]:
+    """Return what was kept of these very files, else ask transformers and keep its answer, with the
+    digests, which take a second at 152,000 tokens.
 
     A cached text is a line of JSON, then the tokenizers.Tokenizer as JSON.
     """
@@ -245,26 +253,29 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loa
     # transformers overrides the files of some Hub ids, so an id decides too; a folder never.
     source = None if Path(files.source).is_dir() else files.source
     versions = [version_of("transformers"), tokenizers.__version__]
-    decisive = json.dumps([CACHE_FORM, versions, source, contents])
+    decisive = json.dumps([CACHE_FORM, versions, source, contents, DECISIVE, PROBES])
     key = f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
-    loaded = _parse(CACHE.get(key) or "")
-    if loaded is not None:
-        return loaded
+    cached = _parse(CACHE.get(key) or "")
+    if cached is not None:
+        return cached
     _require_safe(files)
     backend, special = _load_by_transformers(model, files, revision, trust_remote_code=False)
-    head = {"special": special, "encode_special_tokens": backend.encode_special_tokens}
-    CACHE.put(key, f"{json.dumps(head)}\n{backend.to_str()}")
-    return backend, special
+    known = digests(backend)
+    facts = {"special": special, "encode_special_tokens": backend.encode_special_tokens}
+    head = json.dumps({**facts, "digests": known._asdict()})
+    CACHE.put(key, f"{head}\n{backend.to_str()}")
+    return (backend, special), known
 
 
-def _parse(text: str) -> Loaded | None:
+def _parse(text: str) -> tuple[Loaded, Digests] | None:
     """Read a cached text; None where it is not as it was written."""
     head, _, body = text.partition("\n")
     try:
         facts = json.loads(head)
         backend = Tokenizer.from_str(body)
         backend.encode_special_tokens = bool(facts["encode_special_tokens"])
-        return backend, {str(key): str(token) for key, token in facts["special"].items()}
+        special = {str(key): str(token) for key, token in facts["special"].items()}
+        return (backend, special), Digests(**facts["digests"])
     except Exception as error:  # tokenizers raises bare Exceptions
         log.debug("nothing is kept of the tokenizer: %r", error)
         return None
@@ -350,55 +361,18 @@ def refuse_fault(error: BaseException, model: str) -> None:
         raise InputError(f"the tokenizer of {model} fails: {message:.200}", AGAIN) from error
 
 
-# What tells tokenizers apart. To compute it takes a quarter of a second at 49,152 tokens and a
-# second at 152,000, so it is kept in the user's cache.
-
-
-class Digests(NamedTuple):
-    vocabulary: int  # the largest id and one
-    fingerprint: str  # sha256 over the parts that decide ids
-    encodes: str  # see ngramkit.formats.tokenizer_record
-
-
 def digests(backend: Any) -> Digests:
-    """Return the digests of a tokenizers.Tokenizer, kept in the cache from the first time on."""
-    # All that decides digests: the tokenizer, its reader, the probes.
-    facts = [tokenizers.__version__, backend.encode_special_tokens, DECISIVE, PROBES]
-    decisive = json.dumps(facts) + backend.to_str()
-    key = f"{hashlib.sha256(decisive.encode()).hexdigest()}.json"
-    cached = _parse_digests(CACHE.get(key) or "")
-    if cached is not None:
-        return cached
-    computed = compute_digests(backend)
-    CACHE.put(key, json.dumps(computed._asdict()))
-    return computed
-
-
-def compute_digests(backend: Any) -> Digests:
     """Compute the digests of a tokenizers.Tokenizer."""
     vocabulary = backend.get_vocab(with_added_tokens=True)
-    return Digests(
-        max(vocabulary.values()) + 1,
-        fingerprint(backend),
-        encodes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids),
-    )
+    return Digests(max(vocabulary.values()) + 1, fingerprint(backend), _encodes(backend))
 
 
 def encodes_alike(backend: Any, record: TokenizerRecord) -> bool:
     """Return whether a tokenizers.Tokenizer gives the ids of the tokenizer that `record` is of."""
-    own = digests(backend)
-    return own.fingerprint == record.fingerprint or same_ids(own.encodes, record.encodes)
+    same = same_ids(_encodes(backend), record.encodes)
+    return same or fingerprint(backend) == record.fingerprint
 
 
-def _parse_digests(text: str) -> Digests | None:
-    """Read a cached text; None where it is not as it was written."""
-    try:
-        parsed = Digests(**parse_json(text, "digests of a tokenizer"))
-        is_sound = (
-            whole_number(parsed.vocabulary, 1, LARGEST)
-            and SHA256.fullmatch(parsed.fingerprint)
-            and FORM.fullmatch(parsed.encodes)
-        )
-    except (InputError, TypeError):
-        return None
-    return parsed if is_sound else None
+def _encodes(backend: Any) -> str:
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    return encodes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids)

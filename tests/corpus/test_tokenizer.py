@@ -123,6 +123,7 @@ def test_transformers_loads_a_tokenizer_once(folders, tmp_path, monkeypatch):
     first = load_tokenizer(str(folders["llama-2-more-tokens"]))
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "transformers", None)
+        without.setattr("ngramkit.corpus.tokenizer.digests", None)  # which are kept, too
         again = load_tokenizer(str(folders["llama-2-more-tokens"]))
         with pytest.raises(ImportError):
             load_tokenizer(str(folders["llama-2"]))
