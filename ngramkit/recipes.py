@@ -371,18 +371,10 @@ def build_resolved(
     else:
         running = {"workers": workers, "executor": executor}
         artifact = _build_from_corpus(resolved, resolved.corpus, root, path, running, options)
-    text = recipe_text(artifact.manifest.build, resolved.inputs)
     # Only of an artifact that was up to date: a kill would leave a temporary file in a new one.
-    if not _holds(path / RECIPE, text):
-        write_text(path / RECIPE, text)
+    if _judge_folder(path, resolved.inputs).stale:
+        write_text(path / RECIPE, recipe_text(artifact.manifest.build, resolved.inputs))
     return artifact
-
-
-def _holds(path: Path, text: str) -> bool:
-    try:
-        return read_plain(path, len(text.encode())).decode() == text
-    except (ArtifactError, OSError, ValueError):
-        return False
 
 
 def _build_from_corpus(

@@ -230,9 +230,7 @@ def _require_text(
     if not documents:
         raise InputError(
             f"{corpus.id} gives no documents",
-            "loosen sample, licenses, exclude, dedup or weights"
-            if corpus.narrowed
-            else "check corpus and split",
+            "check corpus and split, or loosen sample, licenses, exclude, dedup or weights",
             option=("sample", "licenses", "exclude", "corpus", "split"),
         )
     if counts["tokens"] == documents * (eos and tokenizer.record.eos is not None):

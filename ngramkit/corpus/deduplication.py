@@ -61,10 +61,6 @@ class Deduplicated(Composed):
         return (self.corpus,)
 
     @property
-    def narrowed(self) -> bool:
-        return True
-
-    @property
     def skipped(self) -> Skipped:
         """The bad records of the corpus that were skipped."""
         return self.corpus.skipped

@@ -147,11 +147,6 @@ class Corpus:
         return self.source.id
 
     @property
-    def narrowed(self) -> bool:
-        """True where documents are left out."""
-        return bool(self.selection.record())
-
-    @property
     def places(self) -> Sequence[Path]:
         """The files and folders of this machine that are read."""
         return self.source.places

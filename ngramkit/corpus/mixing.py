@@ -89,10 +89,6 @@ class Mixture(Composed):
     def members(self) -> Sequence[Corpus]:
         return self.corpora
 
-    @property
-    def narrowed(self) -> bool:
-        return any(corpus.narrowed for corpus in self.corpora)
-
     def record(self) -> dict[str, Any]:
         """Return JSON for the manifest: the record of each corpus with its weight, in order."""
         parts = [{**corpus.record(), "weight": corpus.selection.weight} for corpus in self.corpora]
