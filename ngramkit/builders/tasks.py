@@ -228,11 +228,11 @@ class Cluster:
                     return
                 for done in self._finished(list(running)):
                     task, losses = running.pop(done)
-                    outcome = self._outcome(done, task, losses)
-                    if isinstance(outcome, _Lost):
+                    written = self._outcome(done, task, losses)
+                    if written is None:
                         again.append((task, losses + 1))
                     else:
-                        yield task, outcome
+                        yield task, written
         finally:
             for left in running:
                 self._ray.cancel(left, force=True)
@@ -270,11 +270,11 @@ class Cluster:
                 self._waits_for_nodes = True
                 self._reporter.note("no node of the cluster has a core: waiting for one")
 
-    def _outcome(self, done: Any, task: Task, losses: int) -> Any:
-        """Return the task's result, or _Lost if its worker or node is gone. Raise its error."""
+    def _outcome(self, done: Any, task: Task, losses: int) -> WrittenFile | None:
+        """Return the task's result, None if its worker or node is gone. Raise its error."""
         gone = self._ray.exceptions
         try:
-            outcome = self._ray.get(done)
+            outcome: WrittenFile | Exception = self._ray.get(done)
         except (gone.WorkerCrashedError, gone.NodeDiedError, gone.ObjectLostError,
                 gone.OutOfMemoryError, gone.LocalRayletDiedError) as error:  # fmt: skip
             self.retries += 1
@@ -283,7 +283,7 @@ class Cluster:
                     f"{task.name} was lost {losses + 1} times: {type(error).__name__}",
                     "look at the nodes' memory and logs, then run the same command again",
                 ) from error
-            return _Lost()
+            return None
         except gone.RayTaskError:
             raise  # a bug, with its own traceback
         except gone.RayError as error:
@@ -291,35 +291,24 @@ class Cluster:
                 f"{task.name} cannot run: {visible(_gist(str(error)))}",
                 f"every node needs ngramkit {__version__} and the same Python",
             ) from error
-        if isinstance(outcome, _Failed):
-            raise outcome.error
+        if isinstance(outcome, Exception):
+            raise outcome
         return outcome
 
 
-@dataclass(frozen=True)
-class _Failed:
-    """An error of a task that is not a bug."""
-
-    error: Exception
-
-
-class _Lost:
-    """The outcome of a task whose worker or node is gone."""
-
-
-def _run(version: str, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Run a task on its node."""
+def _run(
+    version: str, work: Callable[..., WrittenFile], arguments: tuple[Any, ...]
+) -> WrittenFile | Exception:
+    """Run a task on its node; return an error that is not a bug."""
     if version != __version__:
-        return _Failed(
-            InputError(
-                f"{platform.node()} has ngramkit {__version__}, not {version} as here",
-                "install the same version on every node",
-            )
+        return InputError(
+            f"{platform.node()} has ngramkit {__version__}, not {version} as here",
+            "install the same version on every node",
         )
     try:
         return work(*arguments)
     except (NgramkitError, OSError) as error:
-        return _Failed(error)
+        return error
 
 
 # Stages of a build.
