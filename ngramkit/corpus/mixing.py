@@ -10,7 +10,6 @@ killed build goes on in the middle of any of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,8 +18,6 @@ from typing import Any, NamedTuple
 from ngramkit.basics.errors import UsageError
 from ngramkit.corpus.document import Corpus, Document, Position, Skipped
 from ngramkit.corpus.selection import Selection
-
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 class Weighted(NamedTuple):
@@ -138,9 +135,10 @@ def parse_weighted(text: str) -> Weighted:
         raise UsageError(
             f"the weight of {name} is missing", f"write {name}:0.3, or {name}", option="corpus"
         )
-    if not NUMBER.fullmatch(number):
+    try:
+        weight = float(number)
+    except ValueError:
         return Weighted(text)
-    weight = float(number)
     if not 0 < weight <= 1:
         raise UsageError(
             f"the weight of {name} must be above 0 and at most 1, is {number}",
