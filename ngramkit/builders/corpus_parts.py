@@ -54,7 +54,7 @@ from ngramkit.corpus.encoding import (
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.open import AnyCorpus
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.formats.artifact import Layout, require, require_layout, token_dtype
+from ngramkit.formats.artifact import Layout, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.resumable_writer import SCRATCH
 
@@ -200,15 +200,9 @@ class EncodedPart(NamedTuple):
 
     @classmethod
     def read(cls, path: Path, facts: Mapping[str, Any], marking: Marking | None) -> EncodedPart:
-        """Open a part's file. Raises ArtifactError where its arrays do not fit each other."""
+        """Open a part's file. Raises ArtifactError where it is damaged."""
         arrays = open_arrays(require_shared(path))
         require_layout(path, arrays, PART if marking is None else {**PART, **MARKS})
-        documents = len(arrays["lengths"])
-        by_document = arrays.keys() - {"tokens", "sketches"}
-        fit = all(len(arrays[name]) == documents for name in by_document)
-        fit = fit and int(arrays["lengths"].sum()) == len(arrays["tokens"])
-        fit = fit and (marking is None or arrays["digests"].shape[1] == DIGEST)
-        require(fit, path, "its arrays do not fit each other")
         return cls(arrays, facts["licenses"])
 
     def keep(self, deduplicator: Deduplicator, skipped: int) -> Generator[EncodedBatch, None, int]:

@@ -7,12 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from elsewhere import Elsewhere, contents
 
-from ngramkit.basics.errors import ArtifactError, InputError
+from ngramkit.basics.errors import InputError
 from ngramkit.builders import corpus_parts
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import readers
 from ngramkit.corpus.open import open_corpus
-from ngramkit.formats.container import open_arrays, write_arrays
 
 LICENSES = ["mit", "apache-2.0", None]
 CORPORA = [
@@ -82,29 +81,6 @@ def test_a_part_is_taken_apart_in_batches(texts, tmp_path, monkeypatch, dedup):
         corpus, "demo", tmp_path / "there", shard_tokens=60, executor=Elsewhere(ahead=1)
     )
     assert contents(there.path) == contents(here.path)
-
-
-DAMAGES = {
-    "its arrays do not fit": lambda arrays: arrays | {"lengths": arrays["lengths"] + 1},
-    "holds no 'digests'": lambda arrays: {n: a for n, a in arrays.items() if n != "digests"},
-    "arrays do not fit": lambda arrays: arrays | {"digests": arrays["digests"][:, 1:].copy()},
-    "do not fit each other": lambda arrays: arrays | {"evaluated": arrays["evaluated"][1:]},
-}
-
-
-@pytest.mark.parametrize("said", DAMAGES)
-def test_a_damaged_part_is_an_error(texts, tmp_path, monkeypatch, said):
-    """As of a node that wrote something else than it says."""
-    read = corpus_parts.EncodedPart.read
-
-    def damaged(path, *given):
-        write_arrays(path, DAMAGES[said]({n: a.copy() for n, a in open_arrays(path).items()}))
-        return read(path, *given)
-
-    monkeypatch.setattr(corpus_parts.EncodedPart, "read", damaged)
-    corpus = open_corpus(str(texts), dedup="exact")
-    with pytest.raises(ArtifactError, match=said):
-        tokenize(corpus, "demo", tmp_path / "t", executor=Elsewhere())
 
 
 @pytest.mark.parametrize("options", [{}, {"limit": 3}, {"limit": 5}, {"sample": 0.5}], ids=str)
