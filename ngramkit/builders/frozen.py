@@ -87,10 +87,9 @@ def build_frozen(
     frequent ones, each with its most frequent `followers` of `follower_len` tokens.
 
     `memory` (bytes, or "4G"; default half of what is free, at least 32 MiB) bounds the windows held
-    at a time, however large the corpus is. The table comes on top, and so do Python and the
-    kernels; `reporter` notes how much at most, where that is more than `memory`. On a cluster it is
-    the memory of a task, by default 1 GiB. The bytes depend neither on it, nor on `workers`
-    (threads; default all cores) or the executor.
+    at a time, however large the corpus is. On top come the table, twice while it is joined, and
+    224 MiB for Python and the kernels. On a cluster it is the memory of a task, by default 1 GiB.
+    The bytes depend neither on it, nor on `workers` (threads; default all cores) or the executor.
 
     Raises UsageError for lengths outside 1..4 and 1..8 or counts below one, before any text is
     read, and where `out` holds something else; InputError where no document has
@@ -185,31 +184,10 @@ def _pieces_of_threads(
     """Count on threads of this process, and yield the pieces in order."""
     from ngramkit.builders.windows import Windows
 
-    reporter = stages.reporter
-    if memory is None:
-        memory = free_memory() // 2
-    else:
-        _note_memory(memory, store, table, reporter)
-    windows = Windows(store, table.length, max(memory, LEAST_MEMORY), workers)
-    reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
-    yield from count_pieces(windows, table, reporter)
-
-
-def _note_memory(
-    memory: int, store: TokenStore, table: FrozenParameters, reporter: Reporter
-) -> None:
-    """Note what comes on top of the `memory` (bytes) that counting may take."""
-    if memory < LEAST_MEMORY:
-        reporter.note(f"{LEAST_MEMORY >> 20} MiB for counting, the least that works")
-    rows = table.leaders * table.followers  # at most
-    tokens = store.manifest.counts.get("tokens", rows)
-    row = token_dtype(store.tokenizer.vocabulary).itemsize * table.follower_len + 8
-    size = min(rows, tokens) * row * 2  # twice: its pieces, and what they are joined to
-    if size + BASE_MEMORY > memory:
-        reporter.note(
-            f"memory bounds the counting; Python and kernels take {BASE_MEMORY >> 20} MiB more, "
-            f"the table at most {size >> 20} MiB of {tokens:,} tokens"
-        )
+    memory = max(memory or free_memory() // 2, LEAST_MEMORY)
+    windows = Windows(store, table.length, memory, workers)
+    stages.reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
+    yield from count_pieces(windows, table, stages.reporter)
 
 
 def _pieces_of_tasks(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from reporters import Notes
 
 from ngramkit.builders import frozen
-from ngramkit.builders.frozen import build_frozen
 
 MEASURED = """
 import re, sys, threading, time
@@ -63,14 +60,3 @@ def test_windows_and_table_stay_within_what_is_said(tmp_path):
     taken, rows = map(int, done.stdout.split())
     assert rows > 1_900_000
     assert taken < frozen.LEAST_MEMORY + rows * (3 * 2 + 8) * 2
-
-
-def test_what_comes_on_top_is_said_before_the_work(tmp_path, token_store):
-    reporter = Notes()
-    build_frozen(token_store([[1, 2, 3, 4, 5]], 10), tmp_path / "x", memory=1, reporter=reporter)
-    assert reporter.lines[0] == "32 MiB for counting, the least that works"
-    assert re.match(r"memory bounds the counting; .* take 224 MiB more", reporter.lines[1])
-    reporter = Notes()
-    store = token_store([[1, 2, 3, 4, 5, 6]], 10)
-    build_frozen(store, tmp_path / "y", memory=1 << 30, reporter=reporter)
-    assert not reporter.lines
