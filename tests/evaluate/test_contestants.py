@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 
 import pytest
 
@@ -60,6 +61,24 @@ def test_both_ways_to_count_are_in_the_results(measured):
             "mean_accepted_tokens",
         }
         assert row["spec_bench"]["mean_accepted_tokens"] == pytest.approx(row["tokens_per_step"])
+
+
+def test_a_bench_has_rows_ratios_and_a_repr(measured):
+    rows = [(row["drafter"], row["question"]) for row in measured.rows()]
+    names = [result.drafter for result in measured.results]
+    assert rows == [(name, q.id) for name in names for q in embedded_questions(2)]
+    assert len(measured.to_pandas()) == len(rows) == 10
+    pairs = [(pair.of, pair.to) for pair in measured.ratios("tokens/step")]
+    assert pairs == list(combinations(names[1:], 2))
+    plain = json.loads(json.dumps(measured.to_dict()))
+    assert {pair["figure"] for pair in plain["ratios"]} == {"tokens/step", "tokens/s"}
+    assert (measured.folder / "answers-context-budget-16.jsonl").exists()
+    assert repr(measured).startswith("<BenchResults of demo in ")
+
+
+def test_decoding_without_drafts_is_no_contestant():
+    with pytest.raises(UsageError, match="measured anyway"):
+        ngramkit.bench(embedded_questions(1), "demo", drafters=["none"], out="x")
 
 
 def run(drafter, question, tokens, seconds, text):

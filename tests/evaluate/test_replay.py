@@ -1,4 +1,4 @@
-"""`ngramkit.replay` and `ngramkit.bench` from Python: rows, intervals and representations."""
+"""`ngramkit.replay` from Python: rows, intervals and representations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.sources import Sources
-from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.replay import KeepState
 
 SHORT = 'def main(self):\n    """Says it."""\n    return self.name\n'
@@ -140,24 +139,3 @@ def test_a_replay_refuses_what_makes_no_sense(answers):
             ngramkit.replay(answers, model="demo", **options)
     with pytest.raises(InputError, match=r"no\.jsonl"):
         ngramkit.replay("no.jsonl", model="demo", drafters="context")
-
-
-def test_a_bench_has_rows_and_ratios(tmp_path):
-    options = {"max_new_tokens": 6, "out": tmp_path / "b", "template": "none"}
-    asked = [Question(i, "code", [SHORT[: 20 + i]]) for i in range(2)]
-    results = ngramkit.bench(asked, "demo", drafters=["context", "context:query=1"], **options)
-    assert [r.drafter for r in results.results] == ["none", "context", "context:query=1"]
-    assert results.identical
-    rows = list(results.rows())
-    assert [(row["drafter"], row["question"]) for row in rows][:3] == [
-        ("none", 0), ("none", 1), ("context", 0),
-    ]  # fmt: skip
-    assert len(results.to_pandas()) == 6
-    (pair,) = results.ratios("tokens/step")
-    assert (pair.of, pair.to) == ("context", "context:query=1")
-    plain = json.loads(json.dumps(results.to_dict()))
-    assert {pair["figure"] for pair in plain["ratios"]} == {"tokens/step", "tokens/s"}
-    assert (results.folder / "answers-context-query-1.jsonl").exists()
-    assert repr(results).startswith("<BenchResults of demo in ")
-    with pytest.raises(UsageError, match="measured anyway"):
-        ngramkit.bench(asked, "demo", drafters=["none"], **options)
