@@ -400,8 +400,6 @@ class ShardCutter:
         self._writer.write(self._name, arrays, **self._facts(self._gathered))
         self._shard += 1  # what is kept for an earlier one counts no more
         self._gathered, self._room = [], self._shard_tokens
-        for number in range(self._files):
-            self._writer.discard(f"gathered-{number:05d}.safetensors")
         self._kept = self._files = 0
         self._last_kept = time.monotonic()
 
