@@ -56,9 +56,9 @@ class BatchDrafter:
 
     `cost` is what a drafted token costs, in passes, or a TokenCost that tells it for each step: a
     request whose drafts have cost more than they saved pauses, and a chain ends where a token's
-    score is below what is learnt of it from acceptance, see engines.token_cost. A min_probability
-    in `config` takes the place of both. `timed`: for `engines.timed_drafter`, which decides on ends
-    and pauses. `statistics` counts, shown by `counters` after each step.
+    score is below what is learnt of it from acceptance, see engines.token_cost, or below the
+    min_probability of `config`. `timed`: for `engines.timed_drafter`, which decides on ends and
+    pauses. `statistics` counts, shown by `counters` after each step.
 
     Where the source's history grows, a request joins it in the step in which its row is gone. What
     it wrote by then is remembered; should it come back, as one that was preempted, what it writes
