@@ -22,7 +22,7 @@ BLOCK = 1 << 20  # bytes
 
 def rows() -> Iterator[Row]:
     from ngramkit.formats.artifact import check_whole
-    from ngramkit.formats.container import sha256_of
+    from ngramkit.formats.safetensors import sha256_of
 
     with tempfile.TemporaryDirectory() as name:
         artifact = datastore(Path(name))

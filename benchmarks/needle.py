@@ -28,8 +28,8 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.base import Verifier
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.load import load_model
-from ngramkit.decode.specache.cache import Hits
 from ngramkit.decode.specache.options import CACHES, SpeCache, cache_of
+from ngramkit.decode.specache.prefetching_cache import Hits
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import Drafter, DraftTree, TokenArray

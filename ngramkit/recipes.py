@@ -56,12 +56,12 @@ from ngramkit.corpus.document import Corpus
 from ngramkit.corpus.open import AnyCorpus, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.container import sha256_of
 from ngramkit.formats.manifest import VERSION, build_id, read_manifest
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.outputs import ARTIFACTS, RECIPE
 from ngramkit.formats.replacing import tidy
 from ngramkit.formats.resumable_writer import recipe_text, write_text
+from ngramkit.formats.safetensors import sha256_of
 from ngramkit.gguf.files import find_gguf
 from ngramkit.hub.push import push as upload
 from ngramkit.remote.fetch import fetch, silence_client

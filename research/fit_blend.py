@@ -27,10 +27,10 @@ import numpy.typing as npt
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.blend import FITTED, Blend
 from ngramkit.evaluate.records import Record, read_records
-from ngramkit.formats.container import write_arrays
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.opening import open_folder
+from ngramkit.formats.safetensors import write_arrays
 from ngramkit.kernels.blend.counts import COLUMNS, clear
 from ngramkit.kernels.blend.mixture import (
     GATE_FEATURES,

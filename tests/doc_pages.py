@@ -43,7 +43,7 @@ NOTEBOOKS = sorted((ROOT / "research").glob("*.md"))
 SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 FORMATS = [
     "manifest",
-    "container",
+    "safetensors",
     *(CLASSES[kind].__module__.rpartition(".")[2] for kind in KINDS),
     "history",
     "request_log",

@@ -55,8 +55,8 @@ from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.open import AnyCorpus
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
-from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.resumable_writer import SCRATCH
+from ngramkit.formats.safetensors import Array, open_arrays
 
 MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task: a tokenizer, batches of text, and their ids
 TOKENIZER = "tokenizer.safetensors"

@@ -34,9 +34,9 @@ from ngramkit.builders.tasks import (
 from ngramkit.builders.tokens import TokenSource, default_out, parse_memory, token_store
 from ngramkit.corpus.open import CorpusWords, open_corpus
 from ngramkit.formats.artifact import require, require_layout, token_dtype
-from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built, in_progress
+from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import LAYOUT, TokenStore
 from ngramkit.remote.publishing import build_at, require_out
 

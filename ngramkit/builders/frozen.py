@@ -35,9 +35,9 @@ from ngramkit.builders.tasks import (
 from ngramkit.builders.tokens import TokenSource, default_out, parse_memory, token_store
 from ngramkit.corpus.open import CorpusWords, open_corpus
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
-from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.publishing import build_at, require_out
 

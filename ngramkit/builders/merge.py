@@ -48,11 +48,11 @@ from ngramkit.builders.tasks import (
 )
 from ngramkit.builders.tokens import parse_memory
 from ngramkit.formats.artifact import Artifact, token_dtype
-from ngramkit.formats.container import Array, WrongFileError, open_arrays, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.safetensors import Array, WrongFileError, open_arrays, sha256_of
 from ngramkit.remote.fetch import open_fetched
 from ngramkit.remote.publishing import build_at, require_out
 

@@ -26,9 +26,9 @@ from ngramkit.builders.model_passes import (
 )
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built
+from ngramkit.formats.safetensors import Array, open_arrays
 
 SAVE_AFTER = 30.0  # seconds
 

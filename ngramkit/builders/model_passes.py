@@ -22,8 +22,8 @@ from ngramkit.basics.models import HUB_IDS, is_gguf, resolve_model
 from ngramkit.basics.results import Result
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.container import Array
 from ngramkit.formats.model_bigram import LOWEST
+from ngramkit.formats.safetensors import Array
 
 if TYPE_CHECKING:
     import torch

@@ -24,9 +24,9 @@ from ngramkit.builders.model_passes import (
 )
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.container import Array
 from ngramkit.formats.model_unigram import TABLE, ModelUnigram
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.safetensors import Array
 
 if TYPE_CHECKING:
     import torch

@@ -32,10 +32,10 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.formats.artifact import Artifact, token_dtype
-from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.safetensors import Array
 
 SHARD_TOKENS = 1 << 25  # at most; sorting one takes 16 bytes for each
 HEADER = 1024  # bytes of a file that are not arrays, at most

@@ -38,8 +38,8 @@ from ngramkit.basics.machine import threads
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.version import __version__
-from ngramkit.formats.container import Array, FileRecord, write_whole
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter
+from ngramkit.formats.safetensors import Array, FileRecord, write_whole
 
 EXECUTORS = ("local", "ray")
 RETRIES = 3  # of one task

@@ -36,10 +36,10 @@ from ngramkit.corpus.encoding import EncodedBatch, encode_documents, open_encode
 from ngramkit.corpus.open import AnyCorpus, CorpusWords, Openable, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.manifest import build_id
 from ngramkit.formats.outputs import corpus_name, default_place
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built
+from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.fetch import fetch
 from ngramkit.remote.publishing import build_at, require_out

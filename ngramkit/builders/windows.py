@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.formats.container import Array
+from ngramkit.formats.safetensors import Array
 from ngramkit.formats.tokens import TokenShard, TokenStore
 from ngramkit.kernels.counting import (
     NONE,

@@ -22,7 +22,7 @@ from ngramkit.basics.errors import InputError, NgramkitError, reason
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.files import reader_suffix
 from ngramkit.corpus.unpacking import open_lines
-from ngramkit.formats.container import Array
+from ngramkit.formats.safetensors import Array
 
 WORDS = 13  # as in Brown et al. 2020 (arXiv:2005.14165), appendix C
 LEAST = 6

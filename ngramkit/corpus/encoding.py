@@ -31,7 +31,7 @@ from ngramkit.basics.terminal_text import visible
 from ngramkit.corpus.document import Document
 from ngramkit.corpus.tokenizer import refuse_fault
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.container import Array
+from ngramkit.formats.safetensors import Array
 
 LOG = logging.getLogger("ngramkit")
 BATCH_CHARACTERS = 1 << 20

@@ -31,9 +31,9 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError, reason
 from ngramkit.corpus import readers, unpacking
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.readers import READERS, UNFOLDED, ReaderOptions, read_parquet, row_places
-from ngramkit.formats.container import sha256_of
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import PROGRESS
+from ngramkit.formats.safetensors import sha256_of
 from ngramkit.remote.urls import has_magic, label, open_storage, path_label, plain_path
 
 SUFFIXES = frozenset(READERS)

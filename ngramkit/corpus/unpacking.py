@@ -25,7 +25,7 @@ import zstandard
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.untrusted import open_stream
-from ngramkit.formats.container import Array
+from ngramkit.formats.safetensors import Array
 
 MAX_DOCUMENT = 64 << 20  # bytes
 BLOCK = 1 << 20

@@ -24,12 +24,12 @@ from ngramkit.basics.machine import cores, start_python
 from ngramkit.drafters.base import Drafter, Evidence
 from ngramkit.drafters.registry import drafter_entry, load_drafter
 from ngramkit.formats.artifact import Artifact, token_dtype
-from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.resumable_writer import ArtifactWriter
+from ngramkit.formats.safetensors import Array
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.kernels import code_folder

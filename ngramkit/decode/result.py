@@ -13,7 +13,7 @@ import torch
 from ngramkit.drafters.base import TokenArray
 
 if TYPE_CHECKING:
-    from ngramkit.decode.specache.cache import CacheFacts
+    from ngramkit.decode.specache.prefetching_cache import CacheFacts
 
 
 @dataclass(frozen=True)

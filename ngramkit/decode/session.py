@@ -18,7 +18,7 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import MOST_SEED
-from ngramkit.decode.specache.cache import CacheFacts
+from ngramkit.decode.specache.prefetching_cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.text import StopStrings, require_fits
 from ngramkit.decode.threads import process_threads

@@ -23,10 +23,10 @@ from ngramkit.drafters.options import within_limits
 from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
-from ngramkit.formats.container import open_arrays
 from ngramkit.formats.datastore import Datastore, DatastoreShard, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.formats.safetensors import open_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels.arrays import NO_TOKEN
 from ngramkit.kernels.blend.copying import (

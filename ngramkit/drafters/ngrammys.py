@@ -22,9 +22,9 @@ from ngramkit.drafters.base import (
     eos_of,
 )
 from ngramkit.drafters.options import within_limits
-from ngramkit.formats.container import Array
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
+from ngramkit.formats.safetensors import Array
 from ngramkit.kernels.arrays import NO_TOKEN
 from ngramkit.kernels.ngrammys import bigram_rows, mixed_tree, probabilities_by_bits, tree_of_rows
 

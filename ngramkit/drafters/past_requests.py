@@ -34,7 +34,6 @@ import numpy as np
 
 from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.drafters.base import TokenArray, describe
-from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import (
     DatastoreShard,
     cut_shard,
@@ -43,6 +42,7 @@ from ngramkit.formats.datastore import (
 )
 from ngramkit.formats.history import History, join_requests
 from ngramkit.formats.request_log import Mark
+from ngramkit.formats.safetensors import Array
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 CAPACITY = 4_000_000  # tokens

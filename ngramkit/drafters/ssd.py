@@ -30,8 +30,8 @@ from ngramkit.drafters.base import (
 from ngramkit.drafters.options import within_limits
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import NONE, Cursor, Given
-from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard, search_table
+from ngramkit.formats.safetensors import Array
 from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge_drafts
 
 

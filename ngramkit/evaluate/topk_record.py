@@ -19,8 +19,8 @@ import numpy.typing as npt
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.drafters.base import TOPS, DraftTree, Evidence, TokenArray
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.formats.container import Array
 from ngramkit.formats.evidence import KEPT, About, EvidenceFolder, RecordedRequest
+from ngramkit.formats.safetensors import Array
 
 UNKNOWN = -1  # no row: the context is not on record
 

@@ -41,12 +41,12 @@ from ngramkit.builders.frozen import narrow_counts
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.exchange.ngrams import Ngrams, longest_order, ngrams_of
 from ngramkit.formats.artifact import Artifact, token_dtype
-from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.safetensors import Array, sha256_of
 
 KEY = 4  # ids of an ngram
 RECORD, PAIR = 4 * (KEY + 1), 8  # bytes

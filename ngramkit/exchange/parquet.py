@@ -32,10 +32,10 @@ from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.container import Array
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.replacing import whole_file
+from ngramkit.formats.safetensors import Array
 
 ROWS = 1 << 17
 

@@ -32,11 +32,11 @@ from ngramkit.basics.untrusted import open_plain
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import discard, whole_file
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.safetensors import Array, sha256_of
 from ngramkit.formats.tokens import TokenStore
 
 CHUNK = 1 << 29  # tokens in one written chunk; REST's own default, and its lengths fit 32 bits

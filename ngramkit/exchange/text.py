@@ -15,9 +15,9 @@ import numpy as np
 
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.replacing import whole_file
+from ngramkit.formats.safetensors import Array
 
 BATCH = 1024  # documents decoded at a time
 

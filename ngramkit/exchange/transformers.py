@@ -21,10 +21,10 @@ from ngramkit.basics.models import HUB_IDS, is_gguf
 from ngramkit.basics.version import __version__
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import card, is_hub_id, markdown_text, model_name, title, yaml
-from ngramkit.formats.container import WrongFileError, sha256_of
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD
 from ngramkit.formats.replacing import Replacement
+from ngramkit.formats.safetensors import WrongFileError, sha256_of
 
 KINDS = ("datastore", "frozen-table", "model-bigram")
 CODE = '''"""Generates with this repository's ngramkit artifact: the same text, in fewer passes.

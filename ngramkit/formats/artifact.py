@@ -23,7 +23,9 @@ from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.machine import cores
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import AGAIN, Identity, identity, whole_number
-from ngramkit.formats.container import (
+from ngramkit.formats.manifest import Manifest, read_manifest
+from ngramkit.formats.proofs import are_values_proven, is_copy_proven, write_proof
+from ngramkit.formats.safetensors import (
     Array,
     FileRecord,
     WrongFileError,
@@ -31,8 +33,6 @@ from ngramkit.formats.container import (
     require as require,
     sha256_of,
 )
-from ngramkit.formats.manifest import Manifest, read_manifest
-from ngramkit.formats.proofs import are_values_proven, is_copy_proven, write_proof
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 # array name -> (allowed dtypes, number of dimensions)

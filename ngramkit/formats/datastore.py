@@ -37,7 +37,7 @@ import numpy as np
 
 from ngramkit.basics.machine import cores
 from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
-from ngramkit.formats.container import Array
+from ngramkit.formats.safetensors import Array
 from ngramkit.kernels.arrays import empty
 
 LAYOUT: Layout = {

@@ -6,7 +6,7 @@
 
 evidence.json holds `format` ("ngramkit-evidence"), `version` (1), `plan` (an object: what the
 requests have in common, such as the model) and `tokenizer` (as in a manifest). A batch is a file of
-named arrays (ngramkit.formats.container) about its requests r = 0, 1, 2, ...:
+named arrays (ngramkit.formats.safetensors) about its requests r = 0, 1, 2, ...:
 
     about          u8  [..]     JSON, a list: per request {"question", "category", "turn",
                                 "drafter", "longest"}; `longest`: the most tokens it could write
@@ -42,10 +42,10 @@ import numpy as np
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.untrusted import is_short_text, parse_json, read_json, whole_number
 from ngramkit.formats.artifact import Layout, require, require_layout
-from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, require_writable
 from ngramkit.formats.resumable_writer import write_text
+from ngramkit.formats.safetensors import Array, open_arrays, write_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 
 NAME, LOCK = "evidence.json", "lock"

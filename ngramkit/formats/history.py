@@ -60,14 +60,6 @@ from ngramkit.formats.artifact import (
     require_one_tokenizer,
     token_dtype,
 )
-from ngramkit.formats.container import (
-    Array,
-    FileRecord,
-    WrongFileError,
-    open_arrays,
-    sha256_of,
-    write_arrays,
-)
 from ngramkit.formats.datastore import (
     LAYOUT as SHARD_LAYOUT,
     DatastoreShard,
@@ -80,6 +72,14 @@ from ngramkit.formats.manifest import NAME, Manifest, build_id
 from ngramkit.formats.replacing import Replacement, locked
 from ngramkit.formats.request_log import Mark, PastRequest, Reading, RequestLog
 from ngramkit.formats.resumable_writer import write_text
+from ngramkit.formats.safetensors import (
+    Array,
+    FileRecord,
+    WrongFileError,
+    open_arrays,
+    sha256_of,
+    write_arrays,
+)
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"

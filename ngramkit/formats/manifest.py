@@ -28,7 +28,7 @@ from typing import Any
 
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.basics.untrusted import is_short_text, read_json, whole_number
-from ngramkit.formats.container import FileRecord, require
+from ngramkit.formats.safetensors import FileRecord, require
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 
 FORMAT = "ngramkit"

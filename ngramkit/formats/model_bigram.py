@@ -35,7 +35,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
-from ngramkit.formats.container import Array
+from ngramkit.formats.safetensors import Array
 
 TABLE = "table.safetensors"
 LAYOUT: Layout = {

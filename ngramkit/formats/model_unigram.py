@@ -29,7 +29,7 @@ from functools import cached_property
 import numpy as np
 
 from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
-from ngramkit.formats.container import Array
+from ngramkit.formats.safetensors import Array
 
 TABLE = "table.safetensors"
 LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "scores": (("float32",), 1)}

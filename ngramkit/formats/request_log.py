@@ -32,8 +32,8 @@ import numpy as np
 
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.basics.untrusted import owner_only
-from ngramkit.formats.container import Array
 from ngramkit.formats.replacing import sync_folder
+from ngramkit.formats.safetensors import Array
 
 HEADER, LOG_MAGIC = struct.Struct("<6sHII"), b"NGKLOG"
 CHECKED = HEADER.size - 4  # bytes of the header before its checksum

@@ -24,11 +24,11 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many
 from ngramkit.basics.untrusted import MOST, not_linked, parse_json, read_plain
 from ngramkit.formats.card import card
-from ngramkit.formats.container import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.proofs import vouch
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
+from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 SCRATCH = "scratch"  # a fact of files that are for the build alone

@@ -22,7 +22,7 @@ from typing import Any
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.untrusted import is_short_text, whole_number
-from ngramkit.formats.container import require
+from ngramkit.formats.safetensors import require
 
 # The parts of a tokenizer that decide ids: not the post-processor, the padding or the file's name.
 DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")

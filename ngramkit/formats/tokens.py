@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
-from ngramkit.formats.container import Array
+from ngramkit.formats.safetensors import Array
 
 LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "documents": (("uint64",), 1)}
 

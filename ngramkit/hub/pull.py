@@ -14,12 +14,12 @@ from ngramkit.basics.public import public
 from ngramkit.basics.results import Result
 from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.container import sha256_of
 from ngramkit.formats.history import LOG, PRIVATE, History, copied_log, copy_of, restore
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
 from ngramkit.formats.replacing import Replacement, exists, tidy
+from ngramkit.formats.safetensors import sha256_of
 from ngramkit.remote.fetch import HubName, fetch_from_hub, fetch_manifest
 
 

@@ -37,13 +37,13 @@ from ngramkit.basics.untrusted import read_json, read_plain, require_no_links
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
-from ngramkit.formats.container import sha256_of
 from ngramkit.formats.history import LOG, History, copy_of
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
 from ngramkit.formats.query import most_frequent
 from ngramkit.formats.resumable_writer import recipe_text
+from ngramkit.formats.safetensors import sha256_of
 from ngramkit.remote.fetch import HubName, fetch, silence_client
 
 GENERATE = Path("custom_generate") / "generate.py"

@@ -20,10 +20,10 @@ from ngramkit.basics.errors import ArtifactError, UsageError, hub_errors
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.formats import opening
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.container import WrongFileError
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE, short_name
+from ngramkit.formats.safetensors import WrongFileError
 from ngramkit.remote.urls import as_path, as_url, url_label
 
 logger = logging.getLogger(__name__)

@@ -35,12 +35,12 @@ from ngramkit.basics.machine import parse_size
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public
 from ngramkit.basics.untrusted import AGAIN, MOST, parse_json
-from ngramkit.formats.container import FileRecord, WrongFileError
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import NAME, SHA256, Manifest, parse_manifest
 from ngramkit.formats.opening import kind_of, open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, short_name
 from ngramkit.formats.replacing import locked
+from ngramkit.formats.safetensors import FileRecord, WrongFileError
 from ngramkit.remote.urls import AT_A_TIME, NotAsListedError, UrlFolder
 
 DIR, SIZE = "NGRAMKIT_CACHE_DIR", "NGRAMKIT_CACHE_SIZE"

@@ -30,7 +30,7 @@ from ngramkit.basics.errors import (
     storage_errors,
 )
 from ngramkit.basics.terminal_text import visible
-from ngramkit.formats.container import FileRecord
+from ngramkit.formats.safetensors import FileRecord
 
 # Two letters and more: C:// is a drive.
 URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.formats.container import NAMES, Array
+from ngramkit.formats.safetensors import NAMES, Array
 
 Arrays = dict[str, Array]
 

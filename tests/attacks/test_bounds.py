@@ -110,7 +110,7 @@ def test_an_artifact_of_more_shards_than_files_may_be_open(folder):
 
 
 def json_text_record(number):
-    from ngramkit.formats.container import FileRecord
+    from ngramkit.formats.safetensors import FileRecord
 
     return FileRecord(number, f"{number:064x}")
 

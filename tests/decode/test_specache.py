@@ -13,8 +13,8 @@ from twins import specache as naive
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.specache.prefetching_cache import SpeCacheRun
 from ngramkit.decode.specache.quantize import KEYS, VALUES, LowBits, quantize
 from ngramkit.decode.specache.store import Copies
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier

@@ -11,9 +11,9 @@ from command_lines import run_here
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.formats.card import build_command, card, model_name
-from ngramkit.formats.container import FileRecord
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.opening import verify_artifact
+from ngramkit.formats.safetensors import FileRecord
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 VICUNA = TokenizerRecord("vicuna-7b", 32000, "ab" * 32, 2)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ngramkit.basics.errors import ArtifactError, NgramkitError, UsageError
-from ngramkit.formats.container import open_arrays, write_arrays
 from ngramkit.formats.evidence import KEPT, NAME, About, EvidenceFolder, RecordedRequest
+from ngramkit.formats.safetensors import open_arrays, write_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 RECORD = TokenizerRecord("words", 40, "0" * 64, 0)

@@ -8,11 +8,11 @@ import pytest
 from histories import RECORD, held, ids
 
 from ngramkit.basics.errors import ArtifactError, UsageError
-from ngramkit.formats.container import write_arrays
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import INDEX, LOG, History, merge_histories
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
+from ngramkit.formats.safetensors import write_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels.suffix.sort import sort_shard
 

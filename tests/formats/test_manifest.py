@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from ngramkit.basics.errors import ArtifactError
-from ngramkit.formats.container import FileRecord
 from ngramkit.formats.manifest import Manifest, build_id, read_manifest
+from ngramkit.formats.safetensors import FileRecord
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 TOKENIZER = TokenizerRecord("demo", 4096, "f" * 64, 0)

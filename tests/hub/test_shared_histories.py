@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from attacks import tally
 
-from ngramkit.formats.container import FileRecord
 from ngramkit.formats.history import History, copy_of
+from ngramkit.formats.safetensors import FileRecord
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 RECORD = TokenizerRecord("small", 100, "f" * 64, 1)

@@ -19,7 +19,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 if TYPE_CHECKING:
-    from ngramkit.decode.specache.cache import SpeCacheRun
+    from ngramkit.decode.specache.prefetching_cache import SpeCacheRun
 
 NAME = "specache"
 RUN: ContextVar[SpeCacheRun] = ContextVar("specache run")  # whose pass is under way

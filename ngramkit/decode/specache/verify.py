@@ -16,8 +16,8 @@ import torch
 from ngramkit.basics.errors import InputError
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.specache.attention import RUN, attending
-from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.specache.prefetching_cache import SpeCacheRun
 from ngramkit.decode.specache.store import copies_for
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.checked import ANY_VOCABULARY, draft

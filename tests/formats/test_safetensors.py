@@ -1,4 +1,4 @@
-"""The container: exact bytes, the official reader's view of them, and every kind of damage."""
+"""The array file: exact bytes, the official reader's view of them, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load_file
 
 from ngramkit.basics.errors import ArtifactError
-from ngramkit.formats.container import DTYPES, open_arrays, sha256_of, write_arrays
+from ngramkit.formats.safetensors import DTYPES, open_arrays, sha256_of, write_arrays
 
 arrays = st.sampled_from(sorted(DTYPES.values())).flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=1, max_dims=3, min_side=0))
