@@ -7,6 +7,7 @@ would have written alone: a draft changes how many passes that takes, nothing el
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ from ngramkit.decode.result import Clock, Decoded, work_clock
 from ngramkit.decode.sampling import Greedy
 from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
-from ngramkit.drafters.checked import draft
+from ngramkit.drafters.checked import drafts_of
 from ngramkit.drafters.references import Given as References, start
 
 
@@ -80,7 +81,7 @@ class Run:
         self._evidence: Evidence | None = None
         self._written: list[int] = []
         self._passed_on = 0  # tokens written that the drafter was given
-        self._vocabulary = 0  # ids that the model knows
+        self._drafts: Callable[[int], DraftTree] = drafter.draft  # checked once ids are known
         self._accepted_per_pass: list[int] = []
         self._nodes_per_pass: list[int] = []
         self._declined = 0
@@ -99,7 +100,7 @@ class Run:
             self.clock.work = work_clock(logits.device.type)
         else:  # their number may change
             self.clock.work = time.perf_counter
-        self._vocabulary = logits.shape[-1]
+        self._drafts = drafts_of(self._drafter, logits.shape[-1])
         choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         token = choose(0)
         self.clock.lap("prefill")
@@ -129,7 +130,7 @@ class Run:
         if self._asked:
             self._pass_on()
             asked = budget if auto is None else auto.ask(budget, length)
-            tree = draft(self._drafter, asked, self._vocabulary)
+            tree = self._drafts(asked)
         if self._fit is not None:
             tree = self._fit(tree, self._request.budget)
         if auto is not None:

@@ -1,13 +1,14 @@
 """Drafters that are not ngramkit's own: what they must have, and the check of what they draft.
 
 Kernels trust a tree's parents, and a model its token ids. So whatever asks a drafter for a tree
-asks `draft` here. Tests check the trees of ngramkit's own drafters; those pass unseen.
+asks `drafts_of` here. Tests check the trees of ngramkit's own drafters; those pass unseen.
 """
 
 from __future__ import annotations
 
 import inspect
 import reprlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,23 +59,28 @@ def require_drafter(given: Any, *, or_maker: bool = False) -> Any:
     return given
 
 
-def draft(drafter: Drafter, budget: int, vocabulary: int = ANY_VOCABULARY) -> DraftTree:
-    """Return a drafter's tree of at most `budget` nodes, with ids below `vocabulary`.
+def drafts_of(drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> Callable[[int], DraftTree]:
+    """Return a function of the budget that gives the drafter's tree of at most so many nodes, with
+    ids below `vocabulary`.
 
-    Lists and whole numbers of any width become the arrays of a DraftTree. Raises UsageError for
-    what is no such tree, and whatever the drafter raises.
+    Lists and whole numbers of any width become the arrays of a DraftTree. The function raises
+    UsageError for what is no such tree, and whatever the drafter raises.
     """
-    tree = drafter.draft(budget)
     if type(drafter).__module__.startswith("ngramkit."):
-        return tree
-    try:
-        return _sound(tree, budget, vocabulary)
-    except ValueError as error:
-        raise UsageError(
-            f"{type(drafter).__name__}.draft({budget}) gave no valid draft: {error}",
-            "ngramkit.DraftTree says what a draft is; an empty one is DraftTree.empty()",
-            option="drafter",
-        ) from None
+        return drafter.draft
+
+    def draft(budget: int) -> DraftTree:
+        tree = drafter.draft(budget)
+        try:
+            return _sound(tree, budget, vocabulary)
+        except ValueError as error:
+            raise UsageError(
+                f"{type(drafter).__name__}.draft({budget}) gave no valid draft: {error}",
+                "ngramkit.DraftTree says what a draft is; an empty one is DraftTree.empty()",
+                option="drafter",
+            ) from None
+
+    return draft
 
 
 def _sound(tree: Any, budget: int, vocabulary: int) -> DraftTree:

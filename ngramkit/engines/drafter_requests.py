@@ -9,7 +9,7 @@ import numpy as np
 
 from ngramkit.budget.rule import SHARES_OF_MATCHES
 from ngramkit.drafters.base import Drafter, DraftTree, LiveContext, TokenArray
-from ngramkit.drafters.checked import draft
+from ngramkit.drafters.checked import drafts_of
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.engines.workspace import Job, RequestSource
 from ngramkit.kernels.draft_cut import LEVELS, RUNS, chances, update_record
@@ -70,6 +70,7 @@ class DrafterRequest:
     def _begin(self, tokens: TokenArray, prompt: int) -> None:
         self.prompt = prompt
         self._drafter = self._make()
+        self._draft = drafts_of(self._drafter, self._vocabulary)
         self._shares = getattr(self._drafter, "scores_are_shares", False)
         self._record = np.zeros((LEVELS, RUNS, 2), np.float32)
         self._run, self._last = 0, DraftTree.empty()
@@ -113,7 +114,7 @@ class DrafterRequest:
 
     def tree(self, budget: int) -> DraftTree:
         """Return the drafter's tree of at most `budget` nodes."""
-        self._last = draft(self._drafter, budget, self._vocabulary)
+        self._last = self._draft(budget)
         return self._last
 
     def chain(self, length: int, cost: float) -> DraftTree:

@@ -21,7 +21,7 @@ from ngramkit.basics.errors import require_between
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.decode.accept import accept
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
-from ngramkit.drafters.checked import ANY_VOCABULARY, draft
+from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
 from ngramkit.drafters.references import start
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.statistics import Reliability
@@ -186,7 +186,8 @@ def replay_turn(
 
     With `chain` a draft is one path of at most `budget` tokens: some engines verify no trees.
     """
-    drafted = partial(draft_chain if chain else draft, drafter, vocabulary=vocabulary)
+    drafts = drafts_of(drafter, vocabulary)
+    drafted = partial(draft_chain, drafts) if chain else drafts
     answer, tally = turn.answer, Tally()
     evidence = None if recorded is None else recorded.after_prompt()
     start(drafter, turn.prompt, turn.references)
@@ -213,11 +214,12 @@ def replay_turn(
     return tally
 
 
-def draft_chain(drafter: Drafter, length: int, vocabulary: int = ANY_VOCABULARY) -> DraftTree:
-    """Return the path of at most `length` tokens on which most are expected to be accepted."""
+def draft_chain(drafts: Callable[[int], DraftTree], length: int) -> DraftTree:
+    """Return the path of at most `length` tokens on which most are expected to be accepted, of a
+    tree that `drafts` gives for a budget."""
     from ngramkit.kernels.tree_paths import best_path
 
-    tree = draft(drafter, CHAIN_WIDTH * length, vocabulary)
+    tree = drafts(CHAIN_WIDTH * length)
     path = best_path(tree.parents, tree.scores, length, 0.0)
     parents = np.arange(-1, len(path) - 1, dtype=np.int32)
     return DraftTree(tree.token_ids[path], parents, tree.scores[path], tree.source[path])

@@ -13,7 +13,7 @@ import pytest
 
 import ngramkit
 from ngramkit import DraftTree
-from ngramkit.drafters.checked import draft
+from ngramkit.drafters.checked import drafts_of
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
@@ -151,7 +151,7 @@ def test_lists_and_other_widths_become_a_draft(made, answers):
         assert decode(Mine(made), budget) == alone
     assert generate(Mine(made)) == alone
     assert len(list(replay(answers, Mine(made), chain=True))) == 1
-    drafted = draft(Mine(made), 2)
+    drafted = drafts_of(Mine(made))(2)
     dtypes = [getattr(drafted, name).dtype for name in ("token_ids", "parents", "scores", "source")]
     assert dtypes == [np.int32, np.int32, np.float32, np.uint8]
 
@@ -174,7 +174,7 @@ class Trusted(NoDraft):
 
 
 def test_trees_of_ngramkit_s_own_drafters_are_not_looked_at():
-    assert draft(Trusted(), 2).parents.tolist() == [1, -1]
+    assert drafts_of(Trusted())(2).parents.tolist() == [1, -1]
 
 
 class Half:

@@ -131,8 +131,8 @@ def test_a_chain_is_the_path_that_most_is_expected_of():
         np.zeros(4, np.uint8),
     )  # fmt: skip
     drafter = Echo(tree)
-    assert draft_chain(drafter, 2).token_ids.tolist() == [9, 5]
-    assert draft_chain(drafter, 1).token_ids.tolist() == [7]
+    assert draft_chain(drafter.draft, 2).token_ids.tolist() == [9, 5]
+    assert draft_chain(drafter.draft, 1).token_ids.tolist() == [7]
     tally = replay_turn(drafter, Turn(ids(1), ids(4, 9, 5, 3)), 2, chain=True)
     assert (tally.passes, tally.tokens) == (1, 3)
     assert replay_turn(Echo(tree), Turn(ids(1), ids(4, 7, 8, 3)), 2, chain=True).passes == 3

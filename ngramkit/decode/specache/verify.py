@@ -20,7 +20,7 @@ from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import SpeCacheRun
 from ngramkit.decode.specache.store import copies_for
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
-from ngramkit.drafters.checked import ANY_VOCABULARY, draft
+from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
 from ngramkit.drafters.registry import NoDraft
 
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
@@ -32,7 +32,7 @@ class Guesses:
     wants_evidence = False
 
     def __init__(self, drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> None:
-        self._drafter, self._vocabulary = drafter, vocabulary
+        self._drafter, self._draft = drafter, drafts_of(drafter, vocabulary)
         self.best: int | None = None
 
     def start(self, prompt: TokenArray) -> None:
@@ -40,7 +40,7 @@ class Guesses:
 
     def draft(self, budget: int) -> DraftTree:
         """Draft nothing; keep the drafter's best node as `best`."""
-        tree = draft(self._drafter, 1, self._vocabulary)
+        tree = self._draft(1)
         self.best = int(tree.token_ids[0]) if len(tree) else None
         return DraftTree.empty()
 
