@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins import draft_cut as reference_budget
 
-from ngramkit.kernels.draft_cut import LEVELS, RUNS, cells, chances, cut, update_record
+from ngramkit.kernels.draft_cut import LEVELS, RUNS, SURE, cells, chances, cut, update_record
 
 SCORES = st.floats(0, 1, width=32)
 
@@ -93,8 +93,7 @@ def test_nothing_is_worth_more_than_what_is_kept(tree, data, rate):
     parents, scores = tree
     chance = list(scores)
     for node, parent in enumerate(parents):
-        if parent >= 0:
-            chance[node] = min(chance[node], chance[parent])
+        chance[node] = min(chance[node], SURE * (chance[parent] if parent >= 0 else 1))
     steps = [data.draw(st.floats(0, 1, width=32)) for _ in range(len(parents) + 1)]
     seconds = np.cumsum(np.array(steps, np.float64))
     kept, _ = kept_of(parents, chance, seconds, rate)
