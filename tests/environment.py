@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache"))  # see kernels.code_folder
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes share the cores
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 # What the user of this machine has chosen decides nothing here.
 os.environ["XDG_CONFIG_HOME"] = str(ROOT / ".numba_cache" / "no-settings")

@@ -75,10 +75,25 @@ class EncodedBatch(NamedTuple):
     lengths: npt.NDArray[np.int64]  # [documents], in tokens
 
 
+_cores = {"used": False, "lost": False}  # by this process; by the one that it was forked from
+
+
 def use_cores(workers: int | None) -> None:
     """Set the number of encoding threads (None: every core), before a process first encodes."""
+    _cores["used"] = True
+    os.environ["TOKENIZERS_PARALLELISM"] = "false" if _cores["lost"] else "true"
     if workers is not None:
         os.environ["RAYON_NUM_THREADS"] = str(threads(workers))
+
+
+def _lose_cores() -> None:
+    """Encode alone in a forked child: tokenizers would wait for threads that are not there."""
+    if _cores["used"]:
+        _cores["lost"] = True
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+os.register_at_fork(after_in_child=_lose_cores)
 
 
 def encode_documents(

@@ -22,6 +22,7 @@ from ngramkit.formats.tokens import TokenStore
 
 # Threads do not live on in a fork, and what is slow here is not what is killed.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+token_builder.use_cores = lambda workers: None
 tokenizers.load_tokenizer = cache(tokenizers.load_tokenizer)
 token_builder.load_tokenizer = tokenizers.load_tokenizer
 RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
