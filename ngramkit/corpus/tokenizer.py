@@ -25,9 +25,11 @@ from ngramkit.basics.errors import InputError, from_hub, hub_errors, reason
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import DEFAULT, as_name, resolve_model, split_revision
 from ngramkit.basics.public import public
-from ngramkit.basics.untrusted import parse_json, read_plain
+from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
+from ngramkit.formats.manifest import SHA256
 from ngramkit.formats.tokenizer_record import (
     DECISIVE,
+    FORM,
     MOST_TOKENS,
     PROBES,
     TokenizerRecord,
@@ -48,6 +50,7 @@ MOST = 1 << 28  # bytes of one file; the largest tokenizers take an eighth of it
 AGAIN = "download the model again"
 CACHE = TextCache("tokenizers", 256, 1 << 29)
 CACHE_FORM = 2  # goes up when what is kept of a tokenizer changes
+LARGEST = 1 << 31  # vocabulary that is believed of a cached text
 PANIC = "PanicException"  # of Rust, by pyo3; no Exception, and nowhere to import from
 log = logging.getLogger(__name__)
 
@@ -275,7 +278,13 @@ def _parse(text: str) -> tuple[Loaded, Digests] | None:
         backend = Tokenizer.from_str(body)
         backend.encode_special_tokens = bool(facts["encode_special_tokens"])
         special = {str(key): str(token) for key, token in facts["special"].items()}
-        return (backend, special), Digests(**facts["digests"])
+        known = Digests(**facts["digests"])
+        is_sound = (
+            whole_number(known.vocabulary, 1, LARGEST)
+            and SHA256.fullmatch(known.fingerprint)
+            and FORM.fullmatch(known.encodes)
+        )
+        return ((backend, special), known) if is_sound else None
     except Exception as error:  # tokenizers raises bare Exceptions
         log.debug("nothing is kept of the tokenizer: %r", error)
         return None

@@ -152,6 +152,31 @@ def test_transformers_loads_again_after_a_change_of_files_or_version(tmp_path, m
     assert texts() == 3
 
 
+@pytest.mark.parametrize(
+    "lie",
+    [
+        [],
+        {"vocabulary": -1},
+        {"vocabulary": 6.5},
+        {"vocabulary": 1 << 40},
+        {"fingerprint": "\x1b[2J"},
+        {"encodes": None},
+        {"more": 1},
+    ],
+)
+def test_kept_digests_that_cannot_be_are_computed_again(tmp_path, monkeypatch, lie):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = write(tmp_path / "m", byte_level().to_str(), {"eos_token": "<|im_end|>"}, "gpt2", {})
+    record = load_tokenizer(str(folder)).record
+    [file] = (tmp_path / "ngramkit/tokenizers").glob("*.txt")
+    head, _, body = file.read_text().partition("\n")
+    facts = json.loads(head)
+    facts["digests"] = facts["digests"] | lie if lie else lie
+    file.write_text(f"{json.dumps(facts)}\n{body}")
+    assert load_tokenizer(str(folder)).record == record
+    assert file.read_text() == f"{head}\n{body}"  # kept anew
+
+
 def test_a_configuration_that_names_other_tokenizer_files(tmp_path):
     config = {"fast_tokenizer_files": ["tokenizer.4.0.0.json"]}
     folder = write(tmp_path / "m", byte_level().to_str(), config, "gpt2", {})
