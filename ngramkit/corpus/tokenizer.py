@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 class Digests(NamedTuple):
-    """What tells tokenizers apart."""
+    """The facts that tell tokenizers apart."""
 
     vocabulary: int  # the largest id and one
     fingerprint: str  # sha256 over the parts that decide ids

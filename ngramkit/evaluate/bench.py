@@ -185,16 +185,17 @@ def bench(
         "sampling": asdict(options.sampling),
     }
     if not force:  # before artifacts are made, and the model is loaded, in vain
-        known = {} if prepared.context is None else texts_of(fitting(wanted, prepared, form))
+        known = {} if prepared.context is None else question_facts(fitting(wanted, prepared, form))
         budget = {"budget": options.budget or "auto"} if options.cache is None else {}
         require_begun_with(folder, {**settings, **known, **budget})
     budgets, choices = _choices(names, prepared, sources, options)
-    labels = [*_transformers(names), *(choice.label for choice in choices)]
+    ways = list(dict.fromkeys(filter(_is_transformers, names)))
+    labels = [*ways, *(choice.label for choice in choices)]
     settings |= {"drafters": labels, "artifacts": _artifacts(choices)}
     if not force:
         require_begun_with(folder, settings)
     task, choices = prepared.session(options, choices)
-    contestants = [*_transformers_ways(labels, task), *_drafting(choices, budgets, task, options)]
+    contestants = [*_transformers_ways(ways, task), *_drafting(choices, budgets, task, options)]
     contest = Bench(task, contestants, wanted, form)
     if contest.too_long:
         reporter.note(TOO_LONG.format(many(contest.too_long, "question")))
@@ -293,14 +294,8 @@ def _is_transformers(drafter: Any) -> bool:
     return isinstance(drafter, str) and drafter in TRANSFORMERS_WAYS
 
 
-def _transformers(names: Sequence[Any]) -> list[str]:
-    """Return transformers' own ways among `names`, each once."""
-    return list(dict.fromkeys(filter(_is_transformers, names)))
-
-
-def _transformers_ways(names: Sequence[Any], task: Session) -> list[Contestant]:
+def _transformers_ways(ways: Sequence[str], task: Session) -> list[Contestant]:
     """Return a contestant per way of transformers' own, with plain weights, as without ngramkit."""
-    ways = _transformers(names)
     if not ways:
         return []
     from ngramkit.decode.compare import answer_by, require_plain
@@ -496,7 +491,7 @@ def fitting(
     return fit
 
 
-def texts_of(questions: Sequence[Question]) -> dict[str, Any]:
+def question_facts(questions: Sequence[Question]) -> dict[str, Any]:
     """Return how many questions are asked, and their digest, as a plan has them."""
     texts = json.dumps([asdict(question) for question in questions])
     return {
@@ -514,7 +509,7 @@ def plan_of(bench: Bench, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     return {
         **settings,
-        **texts_of(bench.questions),
+        **question_facts(bench.questions),
         "budget": bench.task.shown_budget,
         "engine": "eager",  # so that runs begun by earlier versions go on
         **device_facts(bench.model.model),
