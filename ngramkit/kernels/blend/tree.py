@@ -191,26 +191,22 @@ def grow(sources, place, size, tree, budget):
     enter(sources.live, place, tree, budget)
     tokens, parents, scores = tree.tokens, tree.parents, tree.scores
     queue_p, queue = tree.queue_p, tree.queue
-    nodes, waiting, node, score = 0, 0, budget, np.float32(1)
+    nodes, end, node, score = 0, 0, budget, np.float32(1)  # candidates wait in queue[nodes:end]
     while nodes < budget:
         # No more may wait than there is room for: the least of them bounds what is of use.
-        room = budget - nodes
-        floor = queue_p[waiting - 1] if waiting >= room else LEAST
+        floor = queue_p[budget - 1] if end == budget else LEAST
         eos = node < budget and tokens[node] == sources.limits[EOS]
         if score * REACH > floor and not eos:
             origin = predict_after(sources, tree, node, budget, size, score, floor)
-            waiting = _enqueue(
-                sources.into, sources.scratch.p, score, origin, queue_p, queue, waiting, room
+            end = _enqueue(
+                sources.into, sources.scratch.p, score, origin, queue_p, queue, nodes, end, budget
             )
-        if waiting == 0:
+        if nodes == end:
             break
-        tokens[nodes], parents[nodes] = queue[0, 0], queue[0, 1]
-        scores[nodes], tree.origins[nodes] = queue_p[0], queue[0, 2]
-        node, score = nodes, queue_p[0]
+        tokens[nodes], parents[nodes] = queue[nodes, 0], queue[nodes, 1]
+        scores[nodes], tree.origins[nodes] = queue_p[nodes], queue[nodes, 2]
+        node, score = nodes, queue_p[nodes]
         nodes += 1
-        waiting -= 1
-        for i in range(waiting):
-            _move(queue_p, queue, i + 1, i)
     return nodes
 
 
@@ -230,27 +226,25 @@ def _behind(queue_p, queue, at, value, token, origin):
 
 
 @part
-def _enqueue(into, p, score, origin, queue_p, queue, waiting, room):
-    """Insert the candidates that may still become nodes; the queue is sorted, best first.
+def _enqueue(into, p, score, origin, queue_p, queue, begin, end, budget):
+    """Insert the candidates that may still become nodes into queue[begin:end], which is sorted,
+    best first; return its new end.
 
     Ties: the earlier parent, then the lower token.
     """
     for row in range(into.state[0]):
         value = score * p[row]
-        if value < LEAST or (waiting >= room and value < queue_p[room - 1]):
+        if value < LEAST or (end == budget and value < queue_p[budget - 1]):
             continue
-        token = into.tokens[row]
-        at = waiting
-        while at > 0 and _behind(queue_p, queue, at - 1, value, token, origin):
+        token, at = into.tokens[row], end
+        while at > begin and _behind(queue_p, queue, at - 1, value, token, origin):
+            _move(queue_p, queue, at - 1, at)  # of a full queue, the last one falls off
             at -= 1
-        if at >= room:
-            continue
-        waiting = min(waiting + 1, room)
-        for i in range(waiting - 1, at, -1):
-            _move(queue_p, queue, i - 1, i)
-        queue_p[at] = value
-        queue[at, 0], queue[at, 1], queue[at, 2] = token, origin, into.source[row]
-    return waiting
+        if at < budget:
+            queue_p[at] = value
+            queue[at, 0], queue[at, 1], queue[at, 2] = token, origin, into.source[row]
+            end = min(end + 1, budget)
+    return end
 
 
 @entry
