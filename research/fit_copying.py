@@ -23,7 +23,7 @@ from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.evaluate.records import read_records
 from ngramkit.kernels.blend.copying import FITTED, LEAST_P, keep_own_text, offer
-from ngramkit.kernels.blend.counts import ALL, new_live
+from ngramkit.kernels.blend.counts import ALL, listed_row, new_live
 from ngramkit.kernels.blend.prediction import extend, follow, move_on, new_place, predict
 from ngramkit.kernels.jit import entry
 from ngramkit.kernels.packed import Packed
@@ -47,10 +47,10 @@ def write(sources: Any, place: Any, begin: int, offers: Any) -> None:
         for which in range(2):
             kind, copied = offer(place.copied[which])
             offers[i, which, 0] = -1
-            if 0 <= copied < len(sources.into.stamp) - 1:
-                listed = sources.into.stamp[copied] == sources.into.state[1]
+            if 0 <= copied < len(sources.into.rows) - 1:
+                row = listed_row(sources.into, copied)
                 offers[i, which, 0], offers[i, which, 2] = kind, copied == token
-                offers[i, which, 1] = sources.scratch.p[sources.into.slot[copied]] if listed else 0
+                offers[i, which, 1] = sources.scratch.p[row] if row >= 0 else 0
                 sources.copying.trust[which, kind] = 0
         move_on(sources, place, position)
         follow(sources, place)

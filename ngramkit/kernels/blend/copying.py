@@ -218,7 +218,7 @@ def mix_in_copy(copying, which, place, into, p, written):
     """Change p float32[CANDIDATES] by what `place` offers; first learn from the token that
     followed, `written`, unless that is -1."""
     kind, token = offer(place)
-    if token < 0 or token >= len(into.stamp) - 1:
+    if token < 0 or token >= len(into.rows) - 1:
         return
     rows = into.state[0]
     row = row_of(into, token)

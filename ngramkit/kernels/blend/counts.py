@@ -42,6 +42,7 @@ SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of Sources.limits
 CANDIDATES = 512
 BUFFER = 1024  # occurrences read or sampled at a time, at most
 NEVER = -1
+ROW, STAMP = range(2)  # columns of Candidates.rows
 MATCH_LENGTH, MATCH_SHARD, MATCH_NEXT = range(3)  # columns of Candidates.longest
 
 KEPT = 32  # successors memoized of a context
@@ -70,8 +71,7 @@ class Candidates(NamedTuple):
     newest: Array  # int32[CANDIDATES], where it last followed the last token in Live, or NEVER
     source: Array  # uint8[CANDIDATES], drafters.base.Source: where it was counted first
     known: Array  # uint8[CANDIDATES], see `erase`
-    slot: Array  # int32[V + 1], a token's row ...
-    stamp: Array  # int32[V + 1], ... if this is the current stamp
+    rows: Array  # int32[V + 1, 2], by token: ROW, if STAMP is the current stamp
     totals: Array  # float32[COLUMNS], of all successors, also those without a row
     distinct: Array  # float32[COLUMNS]
     state: Array  # int64[3], rows in use, current stamp, source of new rows
@@ -88,8 +88,7 @@ def new_candidates(vocabulary: int) -> Candidates:
         newest=np.empty(CANDIDATES, np.int32),
         source=np.empty(CANDIDATES, np.uint8),
         known=np.empty(CANDIDATES, np.uint8),
-        slot=np.zeros(vocabulary + 1, np.int32),
-        stamp=np.zeros(vocabulary + 1, np.int32),
+        rows=np.zeros((vocabulary + 1, 2), np.int32),
         totals=np.zeros(COLUMNS, np.float32),
         distinct=np.zeros(COLUMNS, np.float32),
         state=np.zeros(3, np.int64),
@@ -127,16 +126,15 @@ def erase(into):
 def row_of(into, token):
     """Return the row of a candidate, a new one where it has none yet; -1 where the table is full,
     or the token is no id: whatever a file holds, nothing is written outside."""
-    if token < 0 or token >= len(into.stamp):
+    if token < 0 or token >= len(into.rows):
         return np.int64(-1)
-    if into.stamp[token] == into.state[1]:
-        return np.int64(into.slot[token])
+    if into.rows[token, STAMP] == into.state[1]:
+        return np.int64(into.rows[token, ROW])
     row = into.state[0]
     if row == CANDIDATES:
         return np.int64(-1)
     into.state[0] = row + 1
-    into.stamp[token] = into.state[1]
-    into.slot[token] = row
+    into.rows[token, STAMP], into.rows[token, ROW] = into.state[1], row
     into.tokens[row] = token
     into.newest[row] = NEVER
     into.source[row] = into.state[2]
@@ -144,6 +142,14 @@ def row_of(into, token):
     for column in range(COLUMNS):
         into.counts[row, column] = 0
     return row
+
+
+@part
+def listed_row(into, token):
+    """Return the row of a candidate, -1 where it has none."""
+    if 0 <= token < len(into.rows) and into.rows[token, STAMP] == into.state[1]:
+        return np.int64(into.rows[token, ROW])
+    return np.int64(-1)
 
 
 @part

@@ -38,7 +38,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import NO_TOKEN, Array
-from ngramkit.kernels.blend.counts import CANDIDATES, hash_recent, slot_of
+from ngramkit.kernels.blend.counts import CANDIDATES, hash_recent, listed_row, slot_of
 from ngramkit.kernels.blend.mixture import PRIOR, RIGHT, SURENESS, USED, consult, sureness
 from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.ngrammys import probabilities_by_bits
@@ -428,8 +428,9 @@ def raise_listed(tokens, beyond, weight, into, raises):
         token = tokens[i]
         if token < 0:
             return
-        if token < len(into.stamp) and into.stamp[token] == into.state[1]:
-            raises[into.slot[token]] += weight * beyond[i]
+        row = listed_row(into, token)
+        if row >= 0:
+            raises[row] += weight * beyond[i]
 
 
 @part

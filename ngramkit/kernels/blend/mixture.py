@@ -57,6 +57,7 @@ from ngramkit.kernels.blend.counts import (
     count_longest,
     erase,
     is_awake,
+    listed_row,
     row_of,
 )
 from ngramkit.kernels.jit import part
@@ -150,12 +151,12 @@ def gates_of(weights, x, into, hidden, out):
         if x[i] != 0:
             for h in range(len(hidden)):
                 hidden[h] += x[i] * weights.gate_in[i, h]
-    for g in range(GATES):
+    for g in range(len(out)):
         out[g] = weights.gate_out_bias[g]
     for h in range(len(hidden)):
-        if hidden[h] > 0:
-            for g in range(GATES):
-                out[g] += hidden[h] * weights.gate_out[h, g]
+        active = max(hidden[h], np.float32(0))
+        for g in range(len(out)):
+            out[g] += active * weights.gate_out[h, g]
     top = out[COLUMNS]
     for c in range(COLUMNS):
         if into.totals[c] > 0:
@@ -277,8 +278,9 @@ def mix_experts(sources, awake, intervals, recent, size, written):
             mine = weight * mix_columns(gates, into.counts[row])
             p[row] = p[row] + mine if row < rows else mine
         used[e, WEIGHT], used[e, CAME] = weight, UNSEEN
-        if 0 <= written < len(into.stamp) and into.stamp[written] == into.state[1]:
-            used[e, CAME] += mix_columns(gates, into.counts[np.int64(into.slot[written])])
+        came = listed_row(into, written)
+        if came >= 0:
+            used[e, CAME] += mix_columns(gates, into.counts[came])
         whole += weight
         none += weight * gates[COLUMNS + 1]
         rows = into.state[0]
@@ -382,7 +384,7 @@ def consult(account, tokens, theirs, into, p, written):
 @part
 def _judge(account, tokens, theirs, into, p, written):
     """Credit the token that was written after `p` and `theirs` were predicted."""
-    if written >= len(into.stamp) - 1:
+    if written >= len(into.rows) - 1:
         return
     credit = UNSEEN
     for i in range(len(tokens)):
@@ -390,9 +392,8 @@ def _judge(account, tokens, theirs, into, p, written):
             break
         if tokens[i] == written:
             credit = max(credit, theirs[i])
-    ours = UNSEEN
-    if into.stamp[written] == into.state[1]:
-        ours = max(ours, p[into.slot[written]])
+    row = listed_row(into, written)
+    ours = max(p[row], UNSEEN) if row >= 0 else UNSEEN
     trust = account[RIGHT] / account[USED]
     account[RIGHT] += trust * credit / (trust * credit + (1 - trust) * ours)
     account[USED] += 1
@@ -410,7 +411,7 @@ def mix_in(account, tokens, theirs, into, p):
     for i in range(len(tokens)):
         if tokens[i] < 0:
             return
-        if tokens[i] >= len(into.stamp) - 1:
+        if tokens[i] >= len(into.rows) - 1:
             continue
         before = into.state[0]
         row = row_of(into, tokens[i])
