@@ -58,6 +58,7 @@ from ngramkit.kernels.blend.mixture import (
     new_experts,
     new_history,
     new_scratch,
+    widened,
 )
 from ngramkit.kernels.blend.prediction import BlendSources, new_place
 from ngramkit.kernels.blend.references import new_state
@@ -265,7 +266,7 @@ def new_sources(
         references=Absent(),
         shares=log_shares(datastores, frozen, vocabulary),
         limits=np.array([scan, sample, hops, eos_of(tokenizer)], np.int64),
-        weights=weights,
+        weights=widened(weights),
         copying=new_copying(),
         experts=new_experts(max(len(datastores) + (frozen is not None), 1)),
         scratch=new_scratch(weights),

@@ -64,6 +64,7 @@ from ngramkit.kernels.jit import part
 
 GATE_FEATURES = 3 * COLUMNS + 1  # inputs of the gates
 GATES = COLUMNS + 2  # the columns, none, and none's correction
+WIDTH = 16  # of the gates in the kernel: the processor adds eight at once
 TOKEN_FEATURES = 7  # inputs of a candidate's correction
 FLOOR = np.float32(2e-3)  # candidates below are not corrected: they are too rare to matter
 MARGIN = np.float32(0.5)  # a correction hardly ever doubles a probability
@@ -103,12 +104,21 @@ class Weights(NamedTuple):
     token_out: Array  # [R + 1], the last scales log p
 
 
+def widened(weights: Weights) -> Weights:
+    """Return the weights for the kernel, with zeros up to WIDTH gates."""
+    more = 0, WIDTH - GATES
+    return weights._replace(
+        gate_out=np.pad(weights.gate_out, ((0, 0), more)),
+        gate_out_bias=np.pad(weights.gate_out_bias, more),
+    )
+
+
 class Scratch(NamedTuple):
     """Intermediate arrays of one prediction, all float32."""
 
     gate_features: Array  # [GATE_FEATURES]
     hidden: Array  # [H]
-    gates: Array  # [GATES]
+    gates: Array  # [WIDTH]
     token_features: Array  # [TOKEN_FEATURES]
     units: Array  # [R]
     p: Array  # [CANDIDATES]
@@ -116,7 +126,7 @@ class Scratch(NamedTuple):
 
 def new_scratch(weights: Weights) -> Scratch:
     hidden, units = len(weights.gate_bias), len(weights.token_bias)
-    sizes = GATE_FEATURES, hidden, GATES, TOKEN_FEATURES, units, CANDIDATES
+    sizes = GATE_FEATURES, hidden, WIDTH, TOKEN_FEATURES, units, CANDIDATES
     return Scratch(*(np.empty(size, np.float32) for size in sizes))
 
 
@@ -142,21 +152,32 @@ def gate_features_of(into, size, x):
 
 
 @part
+def apply_layer(x, matrix, bias, out):
+    """Set out float32[n] to bias + x @ matrix, four rows at a time: each loop over `out` first
+    checks that no array overlaps another, which takes as long as its sums."""
+    for n in range(len(out)):
+        out[n] = bias[n]
+    whole = len(x) & ~3
+    for i in range(0, whole, 4):
+        a, b, c, d = x[i], x[i + 1], x[i + 2], x[i + 3]
+        if a == 0 and b == 0 and c == 0 and d == 0:
+            continue
+        for n in range(len(out)):
+            sums = out[n] + a * matrix[i, n] + b * matrix[i + 1, n]
+            out[n] = sums + c * matrix[i + 2, n] + d * matrix[i + 3, n]
+    for i in range(whole, len(x)):
+        for n in range(len(out)):
+            out[n] += x[i] * matrix[i, n]
+
+
+@part
 def gates_of(weights, x, into, hidden, out):
-    """Set out float32[GATES]: a gate for each column (0 where it is empty), for none, and the
+    """Set out float32[WIDTH]: a gate for each column (0 where it is empty), for none, and the
     correction of none."""
+    apply_layer(x, weights.gate_in, weights.gate_bias, hidden)
     for h in range(len(hidden)):
-        hidden[h] = weights.gate_bias[h]
-    for i in range(GATE_FEATURES):
-        if x[i] != 0:
-            for h in range(len(hidden)):
-                hidden[h] += x[i] * weights.gate_in[i, h]
-    for g in range(len(out)):
-        out[g] = weights.gate_out_bias[g]
-    for h in range(len(hidden)):
-        active = max(hidden[h], np.float32(0))
-        for g in range(len(out)):
-            out[g] += active * weights.gate_out[h, g]
+        hidden[h] = max(hidden[h], np.float32(0))
+    apply_layer(hidden, weights.gate_out, weights.gate_out_bias, out)
     top = out[COLUMNS]
     for c in range(COLUMNS):
         if into.totals[c] > 0:
@@ -230,14 +251,9 @@ def token_features_of(into, row, live, size, share, log_p, x):
 @part
 def correct_log_p(weights, x, log_p, units):
     """Return a candidate's corrected log p, not normalised. `units` float32[R] is scratch."""
-    size = len(units)
-    for h in range(size):
-        units[h] = weights.token_bias[h]
-    for i in range(TOKEN_FEATURES):
-        for h in range(size):
-            units[h] += x[i] * weights.token_in[i, h]
-    y = log_p * weights.token_out[size]
-    for h in range(size):
+    apply_layer(x, weights.token_in, weights.token_bias, units)
+    y = log_p * weights.token_out[len(units)]
+    for h in range(len(units)):
         y += max(units[h], np.float32(0)) * weights.token_out[h]
     return y
 
