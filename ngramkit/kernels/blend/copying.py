@@ -123,10 +123,16 @@ def copy_places(source, target):
 
 
 @part
-def step_places(state, token):
-    """Move on by `token`."""
+def step_places(before, state, token):
+    """Set a state to `before`, which may be the same one, moved on by `token`."""
     for which in range(PLACES):
         place = state[which]
+        if before[which, NEXT] < 0 and before[which, ANCHOR] < 0:
+            place[NEXT] = place[ANCHOR] = -1
+            place[MATCH] = 0
+            continue
+        for column in range(COLUMNS):
+            place[column] = before[which, column]
         if place[NEXT] >= 0 and document_token(place, place[NEXT]) == token:
             place[NEXT] += 1
             place[MATCH] += 1

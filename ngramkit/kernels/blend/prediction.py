@@ -134,7 +134,7 @@ def move_on(sources, place, position):
     live, written = sources.live, np.int64(sources.live.tokens[position])
     remember(live, position)
     push_recent(place.recent, live.tokens[position])
-    step_places(place.copied, written)
+    step_places(place.copied, place.copied, written)
     follow_aligned(sources.references, place.aligned, place.recent, written)
 
 

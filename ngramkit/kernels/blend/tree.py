@@ -142,8 +142,7 @@ def step(sources, tree, node, parent, awake):
         sources, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
         recent, awake,
     )  # fmt: skip
-    copy_places(tree.copied[parent], tree.copied[node])
-    step_places(tree.copied[node], np.int64(recent[0]))
+    step_places(tree.copied[parent], tree.copied[node], np.int64(recent[0]))
     step_aligned(sources.references, tree.aligned[parent], tree.aligned[node], recent)
 
 
