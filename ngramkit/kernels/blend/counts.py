@@ -46,6 +46,10 @@ ROW, STAMP = range(2)  # columns of Candidates.rows
 MATCH_LENGTH, MATCH_SHARD, MATCH_NEXT = range(3)  # columns of Candidates.longest
 
 KEPT = 32  # successors memoized of a context
+# Columns of a memo: the numbers of listed and of all successors, from FIRST on the listed ones; of
+# its counts, TOTAL is that of all.
+LISTED, DISTINCT, FIRST = range(3)
+TOTAL = 0
 MEMO_ROWS = 1 << 17
 PAIRS_BYTES = 1 << 25  # of memoized intervals, at most
 APART = np.uint64(0x8CB92BA72F3D8DD6)  # separates sources in keys; even, so a key is never 0
@@ -305,20 +309,16 @@ class Memo(NamedTuple):
     """Successors of contexts, by a hash of order and tokens; a row is overwritten by the next."""
 
     keys: Array  # uint64[rows], 0 is an empty row
-    tokens: Array  # int32[rows, KEPT]
-    counts: Array  # float32[rows, KEPT]
-    sizes: Array  # int32[rows, 2], successors in the row, distinct successors
-    totals: Array  # float32[rows], of all successors
+    tokens: Array  # int32[rows, FIRST + KEPT], see LISTED
+    counts: Array  # float32[rows, FIRST + KEPT], of these tokens
 
 
 def new_memo(rows: int) -> Memo:
     """Return an empty memo. Pages are taken as they are touched: about 280 bytes a row at most."""
     return Memo(
         keys=np.zeros(rows, np.uint64),
-        tokens=np.zeros((rows, KEPT), np.int32),
-        counts=np.zeros((rows, KEPT), np.float32),
-        sizes=np.zeros((rows, 2), np.int32),
-        totals=np.zeros(rows, np.float32),
+        tokens=np.zeros((rows, FIRST + KEPT), np.int32),
+        counts=np.zeros((rows, FIRST + KEPT), np.float32),
     )
 
 
@@ -334,23 +334,30 @@ def begin_row(memo, slot, key, total):
     """Empty a row of the memo, for a context with `total` successors. That is a float32 everywhere:
     another type would have this part compiled once more."""
     memo.keys[slot] = key
-    memo.totals[slot] = total
-    memo.sizes[slot, 0] = memo.sizes[slot, 1] = 0
+    memo.counts[slot, TOTAL] = total
+    memo.tokens[slot, LISTED] = memo.tokens[slot, DISTINCT] = 0
+
+
+@part
+def _listed(tokens):
+    """Return how many successors a row lists. Two threads that write it at once may have counted
+    more than it has room for."""
+    return min(np.int64(tokens[LISTED]), KEPT)
 
 
 @part
 def keep(memo, slot, token, estimate):
     """Insert a successor into a row's list, sorted by count. `estimate`: float32."""
-    tokens, counts, sizes = memo.tokens[slot], memo.counts[slot], memo.sizes[slot]
-    sizes[1] += 1
-    at = np.int64(sizes[0])
-    if at == KEPT:
-        if counts[KEPT - 1] >= estimate:
+    tokens, counts = memo.tokens[slot], memo.counts[slot]
+    tokens[DISTINCT] += 1
+    at = FIRST + _listed(tokens)
+    if at == FIRST + KEPT:
+        if counts[at - 1] >= estimate:
             return
         at -= 1
     else:
-        sizes[0] += 1
-    while at > 0 and counts[at - 1] < estimate:
+        tokens[LISTED] += 1
+    while at > FIRST and counts[at - 1] < estimate:
         counts[at], tokens[at] = counts[at - 1], tokens[at - 1]
         at -= 1
     counts[at], tokens[at] = estimate, token
@@ -359,12 +366,13 @@ def keep(memo, slot, token, estimate):
 @part
 def recall(memo, slot, into, column):
     """Add a memoized row's successors to a column."""
-    into.totals[column] += memo.totals[slot]
-    into.distinct[column] += memo.sizes[slot, 1]
-    for i in range(memo.sizes[slot, 0]):
-        row = row_of(into, memo.tokens[slot, i])
+    tokens, counts = memo.tokens[slot], memo.counts[slot]
+    into.totals[column] += counts[TOTAL]
+    into.distinct[column] += tokens[DISTINCT]
+    for i in range(FIRST, FIRST + _listed(tokens)):
+        row = row_of(into, tokens[i])
         if row >= 0:
-            into.counts[row, column] += memo.counts[slot, i]
+            into.counts[row, column] += counts[i]
 
 
 # Corpora: their intervals, then what is counted there.
@@ -686,7 +694,7 @@ def count_frozen(frozen, recent, into, second):
         slot = slot_of(key, len(memo.keys))
         if memo.keys[slot] != key:
             _look_up(where, recent, order, more, memo, slot, key, second)
-        if memo.sizes[slot, 0]:
+        if memo.tokens[slot, LISTED]:
             recall(memo, slot, into, level)
 
 
