@@ -175,8 +175,8 @@ class Blend(BaseDrafter):
             self._tree = Packed(new_tree(len(self._sources.parts.corpus.table), budget))
         tree = self._tree.parts
         n = act(DRAFT, self._sources, self._place, self._tree, self._size, budget)
-        columns = (tree.tokens, tree.parents, tree.scores, tree.origins)
-        return DraftTree(*(column[:n].copy() for column in columns))
+        tokens, parents = tree.tokens[:n].copy(), tree.parents[:n].copy()
+        return DraftTree(tokens, parents, tree.scores[:n].copy(), tree.origins[:n].copy())
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         before = self._place.parts.recent.copy()
