@@ -162,7 +162,7 @@ def _say_curves(results: Replays, out: Output) -> None:
     """Print a line per drafter and artifact, smallest first, with its curve."""
     budget = max(r.budget for r in results)
     rows = [
-        [drafter, curve, f"{size / 1e6:,.1f}", f"{steps:.3f}"]
+        [drafter, curve, f"{size / 1e6:,.{1 if size >= 1e6 else 3}f}", f"{steps:.3f}"]
         for drafter, curves in results.by_bytes().items()
         for curve, points in curves.items()
         for size, steps in points
