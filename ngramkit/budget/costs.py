@@ -54,14 +54,14 @@ SAME = 16  # tokens of context that make no difference
 ANCHORS = (1, 2, 4, 8, 16, 32, 64, 96)  # rows beside the root that are worth a trial
 STEP = 4  # times the largest size that was run: no trial is larger
 LEAST_COST = 0.5  # of any pass
-# Standard deviations of the logarithm of a cost; of a few values tried on eight of the curves of
-# benchmarks.budget, without noise, with 20 % and in bursts, those that lost the least:
-WALK = 0.2  # of what twice the rows add to what the prior is wrong by, one doubling like no other
-TREND = 0.2  # the same, of what every doubling adds alike
+# Standard deviations of the logarithm of a cost, searched for on the curves of benchmarks.budget,
+# see research/benchmarks.md:
+WALK = 0.16  # of what twice the rows add to what the prior is wrong by, one doubling like no other
+TREND = 0.31  # the same, of what every doubling adds alike
 KNOWN = 0.3  # from which down a size tells the pace
-HOPE = 1.0  # times what another pass would move a size's cost by, that it may cost less at best
+HOPE = 0.95  # times what another pass would move a size's cost by, that it may cost less at best
 DRIFT = 2e-5  # added to the variance of a size by every pass since its last
-NOISE = 0.05  # of passes of one size, before some were seen
+NOISE = 0.08  # of passes of one size, before some were seen
 LEAST_NOISE, MOST_NOISE = 0.01, 0.3  # of what was seen; more is another pace
 STALL = 3.0  # times the noise from the median, beyond which a sample does not count
 LEAST_SECONDS, MOST_SECONDS = 1e-7, 1e5  # of a pass, where they are read from a file

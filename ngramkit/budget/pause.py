@@ -10,13 +10,13 @@ stopped by a few bad drafts.
 
 from __future__ import annotations
 
-FIRST_LOSS = 3.0  # tokens that verified drafts may cost before any has earned one
-MOST_CREDIT = 12.0  # tokens; what is earned beyond is not saved
-FIRST_ASKED, MOST_ASKED = 0.25, 1.0  # the same, of drafting alone
-TRIAL_SHARE = 0.03  # of the time, that the first failing trials may cost
+FIRST_LOSS = 2.5  # tokens that verified drafts may cost before any has earned one
+MOST_CREDIT = 8.0  # tokens; what is earned beyond is not saved
+FIRST_ASKED, MOST_ASKED = 0.35, 0.8  # the same, of drafting alone
+TRIAL_SHARE = 0.025  # of the time, that the first failing trials may cost
 LONGEST = 512  # passes of a pause
 DOUBLED = 2  # times that failed trials double the pause
-CAUTION = 0.25  # what a draft must promise more, after each of two failed trials
+CAUTION = 0.27  # what a draft must promise more, after each of two failed trials
 
 
 class Pause:

@@ -26,14 +26,14 @@ from ngramkit.budget.pause import Pause
 from ngramkit.drafters.base import DraftTree
 from ngramkit.kernels.draft_cut import LEVELS, RUNS, cells, chances, cut, update_record
 
-FADE = 0.99  # of the record, per pass
-MEMORY = 0.98  # of the rate, per pass
+FADE = 0.9875  # of the record, per pass
+MEMORY = 0.987  # of the rate, per pass
 CAUTION = 1.15  # times the rate: scores at the top are a little too high
 FIRST_RATE = 1.5  # tokens per time of a pass without a draft, at first
 SPARE = 8  # nodes drafted beyond twice those kept last, where the next size to try lies
-LEVEL = 1.1  # times what SPARE nodes cost: as many as cost no more are drafted always
+LEVEL = 1.11  # times what SPARE nodes cost: as many as cost no more are drafted always
 ALLOWANCE = 1.0  # tokens that trials of sizes may cost at first
-GROWTH, MOST_ALLOWANCE = 0.01, 2.0  # tokens added to it by every pass; its maximum
+GROWTH, MOST_ALLOWANCE = 0.01, 2.5  # tokens added to it by every pass; its maximum
 LEAST_HOPE = 0.1  # tokens per pass that a trial must be able to gain
 # Tokens that verifying a draft counts as at least. Where all passes verify one, a machine that is
 # slower now looks like drafts that cost nothing: those that bring nothing have to pause to show it.

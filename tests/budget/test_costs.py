@@ -99,7 +99,7 @@ def test_what_was_learnt_is_taken_up_by_another_process():
     costs = fed(by_device(), lambda rows: 0.01 * (1 + 0.1 * rows))
     again = by_device()
     again.recall(json.loads(json.dumps(costs.summary())))
-    np.testing.assert_allclose(again.at(100), costs.at(100), rtol=0.02)
+    np.testing.assert_allclose(again.at(100), costs.at(100), rtol=0.03)
     assert again.unit(100) == pytest.approx(costs.unit(100))
     for _ in range(PACED):  # the machine is slower now
         again.learn(8, 100, 3 * 0.018)
