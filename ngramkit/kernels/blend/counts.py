@@ -540,7 +540,7 @@ def count_corpus(corpus, source, intervals, recent, into, scan, sample):
             return
         if width <= scan:
             for s in range(first, end):
-                _read(table[s], s, intervals[order, s], order, recent, into, level)
+                _read(table[s], s, intervals[order, s], order, recent, DEPTH, into, level)
             return
         if LEVELS[level] == order:
             _count_sampled(corpus, source, order, width, intervals, recent, into, sample, level)
@@ -561,7 +561,7 @@ def count_longest(corpus, intervals, recent, into, scan, sample):
         level = REACHED[order - 1] + 1  # the first that needs as many tokens, or more
         if width <= scan:
             for s in range(end):
-                _read(table[s], s, intervals[order, s], order, recent, into, level)
+                _read(table[s], s, intervals[order, s], order, recent, RECENT, into, level)
             for longest in range(N_LEVELS - 1, level - 1, -1):
                 if into.distinct[longest]:
                     return longest
@@ -574,9 +574,9 @@ def count_longest(corpus, intervals, recent, into, scan, sample):
 
 
 @part
-def _read(shard, s, interval, order, recent, into, first):
+def _read(shard, s, interval, order, recent, most, into, first):
     """Count the successors at every occurrence in shard `s`, in the columns from `first` to its
-    longest match."""
+    longest match, of which `most` tokens are read."""
     width = interval[1] - interval[0]
     positions, tokens = into.positions, into.successors
     # Loads that do not wait for each other: the memory answers many at once.
@@ -587,7 +587,7 @@ def _read(shard, s, interval, order, recent, into, first):
     for i in range(width):
         match = order
         before = positions[i] - 1
-        while match < RECENT and before >= 0 and token_at(shard, before) == recent[match]:
+        while match < most and before >= 0 and token_at(shard, before) == recent[match]:
             match += 1
             before -= 1
         last = REACHED[min(match, DEPTH)]
