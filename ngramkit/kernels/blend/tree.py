@@ -337,12 +337,10 @@ def _enqueue_path(tree, waiting, bound, value, into, row, origin):
     token, room = into.tokens[row], len(tree.tokens)
     at = waiting
     while at > 0 and _behind(tree.queue_p, tree.queue, at - 1, bound, token, origin):
+        _move_path(tree, at - 1, at)
         at -= 1
-    if at >= room:
-        return waiting
-    waiting = min(waiting + 1, room)
-    for i in range(waiting - 1, at, -1):
-        _move_path(tree, i - 1, i)
-    tree.queue_p[at], tree.values[at] = bound, value
-    tree.queue[at, 0], tree.queue[at, 1], tree.queue[at, 2] = token, origin, into.source[row]
+    if at < room:
+        tree.queue_p[at], tree.values[at] = bound, value
+        tree.queue[at, 0], tree.queue[at, 1], tree.queue[at, 2] = token, origin, into.source[row]
+        waiting = min(waiting + 1, room)
     return waiting
