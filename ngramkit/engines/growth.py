@@ -45,6 +45,7 @@ REQUEST_KEY = "ngramkit_history"
 TENANTS = 64  # histories in memory at once
 FOLDERS = 4096  # tenants with a folder in one run, at most; others are in memory alone
 DIGITS = 32  # of a tenant's folder
+LONGEST_KEY = 4096  # characters of a tenant's key
 WATCHED = 4096  # requests that may wait to go on
 WAITING = 4096  # requests that wait to be written, at most
 DAY = 86_400.0  # seconds
@@ -204,9 +205,26 @@ def forbids_remembering(parameters: Mapping[str, Any]) -> bool:
     return bool(parameters.get(REQUEST_KEY) == 0)  # as False is
 
 
+def tenant_of(said: Any) -> str | None:
+    """Return the key of a tenant by what a client sent, which may be anything; "" for nothing.
+
+    None if it is not a number or a text of at most LONGEST_KEY characters: such a request is not
+    remembered.
+    """
+    if said is None:
+        return ""
+    if not isinstance(said, str | int | float):
+        return None
+    if isinstance(said, int) and said.bit_length() > LONGEST_KEY:  # Python writes no such number
+        return None
+    key = str(said)
+    return key if len(key) <= LONGEST_KEY else None
+
+
 def tenant_folder(key: str) -> str:
     """Return the name of a tenant's folder: the first digits of the key's sha256."""
-    return hashlib.sha256(key.encode()).hexdigest()[:DIGITS]
+    raw = key.encode(errors="surrogatepass")  # JSON may hold half a surrogate pair
+    return hashlib.sha256(raw).hexdigest()[:DIGITS]
 
 
 class HistoryWriter:

@@ -24,7 +24,13 @@ from ngramkit.basics.errors import ArtifactError, UsageError, one_line
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.growth import REQUEST_KEY, Departures, Finished, forbids_remembering
+from ngramkit.engines.growth import (
+    REQUEST_KEY,
+    Departures,
+    Finished,
+    forbids_remembering,
+    tenant_of,
+)
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
@@ -88,11 +94,13 @@ class NgramCorpus:
             if reason is None:
                 continue
             self._departures.forget(name)
-            if "ABORT" not in type(reason).__name__ and self._remembered(request):
+            tenant = self._tenant(request)
+            aborted = "ABORT" in type(reason).__name__
+            if tenant is not None and not aborted and self._remembered(request):
                 prompt = request.origin_input_ids_unpadded
                 output = getattr(request, "output_ids_through_stop", request.output_ids)
                 tokens = np.concatenate([np.array(part, np.int32) for part in (prompt, output)])
-                self._batch.finish(Finished(tokens, len(prompt), name, self._tenant(request)))
+                self._batch.finish(Finished(tokens, len(prompt), name, tenant))
 
     def batch_get(
         self,
@@ -158,7 +166,7 @@ class NgramCorpus:
         said = _parameters(request)
         return said.get("ngramkit", True) is not False and not forbids_remembering(said)
 
-    def _tenant(self, request: Any) -> str:
+    def _tenant(self, request: Any) -> str | None:
         if self._tenants is None:
             return ""
         said = {
@@ -166,7 +174,7 @@ class NgramCorpus:
             "salt": getattr(request, "cache_salt", None),
             "key": _parameters(request).get(REQUEST_KEY),
         }
-        return str(said[self._tenants] or "")
+        return tenant_of(said[self._tenants] or None)
 
     def _asked(self, name: str, row: TokenArray) -> Asked:
         request = self._requests.get(name)
@@ -174,7 +182,7 @@ class NgramCorpus:
             return Asked(len(row))  # its prompt is not known: nothing of it is remembered
         unknown = self._texts[name][1]
         prompt = len(request.origin_input_ids_unpadded) - unknown
-        return Asked(max(prompt, 0), self._tenant(request))
+        return Asked(max(prompt, 0), self._tenant(request) or "")
 
     def _text(self, name: str, tail: Sequence[int], total: int) -> TokenArray:
         """Return all tokens of the request, int32[total]; its tail where the rest is unknown."""

@@ -24,7 +24,7 @@ import numpy as np
 from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growth import Departures, Finished
+from ngramkit.engines.growth import Departures, Finished, tenant_of
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.engines.token_cost import TokenCost
 
@@ -125,7 +125,7 @@ def _class_over(base: type[Any]) -> type[Any]:
                 for request, row in zip(requests, rows, strict=True)
             ]
             asked = [
-                Asked(_prompt(request, row), self._tenant(request))
+                Asked(_prompt(request, row), self._tenant(request) or "")
                 for request, row in zip(requests, rows, strict=True)
             ]
             chains = self._batch.chain_batch(rows, lengths, asked=asked)
@@ -146,12 +146,12 @@ def _class_over(base: type[Any]) -> type[Any]:
                     self._departures.forget(name)
                     tokens = np.array(request.get_tokens(0), np.int32)
                     prompt, tenant = _prompt(request, tokens), self._tenant(request)
-                    self._batch.finish(Finished(tokens, prompt, name, tenant))
+                    if tenant is not None:
+                        self._batch.finish(Finished(tokens, prompt, name, tenant))
 
-        def _tenant(self, request: Any) -> str:
+        def _tenant(self, request: Any) -> str | None:
             attribute = TENANT_OF.get(self._tenants or "")
-            said = attribute and getattr(request, attribute, None)
-            return "" if said is None else str(said)
+            return tenant_of(attribute and getattr(request, attribute, None))
 
         def _longest(self) -> int:
             """Return the longest chain that TensorRT-LLM's schedule allows now."""

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering
+from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering, tenant_of
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.engines.token_cost import FREE, FREE_ON_CPU, TokenCost
@@ -110,7 +110,7 @@ class Proposer:
         asked = None
         if self._batch.history is not None:  # else nobody looks at it
             told = self._states if len(self._states) == count else [None] * count
-            tenants = ["" if state is None else self._tenant(state) for state in told]
+            tenants = ["" if state is None else self._tenant(state) or "" for state in told]
             prompts = [size - new for size, new in zip(sizes, written, strict=True)]
             asked = [Asked(*each) for each in zip(prompts, tenants, strict=True)]
         chains = self._batch.chain_batch(rows, lengths, asked=asked)
@@ -126,17 +126,17 @@ class Proposer:
         prompt, sampling = state.prompt_token_ids, state.sampling_params
         if prompt is None or sampling is None or forbids_remembering(sampling.extra_args or {}):
             return
-        output = answer_ids(state, self._longest)
-        if output is not None:
+        output, tenant = answer_ids(state, self._longest), self._tenant(state)
+        if output is not None and tenant is not None:
             tokens = np.array([*prompt, *output], np.int32)
-            self._batch.finish(Finished(tokens, len(prompt), name, self._tenant(state)))
+            self._batch.finish(Finished(tokens, len(prompt), name, tenant))
 
-    def _tenant(self, state: Any) -> str:
+    def _tenant(self, state: Any) -> str | None:
         if self._tenants == "lora":
-            return str(getattr(state.lora_request, "lora_name", ""))
+            return tenant_of(getattr(state.lora_request, "lora_name", None))
         if self._tenants == "key":
             said = getattr(state.sampling_params, "extra_args", None) or {}
-            return str(said.get(REQUEST_KEY) or "")
+            return tenant_of(said.get(REQUEST_KEY) or None)
         return ""
 
 

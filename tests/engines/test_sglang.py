@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import subprocess
@@ -260,6 +261,28 @@ def test_the_next_request_drafts_from_its_tenants_history(by, monkeypatch, tmp_p
     assert again >= 6
     assert first <= 2
     assert (other <= 2) == (by is not None)
+
+
+@pytest.mark.parametrize("by", ["salt", "key"])
+def test_no_key_that_a_client_sends_ends_a_step(by, monkeypatch, tmp_path):
+    """Half a surrogate pair is a key like any other; lists, and what has no end, are none."""
+    path = growing(monkeypatch, tmp_path, history_by=by)
+    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
+    sent = ["\ud800", {"a": 1}, "x" * 5000, 10**5000, "acme"]
+    requests = [
+        Req(f"{i}", [1, 2], salt=key, custom={"ngramkit_history": key})
+        for i, key in enumerate(sent)
+    ]
+    for one in requests:
+        one.output_ids = [3, 4]
+    decode(corpus, *requests)
+    for one in requests:
+        one.finished_reason = object()
+    decode(corpus)
+    corpus.history.flush()
+    assert {each.name for each in path.iterdir()} == {
+        hashlib.sha256(raw).hexdigest()[:32] for raw in (b"", b"\xed\xa0\x80", b"acme")
+    }
 
 
 @pytest.mark.parametrize("rank", [0, 1])
