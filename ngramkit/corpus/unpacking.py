@@ -30,6 +30,7 @@ from ngramkit.formats.safetensors import Array
 MAX_DOCUMENT = 64 << 20  # bytes
 BLOCK = 1 << 20
 SMALLER = "leave it out, or raise max_document"
+BOM = b"\xef\xbb\xbf"
 BLANK = re.compile(rb"\s*")
 SUFFIXES = (".gz", ".zst")
 ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)  # damage, while reading
@@ -51,7 +52,7 @@ def whole(file: IO[bytes], most: int, where: str) -> bytes:
 def lines(
     file: IO[bytes], most: int, where: str, hint: str = SMALLER
 ) -> Iterator[tuple[int, bytes]]:
-    r"""Yield every line that is not blank, with its number from 1 on.
+    r"""Yield every line that is not blank, with its number from 1 on; no byte order mark.
 
     Blank lines, even billions, are skipped a block at a time. Raises InputError where a line has
     more than `most` bytes.
@@ -61,8 +62,11 @@ def lines(
     [(3, b'a'), (5, b'b')]
     """
     number, line = 1, bytearray()
+    begun = False
     while block := file.read(BLOCK):
         at = 0
+        if not begun:
+            at, begun = len(BOM) * block.startswith(BOM), True
         while at < len(block):
             if not line:
                 after = BLANK.match(block, at).end()  # type: ignore[union-attr]

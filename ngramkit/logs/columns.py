@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError, meant
+from ngramkit.corpus.shapes import value_at
 from ngramkit.logs.request import (
     ASSISTANT,
     FilePlace,
@@ -118,13 +119,7 @@ def _first(body: Mapping[str, Any], field: str, default: str) -> Any:
 
 
 def _inside(body: Any, path: str) -> Any:
-    if isinstance(body, dict) and path in body:
-        return body[path]
-    for key in path.split("."):
-        if isinstance(body, dict):
-            body = body.get(key)
-        elif isinstance(body, list) and key.isdecimal() and int(key[:9]) < len(body):
-            body = body[int(key[:9])]
-        else:
-            return None
-    return body
+    try:
+        return value_at(body, path)
+    except KeyError:
+        return None

@@ -19,6 +19,7 @@ from typing import Any
 from ngramkit.basics.errors import InputError, UsageError, given_paths
 from ngramkit.basics.untrusted import open_stream, parse_json
 from ngramkit.corpus import unpacking
+from ngramkit.corpus.shapes import is_document
 from ngramkit.logs.request import FilePlace, Line
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj", ".log", ".txt", ".pt")
@@ -71,13 +72,11 @@ class LogFile:
         Raises InputError, with file and line, where a line is no JSON object.
         """
         lines = self._raw()
-        first = next(lines, None)
-        if first is None:
-            return
-        if self._begins_document(*first, lines):
+        begun = list(islice(lines, 2))
+        if begun and is_document(*(line for _, line in begun)):
             yield from self._document()
             return
-        for number, line in chain([first], lines):
+        for number, line in chain(begun, lines):
             where = FilePlace(self.path, "line", number)
             body = parse_json(line, str(where), most_values=MOST_VALUES, hint=HINT)
             if not isinstance(body, dict):
@@ -102,19 +101,6 @@ class LogFile:
             if not isinstance(item, dict):
                 raise InputError(f"{where}: not a JSON object", HINT)
             yield where, item
-
-    def _begins_document(self, number: int, line: bytes, others: Iterator[Any]) -> bool:
-        """Return whether the first line is not a whole object, but other lines follow."""
-        if line.lstrip().startswith(b"["):
-            return True
-        try:
-            where = str(FilePlace(self.path, "line", number))
-            parse_json(line, where, most_values=MOST_VALUES, hint=HINT)
-        except InputError:
-            if next(others, None) is None:
-                raise
-            return True
-        return False
 
     def _raw(self) -> Iterator[tuple[int, bytes]]:
         with self._undamaged():

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ngramkit.basics.errors import InputError
 from ngramkit.corpus.chat import Message
+from ngramkit.corpus.shapes import content_text, tool_call_text, turn_text
 
 TokenIds = list[int]
 Prompt = str | Sequence[Message] | TokenIds
@@ -170,7 +171,7 @@ def response_text(where: FilePlace, items: Any) -> str:
         if kind == "message":
             parts.append(text_of(where, item.get("content")))
         elif kind in ("function_call", "custom_tool_call"):
-            parts.append(_tool_call(item))
+            parts.append(tool_call_text(item))
         elif kind == "reasoning":
             thought = text_of(where, item.get("content") or item.get("summary"))
             parts.append(thought and f"<think>\n{thought}\n</think>\n")
@@ -194,21 +195,10 @@ def role_of(where: FilePlace, message: Any) -> str:
 
 def text_of(where: FilePlace, content: Any) -> str:
     """Return the text of a message's content: a text, a list of parts, or none."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(map(_part, content))
-    raise InputError(f"{where}: a message's content is neither a text nor a list of parts")
-
-
-def _part(part: Any) -> str:
-    """Return a part's text; nothing of an image or a sound."""
-    if isinstance(part, str):
-        return part
-    text = part.get("text", "") if isinstance(part, dict) else ""
-    return text if isinstance(text, str) else ""
+    try:
+        return content_text(content)
+    except TypeError as error:
+        raise InputError(f"{where}: {error}", "objects with role and content") from error
 
 
 def _append(messages: list[Message], where: FilePlace, item: Any) -> None:
@@ -231,35 +221,15 @@ def _content(where: FilePlace, message: Mapping[str, Any]) -> str:
     """Return a message's text, and the tools that it calls behind it."""
     kind = message.get("type")
     if kind in ("function_call", "custom_tool_call"):
-        return _tool_call(message)
+        return tool_call_text(message)
     if kind == "function_call_output":
         return text_of(where, message.get("output"))
     if kind == "reasoning":
         return ""
-    if "content" not in message and "value" not in message and not message.get("tool_calls"):
-        raise InputError(f"{where}: a message without content", "objects with role and content")
-    text = text_of(where, message.get("content", message.get("value")))
-    calls = message.get("tool_calls") or []
-    if isinstance(message.get("function_call"), dict):
-        calls = [message["function_call"]]
-    if not isinstance(calls, list):
-        raise InputError(f"{where}: `tool_calls` is not a list")
-    return "\n".join(filter(None, [text, *map(_tool_call, calls)]))
-
-
-def _tool_call(call: Any) -> str:
-    """Return a call as Hermes' and Qwen's models write it. Arguments are the model's own text."""
-    if not isinstance(call, dict):
-        return ""
-    inside = call.get("function")
-    inside = inside if isinstance(inside, dict) else call
-    arguments = inside.get("arguments", inside.get("input", {}))
-    if not isinstance(arguments, str):
-        arguments = _json(arguments)
-    return (
-        f'<tool_call>\n{{"name": {_json(inside.get("name"))}, "arguments": {arguments}}}\n'
-        "</tool_call>"
-    )
+    try:
+        return turn_text(message)
+    except TypeError as error:
+        raise InputError(f"{where}: {error}", "objects with role and content") from error
 
 
 def _is_response(message: Any) -> bool:
