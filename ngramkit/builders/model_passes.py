@@ -144,22 +144,10 @@ def weights_fingerprint(model: Any) -> str:
 
     digest = hashlib.sha256()
     with torch.inference_mode():
-        for name, parameter in sorted(_weights(model), key=itemgetter(0)):
+        for name, parameter in sorted(model.named_parameters(), key=itemgetter(0)):
             shape = tuple(parameter.shape)
             digest.update(f"{name} {shape} {parameter.dtype} {_checksum(parameter)}\n".encode())
     return digest.hexdigest()
-
-
-def _weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield all parameters, and the plain weights of layers that hold them packed."""
-    for name, parameter in model.named_parameters():
-        yield name, parameter
-    parameters = {id(parameter) for parameter in model.parameters()}
-    for name, part in model.named_modules():
-        if isinstance(getattr(type(part), "weight", None), property):
-            weight = part.weight
-            if id(weight) not in parameters:
-                yield f"{name}.weight", weight
 
 
 def _checksum(parameter: torch.Tensor) -> int:

@@ -115,6 +115,7 @@ def measure(
     import torch
 
     from ngramkit.decode.load import device_facts
+    from ngramkit.decode.packed_weights import packed_weights_of
     from ngramkit.decode.verifiers import verify_mode
 
     verify = "chain" if verify_mode(model.model) == "chain" else "tree"
@@ -125,7 +126,7 @@ def measure(
     verifiers: dict[int, Verifier] = {}
     times: dict[tuple[int, int], list[float]] = {}  # by context and size
     rounds, first_round = 0, 0.0
-    with torch.inference_mode():
+    with packed_weights_of(model.model), torch.inference_mode():
         for context in fitting:
             if verifiers and end - time.perf_counter() < 2 * LEAST_ROUNDS * first_round:
                 reporter.note(f"contexts from {context:,} tokens on are left out: too little time")

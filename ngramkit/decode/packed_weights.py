@@ -1,10 +1,14 @@
 """Linear layers whose weights oneDNN has packed once, on CPUs where passes are faster so.
 
-torch's own linear packs its weights anew at every call with more than one row, which costs more
-than reading them. Here a layer's weights are packed when the model is loaded, checked against the
-plain layer, and the plain copy is given up. Which shapes gain is found by trying both ways on
-the rows that decoding uses, and is kept in the user's cache for each processor, number of threads
-and version of torch.
+torch's own linear packs its weights again at every call with more than one row, which costs more
+than reading them. Here a layer's weight is packed when the model is loaded, checked against the
+plain layer, and the memory of the plain one is given back. The model still behaves as transformers
+loaded it: a layer becomes plain as soon as anybody looks at its parameters, and is packed again
+before the next request if nobody has kept its weight.
+
+Which shapes gain is found by timing both ways on the rows that decoding uses. The answer is kept in
+the user's cache for each processor, number of threads and version of torch. Timings that do not
+decide are kept too, and the next process adds its own.
 """
 
 from __future__ import annotations
@@ -15,11 +19,18 @@ import hashlib
 import logging
 import mmap
 import re
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from math import sqrt
 from pathlib import Path
+from statistics import median
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -32,101 +43,222 @@ LOG = logging.getLogger("ngramkit")
 CACHE = TextCache("packing", 1024)  # one text for each shape
 PACKED, PLAIN = "packed\n", "plain\n"
 ROWS = (1, 16)  # of passes without drafts and with
-SAMPLE = 1 << 25  # bytes of weights that are tried of a shape; more than most caches hold
-ROUNDS = 5
+SAMPLE = 1 << 25  # bytes of weights that are timed of a shape; more than most caches hold
+ROUNDS, MOST_ROUNDS = 9, 45  # of one process; of all, after which the median decides
 MOST_FREED = 1 << 26  # bytes of plain weights, before their memory is given back
-WORTH = 0.95  # of the plain layers' time for both numbers of rows
+WORTH = 0.98  # of the plain layers' time for both numbers of rows
+COMPARED = 4096  # rows of a shared weight that are compared at once
 # Of the output's length. Another order of summing moves a float32 by a millionth.
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.02, torch.float16: 0.005}
 MAPPED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r.-p [0-9a-f]+ \S+ [1-9]\d* ")  # a file's, private
 
 
-class PackedLinear(nn.Module):
-    """A `torch.nn.Linear` whose weights are held packed, on the CPU and in their dtype. Where
-    gradients are asked for, the plain weight is made anew.
+class PackedLinear(nn.Linear):
+    """A `torch.nn.Linear` on the CPU that holds its weight packed.
 
-    `tied` is the plain weight where another part of the model, as its embedding, has it too.
+    It becomes plain when its parameters are looked at or gradients are asked for, so nothing can
+    read or change a weight that passes do not use. A weight that another part of the model has too,
+    such as the embedding, can change unseen: it stays beside the packed one, which is used only
+    within `packed_weights_of`.
     """
 
-    bias: nn.Parameter | None
-    tied: nn.Parameter | None
-
-    def __init__(self, linear: nn.Linear, packed: torch.Tensor, *, tied: bool) -> None:
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.register_parameter("bias", linear.bias)
-        self.register_parameter("tied", linear.weight if tied else None)  # type: ignore[arg-type]
-        self._packed = packed
+    _packed: torch.Tensor
+    _print: torch.Tensor | None  # of a shared weight as it was packed; None: it is not shared
+    _trusted: bool  # the packed weight is what the plain one is
 
     @property
-    def weight(self) -> torch.Tensor:
-        """The plain weight [out_features, in_features], bit for bit; made anew if not tied."""
-        return self._packed.to_dense() if self.tied is None else self.tied
+    def _parameters(self) -> dict[str, Any]:  # type: ignore[override]
+        if self._print is None:
+            make_plain(self)
+        held: dict[str, Any] = vars(self)["_parameters"]
+        return held
 
     @property
-    def plain_bytes(self) -> int:
-        """The bytes that the plain weight would take; 0 if tied, since it is there."""
-        size: int = self._packed.element_size() * self.in_features * self.out_features
-        return 0 if self.tied is not None else size
+    def weight(self) -> nn.Parameter:  # type: ignore[override]
+        """The plain weight [out_features, in_features], bit for bit."""
+        found: nn.Parameter = self._parameters["weight"]
+        return found
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        if torch.is_grad_enabled() and inputs.requires_grad:
-            return nn.functional.linear(inputs, self.weight, self.bias)
-        return product(inputs, self._packed, self.bias)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if self._trusted and not torch.is_grad_enabled():
+            return product(input, self._packed, self.bias)
+        return super().forward(input)
 
-    def plain(self) -> nn.Linear:
-        """Return the `torch.nn.Linear` that this was."""
-        linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, "meta")
-        linear.weight = nn.Parameter(self.weight, False) if self.tied is None else self.tied
-        linear.register_parameter("bias", self.bias)
-        return linear.eval()
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        make_plain(self)
+        return self.__reduce_ex__(protocol)  # of a plain layer
 
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+@dataclass
+class _Packing:
+    """The layers of a model that were packed once, some of which may be plain again, and how many
+    requests are under way."""
+
+    layers: dict[nn.Linear, None] = field(default_factory=dict)
+    requests: int = 0
+
+    @property
+    def shared(self) -> list[PackedLinear]:
+        """The packed layers whose weights other parts of the model have too."""
+        return [
+            layer
+            for layer in self.layers
+            if isinstance(layer, PackedLinear) and layer._print is not None
+        ]
+
+
+_PACKINGS: WeakKeyDictionary[nn.Module, _Packing] = WeakKeyDictionary()
+
+
+def make_packed(layer: nn.Linear, packed: torch.Tensor, *, shared: bool) -> None:
+    """Turn a plain layer into one that holds its weight as `packed`, in place."""
+    weight = layer.weight
+    known = _fingerprint(weight) if shared else None
+    vars(layer).update(_packed=packed, _print=known, _trusted=not shared)
+    layer.__class__ = PackedLinear
+    if not shared:
+        weight.data = weight.new_empty(0)
+
+
+def make_plain(layer: nn.Linear) -> None:
+    """Turn a packed layer into the plain one that it was, in place."""
+    state = vars(layer)
+    weight = state["_parameters"]["weight"]
+    if state["_print"] is None:
+        with torch.inference_mode(False), torch.no_grad():
+            weight.data = state["_packed"].to_dense()
+    layer.__class__ = nn.Linear
+    for name in ("_packed", "_print", "_trusted"):
+        del state[name]
 
 
 def pack_linears(model: nn.Module) -> int:
-    """Replace the model's linear layers on the CPU, in place, where packed ones are faster; return
-    how many were.
+    """Pack the model's linear layers on the CPU, in place, if packed ones are faster; return how
+    many were packed.
 
-    A layer stays as it is where the operations are missing, fail, or give another output than
-    rounding explains; the log says so.
+    A layer stays plain if the operations are missing, fail, or give another output than rounding
+    explains; the log says so.
     """
     onednn: Any = torch.backends.mkldnn
     if not (onednn.is_available() and onednn.enabled):
         LOG.info("weights are not packed: this torch has no oneDNN")
         return 0
-    names = Counter(id(each) for _, each in model.named_parameters(remove_duplicate=False))
-    shapes: dict[tuple[Any, ...], list[tuple[nn.Module, str]]] = {}
-    for parent in model.modules():
-        for name, part in parent.named_children():
-            if isinstance(part, nn.Linear) and _can_be_packed(part):
-                shapes.setdefault(_shape(part), []).append((parent, name))
+    layers = [part for part in model.modules() if _can_be_packed(part)]
+    return _pack(model, layers)  # type: ignore[arg-type]
+
+
+def _pack(model: nn.Module, layers: Sequence[nn.Linear]) -> int:
+    """Pack those of the layers that gain, as `pack_linears`."""
+    known = _PACKINGS.setdefault(model, _Packing()).layers
+    owners = _owners(model)
+    shapes: dict[tuple[Any, ...], list[nn.Linear]] = {}
+    for layer in layers:
+        shapes.setdefault(_shape(layer), []).append(layer)
     mapped, count, freed = _mapped_files(), 0, 0
-    with torch.no_grad():
-        for shape, places in shapes.items():
-            reason = _why_plain(shape, [getattr(*place) for place in places])
-            for parent, name in places if not reason else ():
-                linear = getattr(parent, name)
-                tied = names[id(linear.weight)] > 1
-                packed = PackedLinear(linear, pack(linear.weight), tied=tied)
-                if not _agrees(linear, packed, 1):
-                    reason = f"{name}'s output differs"
+    with torch.inference_mode(False), torch.no_grad():
+        for shape, alike in shapes.items():
+            reason = _why_plain(shape, alike)
+            for layer in alike if not reason else ():
+                weight, packed = layer.weight, pack(layer.weight)
+                if not _agrees(layer, packed, 1):
+                    reason = "the output of one differs"
                     continue
-                setattr(parent, name, packed)
+                address, size, shared = weight.data_ptr(), weight.nbytes, owners[id(weight)] > 1
+                del weight
+                make_packed(layer, packed, shared=shared)
                 count += 1
-                if not tied:
-                    _forget(linear.weight, mapped)
-                    freed += linear.weight.nbytes
-                    del linear
+                known[layer] = None
+                if not shared:
+                    _forget(address, size, mapped)
+                    freed += size
                 if freed > MOST_FREED:
                     _give_back()
                     freed = 0
             if reason:
                 LOG.info("weights %s x %s in %s stay plain: %s", *shape[:3], reason)
     _give_back()
-    LOG.info("%d of %d linear layers packed", count, sum(map(len, shapes.values())))
+    LOG.info("%d of %d linear layers packed", count, len(layers))
     return count
+
+
+@contextmanager
+def packed_weights_of(model: nn.Module) -> Iterator[None]:
+    """Let passes use the model's packed weights, all of which are what the plain ones are now.
+
+    A layer that became plain is packed again, unless somebody has kept its weight, who may change
+    it at any time.
+    """
+    packing = _PACKINGS.get(model)
+    if packing is None:
+        yield
+        return
+    for layer in packing.shared:
+        if not _is_current(layer):
+            make_plain(layer)
+    if any(type(layer) is nn.Linear for layer in packing.layers):
+        _pack_again(model, packing.layers)
+    packing.requests += 1
+    try:
+        for layer in packing.shared:
+            layer._trusted = True
+        yield
+    finally:
+        packing.requests -= 1
+        for layer in packing.shared if not packing.requests else ():
+            layer._trusted = False
+
+
+def _pack_again(model: nn.Module, layers: dict[nn.Linear, None]) -> None:
+    """Pack layers that have become plain; those that can no longer be packed leave `layers`."""
+    owners, alone = _owners(model), _references(nn.Linear(1, 1))
+    plain = [layer for layer in layers if type(layer) is nn.Linear]
+    free = [
+        layer
+        for layer in plain
+        if owners[id(layer.weight)] > 1 or (alone is not None and _references(layer) == alone)
+    ]
+    if free:
+        _pack(model, [layer for layer in free if _can_be_packed(layer)])
+    for layer in free:
+        if not isinstance(layer, PackedLinear):
+            del layers[layer]
+
+
+def _references(layer: nn.Linear) -> tuple[object, ...] | None:
+    """Return how often the layer's weight, its tensor and its memory are referred to, and whether
+    it has a gradient; None if this torch does not tell."""
+    weight: Any = layer.weight
+    try:
+        memory = torch._C._storage_Use_Count(weight.untyped_storage()._cdata)
+        return sys.getrefcount(weight), weight._use_count(), memory, weight.grad is None
+    except AttributeError:
+        return None
+
+
+def _is_current(layer: PackedLinear) -> bool:
+    """Return whether the weight, if it is shared, is still the one that was packed."""
+    weight, known = vars(layer)["_parameters"]["weight"], layer._print
+    return known is None or (
+        weight.device.type == "cpu"
+        and weight.dtype == layer._packed.dtype
+        and weight.shape == layer._packed.shape
+        and torch.equal(_fingerprint(weight), known)
+    )
+
+
+def _fingerprint(weight: torch.Tensor) -> torch.Tensor:
+    """Return a weighted sum of each row, float32[out_features], in the time of reading the weight.
+
+    Changes through `weight.data` or numpy leave no other trace.
+    """
+    factors = torch.randn(weight.shape[1], generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode(False), torch.no_grad():
+        return torch.cat([part.float() @ factors for part in torch.split(weight, COMPARED)])
+
+
+def _owners(model: nn.Module) -> Counter[int]:
+    """Return how many parts of the model have each parameter, by the parameter's id."""
+    return Counter(id(each) for each in _held_parameters(model))
 
 
 def is_packed(model: nn.Module) -> bool:
@@ -137,20 +269,44 @@ def is_packed(model: nn.Module) -> bool:
 def packed_bytes(model: nn.Module) -> int:
     """Return how much memory the plain copies of packed weights would take."""
     packed = [part for part in model.modules() if isinstance(part, PackedLinear)]
-    return sum(part.plain_bytes for part in packed)
+    return sum(part._packed.nbytes for part in packed if part._print is None)
 
 
 def unpacked(model: Any) -> Any:
     """Build the model with plain weights, as transformers loaded it; what is not packed is shared,
     and one of which nothing is packed is itself."""
-    if not is_packed(model):
-        return model
-    shared: dict[int, Any] = {id(each): each for each in (*model.parameters(), *model.buffers())}
     packed = [part for part in model.modules() if isinstance(part, PackedLinear)]
-    return copy.deepcopy(model, shared | {id(part): part.plain() for part in packed})
+    if not packed:
+        return model
+    shared = {id(each): each for each in (*_held_parameters(model), *model.buffers())}
+    return copy.deepcopy(model, {**shared, **{id(part): _plain_copy(part) for part in packed}})
 
 
-def _can_be_packed(part: nn.Linear) -> bool:
+def _plain_copy(layer: PackedLinear) -> nn.Linear:
+    """Build the plain layer that a packed one was."""
+    state = vars(layer)
+    weight, bias = (state["_parameters"][name] for name in ("weight", "bias"))
+    plain = nn.Linear(layer.in_features, layer.out_features, bias is not None, "meta")
+    if state["_print"] is None:
+        weight = nn.Parameter(layer._packed.to_dense(), requires_grad=False)
+    plain.weight = weight
+    plain.register_parameter("bias", bias)
+    return plain.eval()
+
+
+def _held_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield the parameters of all parts, those that several have once for each, and of packed
+    layers the emptied ones: no layer becomes plain by that."""
+    for part in model.modules():
+        yield from (each for each in vars(part)["_parameters"].values() if each is not None)
+
+
+def devices_of(model: nn.Module) -> list[str]:
+    """Return the names of the devices that the model's parameters are on."""
+    return sorted({str(each.device) for each in _held_parameters(model)})
+
+
+def _can_be_packed(part: nn.Module) -> bool:
     """Return whether a layer is torch's own, run by its own code, with weights in this memory."""
     return (
         type(part) is nn.Linear
@@ -178,26 +334,21 @@ def product(inputs: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | Non
 
 
 def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
-    """Return why these layers of one shape are better left alone; "" where they are not."""
-    size = linears[0].weight.nbytes
-    plain = linears[: max(1, SAMPLE // size)]
+    """Return why these layers of one shape should stay plain; "" if they should not."""
     try:
-        packed = [PackedLinear(each, pack(each.weight), tied=True) for each in plain]
-        if not all(_agrees(plain[0], packed[0], rows) for rows in ROWS):
+        first = pack(linears[0].weight)
+        if not all(_agrees(linears[0], first, rows) for rows in ROWS):
             return "the output differs"
-        known = CACHE.get(_key(shape))  # what an earlier process measured
-        if known not in (PACKED, PLAIN):
-            known = PACKED if gains_of(plain, packed) else PLAIN
-            CACHE.put(_key(shape), known)
+        return "" if _gain(shape, linears) else "packed ones are not faster"
     except (RuntimeError, AttributeError, TypeError) as error:
         return first_line(error)
-    return "" if known == PACKED else "packed ones are not faster"
 
 
-def _agrees(linear: nn.Linear, packed: PackedLinear, rows: int) -> bool:
-    """Return whether both give the same output but for rounding."""
+def _agrees(linear: nn.Linear, packed: torch.Tensor, rows: int) -> bool:
+    """Return whether a plain layer and its packed weight give the same output, except for
+    rounding."""
     inputs = inputs_for(linear, rows)
-    plain, output = linear(inputs), packed(inputs)
+    plain, output = linear(inputs), product(inputs, packed, linear.bias)
     off = (output.float() - plain.float()).norm()
     return output.shape == plain.shape and bool(
         off <= TOLERANCES[linear.weight.dtype] * plain.float().norm()
@@ -209,19 +360,63 @@ def inputs_for(linear: nn.Linear, rows: int) -> torch.Tensor:
     return drawn.to(linear.weight.dtype)
 
 
-def gains_of(plain: Sequence[nn.Module], packed: Sequence[nn.Module]) -> bool:
-    """Return whether passes with drafts and without together take less time packed, by turns."""
-    best: dict[tuple[int, bool], float] = {}
-    for rows in ROWS:
-        inputs = inputs_for(plain[0], rows)  # type: ignore[arg-type]
-        for _ in range(ROUNDS):
-            for layers in (plain, packed):
-                key, seconds = (rows, layers is packed), seconds_of(layers, inputs)
-                best[key] = min(best.get(key, seconds), seconds)
-    return sum(best[rows, True] for rows in ROWS) <= WORTH * sum(best[r, False] for r in ROWS)
+def _gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
+    """Return whether passes with drafts and without together take less time over packed layers, by
+    what this process and earlier ones have timed."""
+    known = CACHE.get(_key(shape)) or ""
+    if known in (PACKED, PLAIN):
+        return known == PACKED
+    plain = linears[: max(1, SAMPLE // linears[0].weight.nbytes)]
+    packed = [partial(product, packed=pack(each.weight), bias=each.bias) for each in plain]
+    ratios = [*_numbers(known), *ratios_of(plain, packed)]
+    gains = verdict(ratios)
+    if gains is None:
+        CACHE.put(_key(shape), " ".join(f"{ratio:.4f}" for ratio in ratios) + "\n")
+        return median(ratios) <= WORTH
+    CACHE.put(_key(shape), PACKED if gains else PLAIN)
+    return gains
 
 
-def seconds_of(layers: Sequence[Callable[[torch.Tensor], Any]], inputs: torch.Tensor) -> float:
+def _numbers(text: str) -> list[float]:
+    """Return the ratios that earlier processes kept; none if the text is damaged."""
+    try:
+        ratios = [float(word) for word in text.split()]
+    except ValueError:
+        return []
+    return ratios if all(0 < ratio < 1e6 for ratio in ratios) else []
+
+
+Layers = Sequence[Callable[[torch.Tensor], Any]]
+
+
+def ratios_of(plain: Layers, packed: Layers) -> list[float]:
+    """Time both, in alternating order; return the packed layers' time over the plain ones' for each
+    round."""
+    ratios = []
+    inputs = [inputs_for(plain[0], rows) for rows in ROWS]  # type: ignore[arg-type]
+    for number in range(ROUNDS):
+        seconds = {}
+        for which in (False, True) if number % 2 else (True, False):
+            seconds[which] = sum(seconds_of(packed if which else plain, each) for each in inputs)
+        ratios.append(seconds[True] / seconds[False])
+    return ratios
+
+
+def verdict(ratios: Sequence[float]) -> bool | None:
+    """Return whether packed layers are faster; None if the rounds do not agree on that.
+
+    They agree if the 95 % interval of their median does not contain WORTH.
+    """
+    ordered, count = sorted(ratios), len(ratios)
+    outside = int((count - 2 * sqrt(count)) / 2)
+    if ordered[-1 - outside] <= WORTH:
+        return True
+    if ordered[outside] > WORTH:
+        return False
+    return median(ratios) <= WORTH if count >= MOST_ROUNDS else None
+
+
+def seconds_of(layers: Layers, inputs: torch.Tensor) -> float:
     started = time.perf_counter()
     for layer in layers:
         layer(inputs)
@@ -229,7 +424,7 @@ def seconds_of(layers: Sequence[Callable[[torch.Tensor], Any]], inputs: torch.Te
 
 
 def _key(shape: tuple[Any, ...]) -> str:
-    decides = (processor(), torch.__version__, torch.get_num_threads(), *shape)
+    decides = ("medians", processor(), torch.__version__, torch.get_num_threads(), *shape)
     return hashlib.sha256(repr(decides).encode()).hexdigest()[:32]
 
 
@@ -242,16 +437,16 @@ def _mapped_files() -> list[tuple[int, int]]:
     return [(int(begin, 16), int(end, 16)) for begin, end in MAPPED.findall(maps)]
 
 
-def _forget(weight: torch.Tensor, mapped: Sequence[tuple[int, int]]) -> None:
-    """Give back the memory of a weight that is a part of a mapped file; it can be read again.
+def _forget(address: int, size: int, mapped: Sequence[tuple[int, int]]) -> None:
+    """Give back the memory of a weight if it is a part of a mapped file.
 
     Such a weight is not freed before the whole file is. Pages that it shares with others stay.
     """
-    begin = -(-weight.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
-    end = (weight.data_ptr() + weight.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    begin = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (address + size) // mmap.PAGESIZE * mmap.PAGESIZE
     if end > begin and any(low <= begin and end <= high for low, high in mapped):
-        size = ctypes.c_size_t(end - begin)
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), size, mmap.MADV_DONTNEED)
+        pages = ctypes.c_size_t(end - begin)
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), pages, mmap.MADV_DONTNEED)
 
 
 def _give_back() -> None:

@@ -34,6 +34,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.basics.cache import TextCache
 from ngramkit.decode.load import context_of, digest_of, software_facts
+from ngramkit.decode.packed_weights import devices_of
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
@@ -135,7 +136,7 @@ def _digest(model: Any) -> str:
     return digest_of(
         model,
         classes=sorted(classes),
-        devices=sorted({str(each.device) for each in model.parameters()}),
+        devices=devices_of(model),
         sources=[hashlib.sha256(file.read_bytes()).hexdigest() for file in files],
         **software_facts(),
     )

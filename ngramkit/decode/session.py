@@ -15,6 +15,7 @@ from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request, Run, decode
 from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.packed_weights import packed_weights_of
 from ngramkit.decode.profiles import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import MOST_SEED
@@ -103,6 +104,12 @@ class Session:
         verifier: Verifier | None = None,
     ) -> Decoded:
         """Answer a request, as `complete`."""
+        with packed_weights_of(self.model.model):
+            return self._decode(request, drafter, sink, verifier)
+
+    def _decode(
+        self, request: Request, drafter: Drafter, sink: Sink | None, verifier: Verifier | None
+    ) -> Decoded:
         cache = self.options.specache
         if cache is None:
             request = self._budgeted(request, drafter)
