@@ -7,7 +7,7 @@ are decoded as they come: half a character is held back until the rest of it is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from ngramkit.drafters.references import NONE, ReferenceTexts
 Reference = str | Path | Sequence[int]  # text, a file of it, or token ids
 MOST_BYTES = 4 << 20  # of a reference file; encoding takes thirty times as much memory
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what an incomplete UTF-8 sequence decodes to
-SEEN = 6  # prompt tokens that decide how the first new one reads (spaces, bytes)
+SEEN = 6  # tokens that decide how the next one reads (spaces, bytes)
+CHARACTER = 4  # most bytes of a character in UTF-8
 
 
 def chat_ids(
@@ -116,52 +117,116 @@ def read_reference(file: Path) -> str:
 
 
 class TextStream:
-    """The text of new tokens, as far as it is complete.
+    """The text of new tokens, as it becomes final: what decoding all tokens at once gives.
 
-    `backend` is a tokenizers.Tokenizer. The text continues `prompt`, so that a tokenizer which
-    drops the space before a text's first word keeps it here. Special tokens have no text.
+    `backend` is a tokenizers.Tokenizer. The text continues `prompt`, so a tokenizer that drops the
+    space before a text's first word keeps it here, and a character that the prompt leaves open is
+    completed. Special tokens have no text unless `special`.
+
+    Held back are a character that is not complete, and a run of byte tokens ("<0x0A>"): decoders
+    turn the whole run into replacement characters if it ends inside a character.
     """
 
-    def __init__(self, backend: Any, prompt: TokenArray | Sequence[int] = ()) -> None:
-        self._backend = backend
-        self._ids = [int(token) for token in prompt[-SEEN:]]
-        self._shown = self._decode()
+    def __init__(
+        self, backend: Any, prompt: TokenArray | Sequence[int] = (), *, special: bool = False
+    ) -> None:
+        self._backend, self._special = backend, special
+        self._byte_of = byte_tokens(backend)
+        self._in_run = bool(len(prompt)) and int(prompt[-1]) in self._byte_of
+        self._run = bytearray()  # the new byte tokens that are held back
+        self._ids: list[int] = []  # a window of the last tokens
+        self._known = 0  # tokens of the window whose text is known
+        whole = self._move([int(token) for token in prompt[-2 * SEEN :]])
+        # The text that is known; if it ends inside a character, the text without that as well.
+        self._before = [whole, *self._shorter(whole)]
 
     def push(self, token: int) -> str:
         """Return the text that `token` completes: often its own, sometimes none."""
         self._ids.append(token)
-        text = self._decode()
-        if text.endswith(REPLACEMENT):
+        byte = self._byte_of.get(token)
+        if byte is not None:
+            self._run.append(byte)
+            self._in_run = True
             return ""
-        return self._show(text)
+        if self._in_run and not self._decode([token]):  # a special token does not end a run
+            return ""
+        text = self._decode(self._ids)
+        open_end = REPLACEMENT if text.endswith(REPLACEMENT) else ""
+        return self._show(text, open_end)
 
     def rest(self) -> str:
-        """Return what was held back: the beginning of a character that never ended."""
-        return self._show(self._decode())
+        """Return what was held back; replacement characters stand for an incomplete character."""
+        return self._show(self._decode(self._ids), "")
 
-    def _show(self, text: str) -> str:
-        piece = text[len(self._shown) :]
-        self._ids = self._ids[-SEEN:]
-        self._shown = self._decode()
+    @property
+    def pending(self) -> str:
+        """The complete characters of the byte tokens that are held back."""
+        return self._run.decode("utf-8", "ignore")
+
+    def _show(self, text: str, open_end: str) -> str:
+        """Return what is new in the window's text, up to `open_end`, and move the window on."""
+        self._run.clear()
+        self._in_run = False
+        if text == self._before[0]:
+            whole = self._move(self._ids)
+            self._before = [whole, *self._shorter(whole)]
+            return ""
+        before = next(filter(text.startswith, self._before), None)
+        if before is None:  # a run of byte tokens became invalid
+            before, text = "", self._decode(self._ids[self._known :])
+        piece = text[len(before) :].removesuffix(open_end)
+        window = self._move(self._ids)
+        self._before = [window.removesuffix(open_end)]
         return piece
 
-    def _decode(self) -> str:
-        text: str = self._backend.decode(self._ids, skip_special_tokens=True)
+    def _move(self, ids: list[int]) -> str:
+        """Keep the last SEEN tokens, or up to three more, so that they begin with a whole
+        character; return their text."""
+        for count in range(SEEN, SEEN + CHARACTER):
+            self._ids = ids[-count:]
+            text = self._decode(self._ids)
+            byte = self._byte_of.get(self._ids[0]) if self._ids else None
+            is_inside = text.startswith(REPLACEMENT) if byte is None else byte & 0xC0 == 0x80
+            if not is_inside:
+                break
+        self._known = len(self._ids)
+        return text
+
+    def _shorter(self, whole: str) -> Iterator[str]:
+        """Yield the window's text without the tokens of a last, incomplete character."""
+        for count in range(1, CHARACTER):
+            if whole.endswith(REPLACEMENT):
+                whole = self._decode(self._ids[:-count])
+                yield whole
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        text: str = self._backend.decode(ids, skip_special_tokens=not self._special)
         return text
 
 
+def byte_tokens(backend: Any) -> dict[int, int]:
+    """Return the byte that each byte-fallback token of a tokenizers.Tokenizer stands for; {} for a
+    tokenizer without them."""
+    ids = {backend.token_to_id(f"<0x{byte:02X}>"): byte for byte in range(256)}
+    letter = backend.token_to_id("<0x41>")
+    is_fallback = letter is not None and backend.decode([letter]) == "A"
+    return {token: byte for token, byte in ids.items() if token is not None} if is_fallback else {}
+
+
 class StopStrings:
-    """The strings that end a text; tells at which token the new text first holds one."""
+    """The strings that end a text; finds the token at which the new text first holds one.
+
+    Special tokens have their text here, as in the `stop_strings` of `generate`.
+    """
 
     def __init__(self, backend: Any, prompt: TokenArray, strings: Sequence[str]) -> None:
-        self._stream = TextStream(backend, prompt)
+        self._stream = TextStream(backend, prompt, special=True)
         self._strings = strings
         self._longest = max(map(len, strings))
         self._tail = ""
 
     def completed_by(self, token: int) -> bool:
         """Add a token; return whether one of the strings is complete now."""
-        piece = self._stream.push(token)
-        text = self._tail + piece
-        self._tail = text[-self._longest :]
+        self._tail = self._tail[-self._longest :] + self._stream.push(token)
+        text = self._tail + self._stream.pending
         return any(string in text for string in self._strings)
