@@ -21,6 +21,7 @@ from ngramkit.basics.errors import InputError, first_line
 from ngramkit.basics.machine import require_package
 from ngramkit.gguf.files import model_part, tokenizer_folder
 from ngramkit.gguf.header import EXTRA, Header, broken, read_header
+from ngramkit.gguf.tokenizer import end_ids
 
 IN_FULL = 2_000_000_000  # parameters up to which float32 is kept, above it bfloat16
 LARGEST = 1 << 24  # of any size or count in the metadata of an architecture
@@ -117,4 +118,5 @@ def _plain(header: Header, dtype: torch.dtype) -> Any:
     plain = models.from_config(config, dtype=dtype, trust_remote_code=False)
     plain.load_state_dict(read.state_dict())
     plain.generation_config = read.generation_config
+    plain.generation_config.eos_token_id = end_ids(header) or None
     return plain

@@ -25,7 +25,7 @@ from ngramkit.formats.replacing import locked
 from ngramkit.gguf.header import read_header
 
 HUB = re.compile(r"hf:([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?:([^:]+\.gguf)", re.IGNORECASE)
-VERSION = 1  # of the conversion; a new one makes all folders again
+VERSION = 2  # of the conversion; a new one makes all folders again
 UNUSED = 60 * 24 * 3600  # seconds after which an unused folder is deleted
 
 

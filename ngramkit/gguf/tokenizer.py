@@ -31,6 +31,14 @@ KINDS = {
 KIND_OF = {name: kind for kind, names in KINDS.items() for name in names.split()}
 # tokenizer.ggml.token_type (llama.h)
 UNKNOWN, CONTROL, USER, UNUSED = 2, 3, 4, 5
+# Texts of tokens that end a generation, and roles that do (llama.cpp, src/llama-vocab.cpp).
+ENDS = frozenset(
+    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> "
+    "<|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> "
+    "<eos> <turn|> <|tool_response>".split()
+)
+END_ROLES = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+HARMONY = frozenset({"<|return|>", "<|call|>"})  # next to these, <|end|> only ends a message
 NAMED = {
     "bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding",
 }  # fmt: skip
@@ -60,6 +68,19 @@ def write_tokenizer(header: Header, folder: Path) -> None:
         config["chat_template"] = template
     text = json.dumps(config, ensure_ascii=False)
     (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+
+
+def end_ids(header: Header) -> list[int]:
+    """Return the ids that end a generation in llama.cpp, ascending: the end of a text, of a turn
+    and of a message. Raises InputError for an id outside the vocabulary."""
+    id_of = {text: i for i, text in enumerate(header.texts("tokenizer.ggml.tokens"))}
+    texts = ENDS & id_of.keys()
+    if texts >= HARMONY:
+        texts -= {"<|end|>"}
+    roles = {header.whole(f"tokenizer.ggml.{role}_token_id") for role in END_ROLES} - {-1}
+    if max(roles, default=0) >= len(id_of):
+        raise broken(header.path, "a special token is none of its tokens")
+    return sorted(roles | {id_of[text] for text in texts})
 
 
 def _byte_level(header: Header, kind: str) -> Tokenizer:

@@ -54,6 +54,7 @@ def test_weights_are_those_of_the_model(whole, tmp_path, caplog):
         ours, theirs = (each.model(ids).logits for each in (found, demo))
     assert torch.equal(ours, theirs)
     assert found.eos == demo.eos
+    assert found.model.generation_config.eos_token_id == sorted(demo.eos), "an end of turn stops"
     assert found.context == demo.context
     caplog.clear()
     load_model(str(whole), device="cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from gguf_files import demo_metadata, write_gguf
@@ -13,6 +14,8 @@ from ngramkit.corpus.chat import OWN, Message, find_template
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.tokenizer_record import PROBES
 from ngramkit.gguf.files import tokenizer_folder
+from ngramkit.gguf.header import read_header
+from ngramkit.gguf.tokenizer import end_ids
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +91,25 @@ def test_bos_template_and_special_tokens(tmp_path):
     assert found.encode("a<|user|>")[-1] == user
     assert found.record.vocabulary == len(tokens) - 1, "an unused row is no token"
     assert find_template(OWN, found).prompt([Message("user", "hi")]) == "hi!"
+
+
+@pytest.mark.parametrize(
+    ("added", "roles", "ends"),
+    [
+        ([], {}, [0]),  # demo's eos, <|endoftext|>
+        (["<x>", "<|im_end|>"], {"eot": -2}, [0, -2, -1]),
+        (["<x>", "<y>"], {"eom": -1}, [0, -1]),
+        (["<|end|>", "<|return|>"], {}, [0, -2, -1]),
+        (["<|end|>", "<|return|>", "<|call|>"], {}, [0, -2, -1]),  # gpt-oss: <|end|> goes on
+    ],
+)
+def test_a_text_ends_where_llama_cpp_ends_it(tmp_path, added, roles, ends):
+    tokens = [*demo_metadata()["tokenizer.ggml.tokens"], *added]
+    changed = {
+        f"tokenizer__ggml__{role}_token_id": len(tokens) + back for role, back in roles.items()
+    }
+    path = gguf(tmp_path, tokenizer__ggml__tokens=tokens, **changed)
+    assert end_ids(read_header(Path(path))) == [end % len(tokens) for end in ends]
 
 
 @pytest.mark.attack
