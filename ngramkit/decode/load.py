@@ -55,6 +55,11 @@ class LanguageModel:
         return context_of(self.model)
 
     @property
+    def vocabulary(self) -> int:
+        """The number of token ids that the model has embeddings for."""
+        return len(self.model.get_input_embeddings().weight)
+
+    @property
     def least_score(self) -> float:
         """The probability that a draft node must have to be worth its place in a pass."""
         return LEAST_SCORES.get(self.model.device.type, LEAST_SCORES["cuda"])

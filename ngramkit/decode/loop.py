@@ -82,6 +82,7 @@ class Run:
         self._written: list[int] = []
         self._passed_on = 0  # tokens written that the drafter was given
         self._drafts: Callable[[int], DraftTree] = drafter.draft  # checked once ids are known
+        self._vocabulary = 0  # ids that the model has
         self._accepted_per_pass: list[int] = []
         self._nodes_per_pass: list[int] = []
         self._declined = 0
@@ -100,7 +101,8 @@ class Run:
             self.clock.work = work_clock(logits.device.type)
         else:  # their number may change
             self.clock.work = time.perf_counter
-        self._drafts = drafts_of(self._drafter, logits.shape[-1])
+        self._vocabulary = logits.shape[-1]
+        self._drafts = drafts_of(self._drafter, self._vocabulary)
         choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         token = choose(0)
         self.clock.lap("prefill")
@@ -130,7 +132,8 @@ class Run:
         if self._asked:
             self._pass_on()
             asked = budget if auto is None else auto.ask(budget, length)
-            tree = self._drafts(asked)
+            # An artifact's tokenizer may have ids that the model does not have.
+            tree = self._drafts(asked).below(self._vocabulary)
         if self._fit is not None:
             tree = self._fit(tree, self._request.budget)
         if auto is not None:

@@ -92,7 +92,7 @@ class Session:
         `sink` is called with every written token and whether a draft held it. `verifier`: one that
         holds the prompt's beginning, in place of an empty one. Ctrl-C ends it; what was written
         until then is returned. Raises UsageError for an empty prompt, InputError for one that is
-        too long.
+        too long or has an id that the model does not have.
         """
         return self.decode(self.request(prompt), drafter, sink, verifier)
 
@@ -139,7 +139,7 @@ class Session:
     def request(self, prompt: TokenArray) -> Request:
         """Return the prompt and the options as the loop takes them; raises as `complete`."""
         model, options = self.model, self.options
-        require_fits(prompt, model.name, model.context)
+        require_fits(prompt, model.name, model.context, model.vocabulary)
         stop = None
         if options.stop:
             stop = StopStrings(model.tokenizer.backend, prompt, options.stop).completed_by

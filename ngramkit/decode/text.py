@@ -59,15 +59,22 @@ def chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Te
     return template
 
 
-def require_fits(prompt: TokenArray, model: str, context: int | None) -> None:
-    """Raise UsageError for a prompt without a token, InputError for one, int32[n], that leaves no
-    room in the model's context; None where that is unknown."""
+def require_fits(
+    prompt: TokenArray, model: str, context: int | None, vocabulary: int | None = None
+) -> None:
+    """Raise UsageError for a prompt, int32[n], without a token, and InputError for one that leaves
+    no room in the model's context or has an id that is not below `vocabulary`. None: unknown."""
     if not len(prompt):
         raise UsageError("the prompt is empty", "give at least one token of text")
     if context is not None and len(prompt) >= context:
         raise InputError(
             f"the prompt has {len(prompt):,} tokens, the context of {model} {context:,}",
             "shorten the prompt",
+        )
+    if vocabulary is not None and int(prompt.max()) >= vocabulary:
+        raise InputError(
+            f"the prompt has the token id {int(prompt.max()):,}, {model} has only {vocabulary:,} ids",
+            "resize the model's embeddings, or use the tokenizer that belongs to the model",
         )
 
 

@@ -62,6 +62,19 @@ class DraftTree:
     def empty() -> DraftTree:
         return DraftTree(NOTHING, NOTHING, np.empty(0, np.float32), np.empty(0, np.uint8))
 
+    def below(self, vocabulary: int) -> DraftTree:
+        """Return the tree without ids that are not below `vocabulary`, and without their
+        descendants."""
+        if not len(self) or int(self.token_ids.max()) < vocabulary:
+            return self
+        kept = self.token_ids < vocabulary
+        for node, parent in enumerate(self.parents.tolist()):
+            kept[node] &= parent < 0 or kept[parent]
+        place = np.append(np.cumsum(kept, dtype=np.int32) - 1, np.int32(-1))  # the root's is -1
+        return DraftTree(
+            self.token_ids[kept], place[self.parents[kept]], self.scores[kept], self.source[kept]
+        )
+
     def check(self) -> None:
         """Raise ValueError where the invariants above do not hold."""
         tokens, parents = np.asarray(self.token_ids), np.asarray(self.parents)

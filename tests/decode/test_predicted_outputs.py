@@ -13,6 +13,7 @@ import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.text import MOST_BYTES, read_reference
 from ngramkit.decode.verify_tree import TreeVerifier
@@ -71,6 +72,21 @@ def test_decode_takes_texts_files_and_ids(demo, tmp_path):
     assert f"drafting from 1 reference too, {len(ids)} tokens" in said
     assert any(line.startswith("drafting from 2 references too, ") for line in said)
     assert found.compared().comparison.identical
+
+
+def test_an_id_that_the_model_does_not_have_is_never_drafted(demo):
+    """A reference or an artifact may come from a tokenizer with more tokens than the model has."""
+    options = {"max_new_tokens": 24, "drafter": "context", "budget": 8}
+    alone = ngramkit.decode("def main(", demo, **options)
+    ids = demo.tokenizer.encode(alone.text).tolist()
+    reference = [*ids[:4], demo.vocabulary, *ids[4:], 70_000]
+    found = ngramkit.decode("def main(", demo, references=[reference], **options)
+    assert found.text == alone.text
+
+
+def test_a_prompt_with_an_id_that_the_model_does_not_have_is_refused(demo):
+    with pytest.raises(InputError, match=f"the token id {demo.vocabulary:,}, demo has only"):
+        Session.settle(demo).request(np.array([1, demo.vocabulary], np.int32))
 
 
 def test_a_conversation_and_model_generate_take_them_too(demo):

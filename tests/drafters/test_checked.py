@@ -177,6 +177,21 @@ def test_trees_of_ngramkit_s_own_drafters_are_not_looked_at():
     assert drafts_of(Trusted())(2).parents.tolist() == [1, -1]
 
 
+def test_ids_that_the_model_does_not_have_go_with_what_is_below_them():
+    given = DraftTree(
+        np.array([5, 100, 7, 8, 101, 9], np.int32),
+        np.array([-1, -1, 0, 1, 2, 3], np.int32),
+        np.linspace(0.9, 0.4, 6, dtype=np.float32),
+        np.arange(6, dtype=np.uint8),
+    )
+    assert given.below(102) is given
+    found = given.below(100)
+    found.check()
+    assert (found.token_ids.tolist(), found.parents.tolist()) == ([5, 7], [-1, 0])
+    assert found.source.tolist() == [0, 2]
+    assert len(given.below(5)) == 0
+
+
 class Half:
     def start(self, prompt): ...
 
