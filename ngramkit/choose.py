@@ -308,7 +308,16 @@ def _note_few_tokens(by_role: Mapping[str, Sequence[Artifact]], reporter: Report
 
 def _describe(artifact: Artifact) -> str:
     tokens = artifact.manifest.counts.get("tokens")
-    return artifact.where if tokens is None else f"{artifact.where} ({many(tokens, 'token')})"
+    if tokens is None:
+        return artifact.where
+    part = _part(artifact.manifest.corpus)
+    return f"{artifact.where} ({many(tokens, 'token')}{part and f', {part}'})"
+
+
+def _part(corpus: Mapping[str, Any]) -> str:
+    """Return the options by which an artifact holds only a part of its corpus; "" without any."""
+    cuts = (f"{name} {corpus[name]}" for name in ("sample", "limit") if name in corpus)
+    return ", ".join(cuts)
 
 
 def select(
@@ -408,7 +417,7 @@ def provide(
     from ngramkit.builders.frozen import build_frozen
 
     builders: Any = {"datastore": build_datastore, "frozen-table": build_frozen}
-    store = token_store_of(tokenizer)
+    store = token_store_of(tokenizer, kind, reporter)
     if kind not in builders or (store is None and tokenizer.id != DEFAULT):
         raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
     reporter.note(f"{missing}: building one from {CORPUS if store is None else store.path}")
@@ -426,15 +435,28 @@ def command(kind: str, model: str) -> str:
     return f"ngramkit {KINDS[kind].command} {corpus}{model}"
 
 
-def token_store_of(tokenizer: TokenizerRecord) -> TokenStore | None:
-    """Return the largest token store under artifacts/ with the tokenizer's ids, or None."""
-    fitting = [
-        (folder.manifest.counts.get("tokens", 0), folder.path)
-        for folder in artifacts_in(ARTIFACTS)
-        if folder.manifest is not None
-        and folder.manifest.kind == TokenStore.kind
-        and folder.manifest.tokenizer.agrees(tokenizer)
-    ]
+def token_store_of(tokenizer: TokenizerRecord, kind: str, reporter: Reporter) -> TokenStore | None:
+    """Return the largest token store under artifacts/ with the tokenizer's ids, or None.
+
+    A part of a corpus may be left from a trial. It is noted with the command that builds an
+    artifact of `kind` from it, and not used.
+    """
+    fitting = []
+    for folder in artifacts_in(ARTIFACTS):
+        manifest = folder.manifest
+        if (
+            manifest is None
+            or manifest.kind != TokenStore.kind
+            or not manifest.tokenizer.agrees(tokenizer)
+        ):
+            continue
+        if part := _part(manifest.corpus):
+            reporter.note(
+                f"{folder.path} is not used, it holds only a part of its corpus ({part}); to draft "
+                f"from it, run: ngramkit {KINDS[kind].command} --tokens {folder.path}"
+            )
+        else:
+            fitting.append((manifest.counts.get("tokens", 0), folder.path))
     return TokenStore.open(max(fitting)[1]) if fitting else None
 
 

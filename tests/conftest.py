@@ -50,7 +50,7 @@ def token_store(tmp_path_factory):
     `record` is a TokenizerRecord to use instead of one made up for `vocabulary`.
     """
 
-    def build(documents, vocabulary=0, *, per_shard=1000, eos=None, record=None):
+    def build(documents, vocabulary=0, *, per_shard=1000, eos=None, record=None, corpus=None):
         made_up = TokenizerRecord(f"none-{vocabulary}", vocabulary, f"f{vocabulary}", eos)
         record = record or made_up
         vocabulary = record.vocabulary
@@ -63,7 +63,9 @@ def token_store(tmp_path_factory):
                 tokens = np.array([t for d in held for t in d], token_dtype(vocabulary))
                 writer.write(f"shard-{i:05d}.safetensors", {"tokens": tokens, "documents": ends})
             counts = {"documents": len(documents), "tokens": sum(map(len, documents))}
-            writer.commit(record, parameters={}, corpus={"id": "made-up"}, counts=counts)
+            writer.commit(
+                record, parameters={}, corpus={"id": "made-up", **(corpus or {})}, counts=counts
+            )
         return TokenStore.open(path)
 
     return build

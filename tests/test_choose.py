@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from choosing import MINE, chosen
+from reporters import Notes
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, Kind
@@ -17,6 +18,7 @@ from ngramkit.choose import choose_drafter, distinct, select
 from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import AUTOMATIC, Found
+from ngramkit.formats.tokens import TokenStore
 
 DEMO = replace(MINE, id="demo")  # another name for the same ids
 BIG, SMALL = [[1, 2, 3, 4, 5]] * 40, [[1, 2, 3, 4]]
@@ -27,8 +29,8 @@ def here(tmp_path, monkeypatch, token_store):
     """here(kind, name, documents, record): an artifact under artifacts/."""
     monkeypatch.chdir(tmp_path)
 
-    def build(kind, name, documents, record=MINE):
-        store = token_store(documents, record=record)
+    def build(kind, name, documents, record=MINE, corpus=None):
+        store = token_store(documents, record=record, corpus=corpus)
         if kind == "tokens":
             Path("artifacts").mkdir(exist_ok=True)
             return store.path.rename(Path("artifacts") / name)
@@ -152,6 +154,20 @@ def test_a_token_store_at_hand_is_used(here):
     built = (Path(choice.names[0]) / "manifest.json").stat().st_mtime_ns
     again, _ = chosen("rest")
     assert (Path(again.names[0]) / "manifest.json").stat().st_mtime_ns == built
+
+
+@pytest.mark.parametrize("part", [{"limit": 50}, {"sample": 0.1, "seed": 0}])
+def test_the_token_store_of_a_trial_is_noted_and_not_used(here, part):
+    trial = here("tokens", "chat-mine-tokens-1234", BIG, corpus=part)
+    notes = Notes()
+    with pytest.raises(ArtifactError, match="no datastore for me/mine"):
+        choose_drafter("rest", MINE, reporter=notes)
+    name = next(iter(part))
+    assert f"only a part of its corpus ({name} {part[name]})" in notes
+    assert f"build-datastore --tokens {trial}" in notes
+    named, notes = chosen("rest", artifacts=[build_datastore(TokenStore.open(trial), "named")])
+    assert named.names == ["named"]
+    assert f"(200 tokens, {name} {part[name]})" in notes, "what a default is made of is said"
 
 
 def test_what_a_command_made_by_itself_never_joins_the_defaults_of_another_model(here):

@@ -79,7 +79,7 @@ def verify(*, path: ArtifactPath, out: Output) -> None:
     Example: ngramkit verify artifacts/python-stdlib-demo-frozen
     """
     verified = ngramkit.verify(path, reporter=out.reporter)
-    out.say(f"{path} is whole: {len(verified.checks)} checks")
+    out.show(f"{path} is whole: {len(verified.checks)} checks")
     out.result(path, ok=verified.ok, checks=verified.checks)
 
 

@@ -178,7 +178,7 @@ def _done(artifact: Artifact, contents: str, out: Output, **counts: int) -> None
     """Say what was built and how fast; `counts` are those of its kind."""
     manifest = artifact.manifest
     rate = manifest.counts["tokens"] / out.seconds
-    out.say(f"{artifact.where}: {contents}, {manifest.bytes:,} bytes, {rate:,.0f} tokens/s")
+    out.show(f"{artifact.where}: {contents}, {manifest.bytes:,} bytes, {rate:,.0f} tokens/s")
     out.result(
         artifact.where,
         documents=manifest.counts["documents"],
@@ -231,7 +231,7 @@ def build(
     try:
         for recipe in opened:
             rows.append(ngramkit.build(recipe, out_dir, **options, reporter=out.reporter))
-            out.say(f"{recipe.name}: {rows[-1].status} ({rows[-1].why})")
+            out.show(f"{recipe.name}: {rows[-1].status} ({rows[-1].why})")
     finally:
         _summarise(rows)
     out.result(out_dir, results=[row.to_dict() for row in rows])

@@ -141,7 +141,7 @@ class OutputOptions:
     """Options of what a command prints. A field is an option."""
 
     json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")
+        bool, typer.Option("--json", help="Print one JSON object in place of the result.")
     ] = False
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False
     verbose: Annotated[
@@ -155,7 +155,7 @@ class OutputOptions:
         ),
     ] = 0
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Only results, warnings and errors.")
+        bool, typer.Option("--quiet", "-q", help="Print results, warnings and errors only.")
     ] = False
 
     def output(self, command: str) -> Output:

@@ -71,6 +71,7 @@ def decode(
     if max_new_tokens is not None:
         words["max_new_tokens"] = max_new_tokens
     options = DecodeOptions(**words)  # before a prompt is asked for
+    # A conversation is shown under --json too: it is asked for line by line.
     screen = Screen(sys.stderr if out.json else sys.stdout, color=color)
     if prompting.is_conversation:
         talk = ngramkit.Conversation(**words)
@@ -78,7 +79,8 @@ def decode(
         out.result(" ".join(talk.drafter.names) or None, replies=replies, **talk.facts)
         return
     prompts = prompting.read(words["model"], out)
-    answers: list[Answer] = ngramkit.decode(prompts, show=show_on(screen, out), **words)
+    show = None if out.json else show_on(screen, out)
+    answers: list[Answer] = ngramkit.decode(prompts, show=show, **words)
     for answer in answers:
         say_times(out, answer, greedy=options.sampling.greedy)
         if answer.run.cache is not None:

@@ -120,5 +120,5 @@ def warm(
     done = ngramkit.warm(drafter, engine=engine, workers=workers, reporter=out.reporter)
     fresh = sum(map(len, done.compiled.values()))
     what = f"{fresh:,} compiled" if fresh else "nothing to compile"
-    out.say(f"{done.folder}: {many(done.kernels, 'kernel')}, {what} in {done.seconds:.1f} s")
+    out.show(f"{done.folder}: {many(done.kernels, 'kernel')}, {what} in {done.seconds:.1f} s")
     out.result(done.folder, compiled=done.compiled, kernels=done.kernels, processes=done.processes)

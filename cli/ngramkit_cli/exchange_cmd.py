@@ -116,7 +116,7 @@ def export(
         reporter=out.reporter,
     )
     said = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in done.counts.items())
-    out.say(f"{done.path}: {said}")
+    out.show(f"{done.path}: {said}")
     out.result(done.path, source=str(done.source), to=done.to, **done.counts)
 
 

@@ -92,7 +92,7 @@ def import_(
         reporter=out.reporter,
     )
     dropped = f", {many(added.dropped, 'request')} dropped" if added.dropped else ""
-    out.say(
+    out.show(
         f"{into}: {many(added.imported, 'request')} added "
         f"({many(added.imported_tokens, 'token')}){dropped}; it holds "
         f"{many(added.requests, 'request')}, {many(added.tokens, 'token')}"
@@ -109,7 +109,7 @@ def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
     merged = ngramkit.history_merge(paths, out_path)
     twice = f"; {many(merged.dropped, 'copy', 'copies')} dropped" if merged.dropped else ""
     size = f"{many(merged.requests, 'request')}, {many(merged.tokens, 'token')}"
-    out.say(f"{merged.path}: {size}{twice}")
+    out.show(f"{merged.path}: {size}{twice}")
     out.result(merged.path, dropped=merged.dropped, requests=merged.requests, tokens=merged.tokens)
 
 
@@ -120,7 +120,7 @@ def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
     Example: ngramkit history trim my-history --tokens 4000000
     """
     trimmed = ngramkit.history_trim(path, tokens)
-    out.say(
+    out.show(
         f"{path}: {many(trimmed.dropped, 'request')} dropped, {trimmed.requests:,} kept "
         f"({many(trimmed.tokens, 'token')})"
     )
@@ -134,7 +134,7 @@ def forget(*, path: Folder, text: Text = None, everything: Everything = False, o
     Example: ngramkit history forget my-history --text "jane@example.org"
     """
     left = ngramkit.history_forget(path, text=text, everything=everything)
-    out.say(
+    out.show(
         f"{path}: {many(left.dropped, 'request')} forgotten, {left.requests:,} kept "
         f"({many(left.tokens, 'token')})"
     )

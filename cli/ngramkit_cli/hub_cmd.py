@@ -63,7 +63,7 @@ def push(
         reporter=out.reporter,
     )
     said = f"{many(done.files, 'file')}, {done.bytes:,} bytes sent, {done.skipped} there already"
-    out.say(f"{done.pull_request or done.url}: {said}")
+    out.show(f"{done.pull_request or done.url}: {said}")
     out.result(path, **done.to_dict())
 
 
@@ -86,7 +86,7 @@ def pull(
     """
     done = ngramkit.pull(source, out_dir, reporter=out.reporter, force=force)
     where = f"{done.repository}@{done.revision}"
-    out.say(f"{done.path}: a {done.kind} of {where}, {done.bytes:,} bytes")
+    out.show(f"{done.path}: a {done.kind} of {where}, {done.bytes:,} bytes")
     facts = {"kind": done.kind, "bytes": done.bytes, **done.counts}
     out.result(done.path, repository=done.repository, revision=done.revision, **facts)
 
@@ -121,5 +121,5 @@ def search(
     if artifacts:
         out.show(*figures(rows))
     else:
-        out.say("nothing found")
+        out.show("nothing found")
     out.result(found=artifacts.to_dict())

@@ -136,7 +136,7 @@ def _done(
 ) -> None:
     """Say what was built, and in what time where there was any work to do."""
     took = "" if seconds is None else f"; {seconds:.2f} s after loading"
-    out.say(f"{table.where}: {contents}, {table.manifest.bytes:,} bytes{took}")
+    out.show(f"{table.where}: {contents}, {table.manifest.bytes:,} bytes{took}")
     out.result(
         table.where,
         vocabulary=table.tokenizer.vocabulary,
@@ -191,8 +191,8 @@ def calibrate(
         seconds=seconds,
         reporter=out.reporter,
     )
-    out.say(*table_lines(calibration.profile))
-    out.say(f"profile: {calibration.path}", f"heat map: {calibration.picture}")
+    out.show(*table_lines(calibration.profile))
+    out.show(f"profile: {calibration.path}", f"heat map: {calibration.picture}")
     out.result(calibration.path, **calibration.to_dict())
 
 

@@ -1,5 +1,6 @@
-"""A command's output: text for people on stderr, one JSON object as the last line of stdout.
+"""A command's output: its result on stdout, progress and notes on stderr.
 
+Under --json the result is one object, the only line of stdout.
 A command's body runs inside `Output`; an error in it becomes one or two lines and an exit code. The
 library's log goes to stderr: warnings; with -v all of it, with -vv other libraries' too.
 """
@@ -55,9 +56,8 @@ class Output:
             self._to_stderr(*lines)
 
     def show(self, *lines: str) -> None:
-        """Write lines that are the command's result, to stdout, or to stderr under --json."""
+        """Write lines that are the command's result to stdout; under --json the object is that."""
         if self.json:
-            self.say(*lines)
             return
         self._finish()
         for line in lines or ("",):
@@ -111,7 +111,7 @@ class Output:
         manifest, kind = artifact.manifest, artifact.kind
         counts = ", ".join(f"{count:,} {name}" for name, count in manifest.counts.items())
         before = "" if from_bytes is None else f" of {from_bytes:,}"
-        self.say(f"{artifact.where}: a {kind}, {counts}, {manifest.bytes:,} bytes{before}")
+        self.show(f"{artifact.where}: a {kind}, {counts}, {manifest.bytes:,} bytes{before}")
         smaller = {} if from_bytes is None else {"from_bytes": from_bytes}
         self.result(artifact.where, kind=kind, **manifest.counts, bytes=manifest.bytes, **smaller)
 

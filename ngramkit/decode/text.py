@@ -73,7 +73,8 @@ def require_fits(
         )
     if vocabulary is not None and int(prompt.max()) >= vocabulary:
         raise InputError(
-            f"the prompt has the token id {int(prompt.max()):,}, {model} has only {vocabulary:,} ids",
+            f"the prompt has the token id {int(prompt.max()):,}, "
+            f"{model} has only {vocabulary:,} ids",
             "resize the model's embeddings, or use the tokenizer that belongs to the model",
         )
 

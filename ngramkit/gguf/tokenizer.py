@@ -32,13 +32,13 @@ KIND_OF = {name: kind for kind, names in KINDS.items() for name in names.split()
 # tokenizer.ggml.token_type (llama.h)
 UNKNOWN, CONTROL, USER, UNUSED = 2, 3, 4, 5
 # Texts of tokens that end a generation, and roles that do (llama.cpp, src/llama-vocab.cpp).
-ENDS = frozenset(
-    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> "
-    "<|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> "
-    "<eos> <turn|> <|tool_response>".split()
-)
+ENDS = {
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
+    "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
+    "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
+}  # fmt: skip
 END_ROLES = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
-HARMONY = frozenset({"<|return|>", "<|call|>"})  # next to these, <|end|> only ends a message
+HARMONY = {"<|return|>", "<|call|>"}  # next to these, <|end|> only ends a message
 NAMED = {
     "bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding",
 }  # fmt: skip

@@ -62,9 +62,7 @@ def with_unigram() -> Tokenizer:
     return made
 
 
-BACKENDS = {
-    make.__name__: make() for make in (with_byte_fallback, with_byte_level, with_unigram)
-}
+BACKENDS = {make.__name__: make() for make in (with_byte_fallback, with_byte_level, with_unigram)}
 
 
 def streamed(backend, prompt, tokens, **options):
