@@ -17,15 +17,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from transformers import cache_utils
 from transformers.cache_utils import (
     Cache,
-    DummyLayer,
     DynamicCache,
     DynamicLayer,
     LinearAttentionCacheLayerMixin,
     LinearAttentionLayer,
 )
 
+# A layer that keeps nothing; transformers before 5.21 has no class for it.
+DUMMY: Any = getattr(cache_utils, "DummyLayer", ())
 States = dict[int, torch.Tensor]  # by their number in the layer, [rows, ...]
 
 
@@ -224,7 +226,7 @@ class RecurrentCache(InPlaceCache):
             if isinstance(layer, DynamicLayer):
                 return RecurrentAndAttentionLayer(self, layer.number_of_states)
             return RecurrentLayer(layer.number_of_states)
-        return layer if isinstance(layer, DummyLayer) else InPlaceLayer(self)
+        return layer if isinstance(layer, DUMMY) else InPlaceLayer(self)
 
     @property
     def sums(self) -> bool:

@@ -58,9 +58,8 @@ def test_settings_that_cannot_be_understood_are_named(text):
 def test_the_command_shows_keeps_and_forgets():
     assert run("use").stdout == "demo (default)\n"
     assert run("use", "vicuna-7b").stdout == "vicuna-7b (chosen with: ngramkit use)\n"
-    shown = run("models", "--json")
-    assert "lmsys/vicuna-7b-v1.5  <- chosen with: ngramkit use" in shown.stderr
-    assert json.loads(shown.stdout.splitlines()[-1])["chosen"] == "vicuna-7b"
+    assert "lmsys/vicuna-7b-v1.5  <- chosen with: ngramkit use" in run("models").stdout
+    assert json.loads(run("models", "--json").stdout)["chosen"] == "vicuna-7b"
     assert run("use", "me/mine").exit_code == 0
     assert "me/mine  <- chosen" in run("models").stdout
     assert json.loads(run("use", "demo", "--json").stdout.splitlines()[-1])["model"] == "demo"

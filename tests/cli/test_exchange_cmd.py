@@ -77,11 +77,11 @@ def test_two_artifacts_become_one(parts, tmp_path, kind):
 
 @pytest.mark.parametrize(("kind", "size"), [("data", "36K"), ("frozen", "20K")])
 def test_an_artifact_is_made_smaller(parts, kind, size):
-    done = run_here(["prune", str(parts / kind), "--bytes", size, "--json"])
+    done = run_here(["prune", str(parts / kind), "--bytes", size])
     assert done.code == 0, done.err
-    assert done.json["artifact"] == str(parts / f"{kind}-{size}")
-    assert done.json["bytes"] <= 1024 * int(size[:-1]) < done.json["from_bytes"]
-    assert f"{done.json['bytes']:,} bytes of {done.json['from_bytes']:,}" in done.err
+    made, whole = (open_folder(parts / name).manifest for name in (f"{kind}-{size}", kind))
+    assert made.bytes <= 1024 * int(size[:-1]) < whole.bytes
+    assert f"{made.bytes:,} bytes of {whole.bytes:,}" in done.out
 
 
 def test_recorded_answers_decide_what_is_kept(parts, tmp_path):

@@ -55,9 +55,8 @@ def last_line(result):
 
 
 def test_models_lists_every_short_name(ngramkit):
-    result = ngramkit("models", "--json")
-    assert last_line(result)["models"] == {"demo": None, **HUB_IDS}
-    lines = [line.split(maxsplit=1) for line in result.stderr.splitlines()]
+    assert last_line(ngramkit("models", "--json"))["models"] == {"demo": None, **HUB_IDS}
+    lines = [line.split(maxsplit=1) for line in ngramkit("models").stdout.splitlines()]
     for name in HUB_IDS:  # one that a package carries is named by its file
         assert [name, describe_model(name)] in lines
 
@@ -81,11 +80,11 @@ def test_unigram_json_has_exactly_the_promised_keys(ngramkit, folder):
 
 
 def test_a_table_that_is_there_is_not_made_again(ngramkit):
-    words = ("model-bigram", "./tiny", "--k", 6, "--out", "again", "--json")
-    assert "s after loading" in ngramkit(*words).stderr
-    assert "s after loading" not in ngramkit(*words).stderr
+    words = ("model-bigram", "./tiny", "--k", 6, "--out", "again")
+    assert "s after loading" in ngramkit(*words).stdout
+    assert "s after loading" not in ngramkit(*words).stdout
     assert ngramkit("model-bigram", "./tiny", "--k", 7, "--out", "again").exit_code == 2
-    assert last_line(ngramkit(*words[:3], 7, *words[4:], "--force"))["k"] == 7
+    assert last_line(ngramkit(*words[:3], 7, *words[4:], "--force", "--json"))["k"] == 7
 
 
 def test_the_models_own_drafts_and_bos(ngramkit, folder):

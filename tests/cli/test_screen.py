@@ -237,6 +237,9 @@ def test_quiet_and_verbose(tmp_path, monkeypatch):
     words = ["tokenize", "--corpus", "a.txt", "--out"]
     quiet = run_here([*words, "q", "-q", "--json"])
     assert (quiet.code, quiet.err, quiet.json["artifact"]) == (0, "", "q")
+    assert quiet.out.count("\n") == 1, "the object is all that --json prints"
+    kept = run_here([*words, "r", "-q"])
+    assert (kept.code, kept.err, kept.out.startswith("r: ")) == (0, "", True)
     assert "error: " in run_here([*words, "q", "-q", "--limit", "1"]).err
     loud = run_here([*words, "v", "-v"])
     assert "INFO" in loud.err
