@@ -82,9 +82,16 @@ def error_lines(message: str, *hints: str) -> list[str]:
 
 
 def in_flags(error: NgramkitError) -> tuple[str, str]:
-    """Return an error's message and hint with the running command's flags for parameters."""
+    """Return an error's message and hint with the running command's flags for parameters.
+
+    After a colon a message may quote another program: a plain word there, such as the column of
+    "line 2 column 1", is not a parameter.
+    """
     flags = running_flags()
-    return with_flags(str(error), error.option, flags), with_flags(error.hint, error.option, flags)
+    head, colon, rest = str(error).partition(": ")
+    sure = [name for name in error.option if "_" in name]
+    message = with_flags(head, error.option, flags) + colon + with_flags(rest, sure, flags)
+    return message, with_flags(error.hint, error.option, flags)
 
 
 # Parameters whose option has another name. SpeCache's top_k is none: --top-k is of sampling.

@@ -223,20 +223,32 @@ class LogOptions:
         ),
     ] = None
 
-    def given(self) -> dict[str, Any]:
-        """Return the arguments `format` and `columns`.
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD=VALUE,...",
+            help="Read only these requests: model=NAME, or kind, run or name.",
+        ),
+    ] = None
 
-        Raises UsageError where `columns` is no list of pairs."""
-        if self.columns is None:
-            return {"format": self.format, "columns": None}
-        pairs = [part.partition("=") for part in self.columns.split(",")]
-        if not all(field and column for field, _, column in pairs):
-            raise UsageError(
-                f"--columns {self.columns!r} is not a list of columns",
-                "like prompt=question,output=answer",
-            )
-        columns = {field.strip(): column.strip() for field, _, column in pairs}
-        return {"format": self.format, "columns": columns}
+    def given(self) -> dict[str, Any]:
+        """Return the arguments `format`, `columns` and `where`.
+
+        Raises UsageError if one is not a list of pairs."""
+        return {
+            "format": self.format,
+            "columns": _pairs("--columns", self.columns, "prompt=question,output=answer"),
+            "where": _pairs("--where", self.where, "model=NAME"),
+        }
+
+
+def _pairs(flag: str, text: str | None, example: str) -> dict[str, str] | None:
+    if text is None:
+        return None
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name and value for name, _, value in pairs):
+        raise UsageError(f"{flag} must be a list of {example}, got {text!r}", f"like {example}")
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 # Options of the commands that read or ask questions.

@@ -60,6 +60,10 @@ class InputError(NgramkitError):
     exit_code = 3
 
 
+class BadRecordError(InputError):
+    """A record of a file that cannot be used; the records after it can be read."""
+
+
 class ArtifactError(InputError):
     """An artifact that is damaged, foreign, of a newer format or of another tokenizer."""
 

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import stat
+import sys
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -159,6 +160,9 @@ def parse_json(
     except UnicodeDecodeError as failure:
         raise error(f"{where}: not UTF-8: {failure}", hint) from failure
     except ValueError as failure:
+        if "int_max_str_digits" in str(failure):
+            most = sys.get_int_max_str_digits()
+            raise error(f"{where}: it holds a number of more than {most:,} digits", hint) from None
         raise error(f"{where}: not JSON: {failure}", hint) from failure
     if strict and _count(text, "[", "{") > DEEPEST and not nests_within(body, DEEPEST):
         raise error(f"{where}: it nests deeper than {DEEPEST} levels", hint)

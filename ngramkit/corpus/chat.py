@@ -22,7 +22,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.errors import BadRecordError, InputError, UsageError
 from ngramkit.basics.machine import Lock, start_python
 from ngramkit.basics.models import DEFAULT, resolve_model
 
@@ -189,9 +189,9 @@ def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) 
         raise _refused(str(error)) from error
 
 
-def _refused(why: str) -> InputError:
-    return InputError(
-        f"the model's chat template refuses this conversation: {why}",
+def _refused(why: str) -> BadRecordError:
+    return BadRecordError(
+        f"cannot make a prompt of this conversation: {why}",
         "choose another template",
         option="template",
     )

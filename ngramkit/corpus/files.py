@@ -70,6 +70,15 @@ def is_read(path: Path) -> bool:
     return reader_suffix(path) in SUFFIXES
 
 
+def is_hidden(path: Path) -> bool:
+    """Return whether a path below a folder leads through a hidden name, or macOS' copies of names.
+
+    >>> is_hidden(Path(".git/HEAD")), is_hidden(Path("__MACOSX/a.jsonl")), is_hidden(Path("a/b.py"))
+    (True, True, False)
+    """
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
+
+
 def require_read(path: Path, name: str) -> None:
     """Raise InputError, which calls the file `name`, where no reader exists for it."""
     if not is_read(path):

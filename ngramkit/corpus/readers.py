@@ -21,7 +21,7 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from ngramkit.basics.errors import InputError, first_line
+from ngramkit.basics.errors import BadRecordError, InputError, first_line
 from ngramkit.basics.terminal_text import many, visible
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.document import Row
@@ -74,10 +74,6 @@ Reader = Callable[[Path, IO[bytes], ReaderOptions], Iterator[Row]]
 
 
 Made = TypeVar("Made")
-
-
-class BadRecordError(InputError):
-    """A record that is no document; what stands behind it can be read."""
 
 
 def attempt(make: Callable[[], Made], skip_bad: bool) -> Made | Row:

@@ -1,13 +1,44 @@
-"""Shapes of JSON records, the same in corpora and in logs: lines or a document, paths, turns."""
+"""Shapes of JSON records, the same in corpora and in logs: lines or a document, paths, turns.
+
+A turn is {"role": ..., "content": ...}, ShareGPT's {"from": ..., "value": ...} or Gemini's {"role":
+..., "parts": ...}. Content is a text, null (an empty text) or a list of parts, which are joined:
+OpenAI's, Anthropic's and Gemini's. What chat templates would write is written in Hermes' and Qwen's
+form:
+
+    <tool_call>             <tool_response>         <think>
+    {"name": ..., ...}      ...                     ...
+    </tool_call>            </tool_response>        </think>
+
+Parts without a text (images, sounds, encrypted thoughts) are counted, not read.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.untrusted import parse_json
+
+SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
+RESULTS = frozenset({"tool", "function", "ipython", "observation", "tool_response"})
+ROLES = {
+    "system": SYSTEM, "developer": SYSTEM, "user": USER, "human": USER, "environment": USER,
+    "assistant": ASSISTANT, "ai": ASSISTANT, "gpt": ASSISTANT, "chatgpt": ASSISTANT,
+    "bot": ASSISTANT, "chatbot": ASSISTANT, "model": ASSISTANT, "function_call": ASSISTANT,
+    **dict.fromkeys(RESULTS, USER),
+}  # fmt: skip
+ITEMS = ("function_call", "custom_tool_call")  # items of OpenAI's Responses API
+UNREAD = "a part of a message that is not text"
+CONTENTS = ("content", "value", "parts")
+Lost = Counter[str]  # what was not read, by reason
+
+
+class BadTurnError(TypeError):
+    """A turn whose role or content cannot be read."""
 
 
 def is_document(first: bytes, second: bytes | None = None) -> bool:
@@ -56,50 +87,146 @@ def value_at(record: Any, path: str) -> Any:
     raise KeyError(path)
 
 
-def turn_text(turn: Mapping[str, Any]) -> str:
-    """Return the text of a turn's content, then its tool calls.
+def role_of(turn: Any) -> str:
+    """Return a turn's role, one of ROLES. Raises BadTurnError for another.
 
-    Raises TypeError for a turn without content, or with content that is no text.
+    >>> role_of({"from": "gpt", "value": "Hi."}), role_of({"role": "ipython", "content": "4"})
+    ('gpt', 'ipython')
     """
-    called = turn.get("tool_calls") or []
-    if isinstance(turn.get("function_call"), Mapping):
-        called = [turn["function_call"]]
-    if not isinstance(called, list):
-        raise TypeError("`tool_calls` is not a list")
-    if not called and "content" not in turn and "value" not in turn:
-        raise TypeError("a turn without content")
-    text = content_text(turn.get("content", turn.get("value")))
-    return "\n".join(filter(None, [text, *map(tool_call_text, called)]))
+    if not isinstance(turn, Mapping):
+        raise BadTurnError(f"a message must be an object, got {type(turn).__name__}")
+    kind = turn.get("type")
+    if kind == "function_call_output":
+        return "tool"
+    if kind in (*ITEMS, "reasoning"):
+        return ASSISTANT
+    role = turn.get("role", turn.get("from", kind))
+    name = role.lower() if isinstance(role, str) else role
+    if isinstance(name, str) and name in ROLES:
+        return name
+    raise BadTurnError(f"unknown role of a message: {role!r:.40}")
 
 
-def content_text(content: Any) -> str:
-    """Return the text of a turn's content: of null, a text, or a list of parts.
+def turn_text(turn: Mapping[str, Any], lost: Lost | None = None) -> str:
+    """Return a turn's text and the tools that it calls, without thoughts, as a prompt holds it.
 
-    Raises TypeError for any other.
+    Raises BadTurnError if the turn has no content.
     """
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(map(_part_text, content))
-    raise TypeError(f"content is neither a text nor a list of parts: {content!r:.60}")
+    return _joined(_parts(turn, lost))
 
 
-def _part_text(part: Any) -> str:
-    """Return a part's text; nothing of an image or a sound."""
-    text = part.get("text") if isinstance(part, Mapping) else part
-    return text if isinstance(text, str) else ""
+def written_text(turn: Mapping[str, Any], lost: Lost | None = None) -> str:
+    """Return what a model wrote for an assistant's turn: thoughts, text and tool calls.
+
+    Thoughts that stand in the text too are written once.
+
+    >>> written_text({"reasoning": "Two.", "content": "<think>Two.</think>4"})
+    '<think>Two.</think>4'
+    """
+    parts = _parts(turn, lost)
+    thoughts = "\n".join(part for kind, part in parts if kind == "think")
+    text = _joined(parts)
+    if not thoughts or thoughts.strip() in text:
+        return text
+    return f"<think>\n{thoughts}\n</think>\n\n{text}"
+
+
+def content_text(content: Any, lost: Lost | None = None) -> str:
+    """Return the text of a content: a text, a list of parts, or null.
+
+    >>> content_text([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
+    'ab'
+    """
+    return _joined(_content(content, lost))
 
 
 def tool_call_text(call: Any) -> str:
-    """Return a call as text. Arguments that are text are the model's own."""
+    """Return a tool call as Hermes' and Qwen's models write it; "" if it is not an object.
+
+    Arguments that are a text are kept as the model wrote them.
+    """
     if not isinstance(call, Mapping):
         return ""
     inside = call.get("function")
     inside = inside if isinstance(inside, Mapping) else call
-    arguments = inside.get("arguments", inside.get("input", {}))
+    arguments: Any = next((inside[k] for k in ("arguments", "input", "args") if k in inside), {})
     if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    name = json.dumps(inside.get("name"), ensure_ascii=False)
+        arguments = as_json(arguments)
+    name = as_json(inside.get("name"))
     return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'
+
+
+def result_text(text: str) -> str:
+    """Return what a tool returned, as Hermes' and Qwen's templates write it."""
+    return f"<tool_response>\n{text}\n</tool_response>"
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+Part = tuple[str, str]  # "text", "block" or "think"; its text
+
+
+def _parts(turn: Mapping[str, Any], lost: Lost | None) -> list[Part]:
+    kind = turn.get("type")
+    if kind in ITEMS:
+        return [("block", tool_call_text(turn))]
+    if kind == "function_call_output":
+        return _content(turn.get("output"), lost)
+    if kind == "reasoning":
+        return [("think", content_text(turn.get("content") or turn.get("summary"), lost))]
+    calls = turn.get("tool_calls") or []
+    if isinstance(turn.get("function_call"), Mapping):
+        calls = [turn["function_call"]]
+    if not isinstance(calls, list):
+        raise BadTurnError(f"`tool_calls` must be a list, got {type(calls).__name__}")
+    thoughts = (turn.get(key) for key in ("reasoning_content", "reasoning", "thinking"))
+    thought = next((each for each in thoughts if isinstance(each, str) and each), "")
+    name = next((key for key in CONTENTS if key in turn), None)
+    if name is None and not calls and not thought:
+        raise BadTurnError("a message without content")
+    parts = [("think", thought)] if thought else []
+    parts += _content(turn[name], lost) if name else []
+    return parts + [("block", tool_call_text(call)) for call in calls]
+
+
+def _content(content: Any, lost: Lost | None) -> list[Part]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [("text", content)]
+    if not isinstance(content, list):
+        raise BadTurnError(
+            f"a message's content must be a text or a list of parts, got {type(content).__name__}"
+        )
+    return [_part(part, lost) for part in content]
+
+
+def _part(part: Any, lost: Lost | None) -> Part:
+    if isinstance(part, str):
+        return "text", part
+    if isinstance(part, Mapping):
+        kind = part.get("type")
+        if kind == "tool_use" or isinstance(part.get("functionCall"), Mapping):
+            return "block", tool_call_text(part.get("functionCall", part))
+        if kind == "tool_result":
+            return "block", result_text(content_text(part.get("content"), lost))
+        if isinstance(answer := part.get("functionResponse"), Mapping):
+            return "block", result_text(as_json(answer.get("response")))
+        if kind == "thinking" and isinstance(part.get("thinking"), str):
+            return "think", part["thinking"]
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if isinstance(text, str):
+            return ("think" if part.get("thought") is True else "text"), text
+    if lost is not None:
+        lost[UNREAD] += 1
+    return "text", ""
+
+
+def _joined(parts: list[Part]) -> str:
+    """Return the parts but thoughts: texts as they stand, calls and results on their own lines."""
+    said = [part for part in parts if part[0] != "think"]
+    runs = ("".join(text for _, text in run) if plain else "\n".join(text for _, text in run)
+            for plain, run in groupby(said, key=lambda part: part[0] == "text"))  # fmt: skip
+    return "\n".join(filter(None, runs))

@@ -21,7 +21,7 @@ import tokenizers
 from tokenizers import Tokenizer
 
 from ngramkit.basics.cache import TextCache
-from ngramkit.basics.errors import InputError, from_hub, hub_errors, reason
+from ngramkit.basics.errors import BadRecordError, InputError, from_hub, hub_errors, reason
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import DEFAULT, as_name, resolve_model, split_revision
 from ngramkit.basics.public import public
@@ -95,7 +95,7 @@ class TextTokenizer:
             ids = self.backend.encode(text, add_special_tokens=special).ids
         except (TypeError, UnicodeEncodeError):
             # A lone surrogate: a terminal's broken bytes, or half a pair from JSON.
-            raise InputError(f"{text!a:.60} is no text", "use UTF-8") from None
+            raise BadRecordError(f"{text!a:.60} is no text", "use UTF-8") from None
         except BaseException as error:
             refuse_fault(error, self.record.id)
             raise

@@ -157,6 +157,7 @@ def forecast(
     model: str | Path | TextTokenizer | TokenizerRecord | None = None,
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     template: str = "auto",
     drafter: str = DEFAULT_DRAFTER,
     artifacts: Sources | Sequence[Given] | Given = (),
@@ -172,8 +173,8 @@ def forecast(
 
     The engine's own rules decide what is drafted. What is drafted from as in `decode`, in the same
     words: a history grows, unless `store` is False, and begins with the one that is named, which is
-    left alone. `files`, `format` and `columns`: see ngramkit.logs.read.read_log; or Records, as
-    `replay`. `concurrency`: requests at once; `tokens`: of a draft, at most, one forecast for each.
+    left alone. `files`, `format`, `columns`, `where`: see ngramkit.logs.read.read_log; or Records,
+    as `replay`. `concurrency`: requests at once; `tokens`: of a draft, one forecast for each.
     `pass_cost`: what a pass of 9 tokens costs, in passes of one, or a curve or profile, see
     evaluate.simulated_server; None: as engines suppose of a GPU. `prompts`: the history remembers
     prompts, too. `limit`: only the first requests.
@@ -190,7 +191,9 @@ def forecast(
     past = given.past.path
     if past is not None and not past.exists():
         raise InputError(f"there is no history at {past}", "check the path", option="history")
-    tokenizer, records, _ = read_answers(files, None, model, template, format, columns, reporter)
+    tokenizer, records, _ = read_answers(
+        files, None, model, template, format, columns, where, reporter
+    )
     records = records[:limit]
     if any(len(turn.references) for record in records for turn in record.turns):
         reporter.note("references of requests are left out: serving engines take none")

@@ -44,7 +44,7 @@ from ngramkit.drafters.references import Given as References
 from ngramkit.logs.files import LogFile
 from ngramkit.logs.read import in_time, read_log
 from ngramkit.logs.request import FilePlace, LoggedRequest, take
-from ngramkit.logs.tokens import RequestTokenizer
+from ngramkit.logs.tokens import RequestTokenizer, RequestTokens
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -208,6 +208,7 @@ def read_records(
     *,
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     reporter: Reporter = SILENT,
 ) -> tuple[list[Record], Template | None]:
     """Return all records, and the template of their prompts.
@@ -216,29 +217,33 @@ def read_records(
     `columns`: see ngramkit.logs.read. The template is that of `find_template`; None where all
     prompts are taken as they stand.
 
-    Raises InputError, with file and line, where a line is not what the format says.
+    `where` chooses requests, see ngramkit.logs.read. Raises InputError if none is left.
     """
     files = [answers] if isinstance(answers, str | Path) else list(answers)
     if questions is not None:
         requests = _with_questions(files, Path(questions))
     else:
-        requests = in_time(read_log(files, format=format, columns=columns, reporter=reporter))
+        requests = in_time(
+            read_log(files, format=format, columns=columns, where=where, reporter=reporter)
+        )
     if not requests:
         raise InputError(f"{', '.join(map(str, files[:3]))} holds no answers", "check the path")
     tokens = RequestTokenizer(tokenizer, template, reporter)
-    records = [_record(list(same), tokens) for _, same in groupby(requests, key=_conversation)]
+    encoded = tokens.encoded(requests)
+    records = [_record(list(same)) for _, same in groupby(encoded, key=_conversation)]
     return records, tokens.template
 
 
-def _conversation(request: LoggedRequest) -> tuple[str, str, str]:
+def _conversation(encoded: tuple[LoggedRequest, RequestTokens]) -> tuple[str, str, str]:
     """Return what requests of one conversation share; they are one record where they stand side by
     side."""
+    request, _ = encoded
     return request.name, request.kind, request.run
 
 
-def _record(requests: list[LoggedRequest], tokens: RequestTokenizer) -> Record:
-    turns = [Turn(*tokens(request)) for request in requests]
-    first = requests[0]
+def _record(encoded: list[tuple[LoggedRequest, RequestTokens]]) -> Record:
+    turns = [Turn(*tokens) for _, tokens in encoded]
+    first, _ = encoded[0]
     name, kind, run = (visible(text, NAME) for text in (first.name, first.kind, first.run))
     return Record(name, kind, turns, run, first.turn)
 
@@ -256,11 +261,16 @@ def _with_questions(files: Sequence[str | Path], questions: Path) -> list[Logged
                 f"{where}: question {body['question_id']} is not in {questions}",
                 "check that the files belong together",
             )
-        requests += _alternate(where, question, _answer_turns(where, body))
+        choices = _choices(where, body)
+        for number, answers in enumerate(choices):
+            run = str(number) if len(choices) > 1 else ""
+            requests += _alternate(where, question, answers, run)
     return requests
 
 
-def _alternate(where: FilePlace, question: Question, answers: list[str]) -> Iterator[LoggedRequest]:
+def _alternate(
+    where: FilePlace, question: Question, answers: list[str], run: str
+) -> Iterator[LoggedRequest]:
     if len(answers) > len(question.turns):
         raise InputError(
             f"{where}: {len(answers)} answers to {len(question.turns)} turns",
@@ -269,16 +279,19 @@ def _alternate(where: FilePlace, question: Question, answers: list[str]) -> Iter
     before: list[Message] = []
     for number, (turn, answer) in enumerate(zip(question.turns, answers, strict=False)):
         before.append(Message("user", turn))
-        yield LoggedRequest(tuple(before), answer, str(question.id), question.category, turn=number)
+        name = str(question.id)
+        yield LoggedRequest(
+            tuple(before), answer, name, question.category, run=run, turn=number, where=where
+        )
         before.append(Message("assistant", answer))
 
 
-def _answer_turns(where: FilePlace, body: dict[str, Any]) -> list[str]:
-    choices = take(where, body, "choices", list)
-    turns: list[str] = take(where, choices[0] if choices else {}, "turns", list)
-    if not _is_texts(turns):
-        raise InputError(f"{where}: `turns` is not a list of texts")
-    return turns
+def _choices(where: FilePlace, body: dict[str, Any]) -> list[list[str]]:
+    """Return the turns of each choice."""
+    choices = [take(where, each, "turns", list) for each in take(where, body, "choices", list)]
+    if not choices or not all(map(_is_texts, choices)):
+        raise InputError(f"{where}: `choices` must have `turns`, each a list of texts")
+    return choices
 
 
 def _is_texts(value: Any) -> bool:

@@ -153,6 +153,7 @@ def replay(
     *,
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     model: str | Path | TextTokenizer | TokenizerRecord | None = None,
     drafters: Sequence[str | Callable[[], Drafter]] | str = DEFAULT_DRAFTER,
     budgets: Sequence[int] = BUDGETS,
@@ -169,7 +170,7 @@ def replay(
     """Count the passes that drafters would have needed for what a model once wrote, without it.
 
     `answers` and `questions`: see ngramkit.evaluate.records; answers may be Records, `model` then
-    the TokenizerRecord of their ids. `format` and `columns`: see ngramkit.logs.read.read_log.
+    the TokenizerRecord of their ids. `format`, `columns`, `where`: see ngramkit.logs.read.read_log.
     `oracle`: a folder of `record`, in their place: drafters get the model's top-k as evidence, as
     far as it is on record; with `model` given, the model verifies the rest, and that is added to
     the folder. `model`: whose tokenizer the answers are read with; None: as
@@ -202,7 +203,7 @@ def replay(
         tokenizer, records, form = topk_record.folder.tokenizer, topk_record.answers(), None
     else:
         tokenizer, records, form = read_answers(
-            answers, questions, model, template, format, columns, reporter
+            answers, questions, model, template, format, columns, where, reporter
         )
     choices, curves = _choices(names, artifacts, sources, tokenizer, keep_state, reporter)
     if topk_record is not None:
@@ -328,6 +329,7 @@ def read_answers(
     template: str,
     format: str | None,
     columns: Mapping[str, str] | None,
+    where: Mapping[str, str] | None,
     reporter: Reporter,
 ) -> tuple[TokenizerRecord, list[Record], Template | None]:
     """Return the tokenizer, the records and the template of their prompts. Raises as `replay`."""
@@ -360,8 +362,9 @@ def read_answers(
     require_files(*files, questions)
     tokenizer = _tokenizer(model, reporter)
     records, form = read_records(
-        files, questions, tokenizer, template, format=format, columns=columns, reporter=reporter
-    )
+        files, questions, tokenizer, template,
+        format=format, columns=columns, where=where, reporter=reporter,
+    )  # fmt: skip
     return tokenizer.record, records, form
 
 

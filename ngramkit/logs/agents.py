@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from ngramkit.corpus.chat import Message
+from ngramkit.corpus.shapes import ASSISTANT, SYSTEM, USER, content_text, result_text, role_of
 from ngramkit.logs.request import (
+    FilePlace,
     Found,
     Line,
     LoggedRequest,
+    Talk,
+    attempt,
+    by_record,
+    is_cut,
     messages_of,
     requests_of,
-    role_of,
     seconds,
     take,
-    text_of,
-    with_tools,
     written_by_model,
 )
 
 COMMANDS = ("command", "code", "path", "url", "content")  # of an OpenHands action, in `args`
 
 
-def read_mini_swe_agent(lines: Iterator[Line]) -> Iterator[Found]:
+@by_record
+def read_mini_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     """Read mini-swe-agent's NAME.traj.json, one JSON object.
 
         {"info": {...}, "messages": [...], "trajectory_format": "mini-swe-agent-1.1"}
@@ -35,14 +38,14 @@ def read_mini_swe_agent(lines: Iterator[Line]) -> Iterator[Found]:
     Read from: SWE-agent/mini-swe-agent src/minisweagent/agents/default.py (save, serialize) at
     14e642f (format 1), and run/utils/save.py at 02e25f7. Tried with files of 2.4.6.
     """
-    for where, body in lines:
-        messages = take(where, body, "messages", list)
-        spoken = [m for m in messages if not (isinstance(m, dict) and m.get("role") == "exit")]
-        name = str(body.get("instance_id") or where.path.name.removesuffix(".traj.json"))
-        yield from requests_of(where, spoken, name=name, kind="mini-swe-agent")
+    messages = take(where, body, "messages", list)
+    spoken = [m for m in messages if not (isinstance(m, dict) and m.get("role") == "exit")]
+    name = str(body.get("instance_id") or where.path.name.removesuffix(".traj.json"))
+    yield from requests_of(where, spoken, name=name, kind="mini-swe-agent")
 
 
-def read_tau_bench(lines: Iterator[Line]) -> Iterator[Found]:
+@by_record
+def read_tau_bench(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     """Read tau-bench's results, one JSON list in the order in which conversations ended.
 
         [{"task_id": 3, "reward": 1.0, "info": {...}, "traj": [messages], "trial": 0}, ...]
@@ -52,16 +55,16 @@ def read_tau_bench(lines: Iterator[Line]) -> Iterator[Found]:
     Read from: sierra-research/tau-bench tau_bench/run.py and tau_bench/agents/
     tool_calling_agent.py at 01ed5e3.
     """
-    for where, body in lines:
-        messages = take(where, body, "traj", list)
-        if not messages:
-            yield "a conversation that failed"
-            continue
-        name, run = str(body.get("task_id")), str(body.get("trial", ""))
-        yield from requests_of(where, messages, name=name, kind="tau-bench", run=run)
+    messages = take(where, body, "traj", list)
+    if not messages:
+        yield "a conversation that failed"
+        return
+    name, run = str(body.get("task_id")), str(body.get("trial", ""))
+    yield from requests_of(where, messages, name=name, kind="tau-bench", run=run)
 
 
-def read_swe_agent(lines: Iterator[Line]) -> Iterator[Found]:
+@by_record
+def read_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     """Read SWE-agent's NAME.traj, one JSON object.
 
         {"trajectory": [{"query": [messages], "response": "...", "action": ..., ...}, ...],
@@ -75,31 +78,30 @@ def read_swe_agent(lines: Iterator[Line]) -> Iterator[Found]:
     Read from: SWE-agent/SWE-agent sweagent/agent/agents.py (add_step_to_trajectory,
     save_trajectory), sweagent/types.py at 05ff843.
     """
-    for where, body in lines:
-        name = where.path.name.removesuffix(".traj")
-        steps = take(where, body, "trajectory", list)
-        if not any(isinstance(step, dict) and step.get("query") for step in steps):
-            history = take(where, body, "history", list)
-            own = [m for m in history if not (isinstance(m, dict) and m.get("is_demo"))]
-            yield from requests_of(where, own, name=name, kind="swe-agent")
-            continue
-        history = body.get("history")
-        written: dict[str, str] = {}  # what the model wrote, tool calls included, by its text
-        for message in history if isinstance(history, list) else []:
-            if not isinstance(message, dict) or "content" not in message:
-                continue
-            if role_of(where, message) == "assistant":
-                text = text_of(where, message["content"])
-                written.setdefault(text, written_by_model(where, message) or "")
-        for turn, step in enumerate(steps):
-            output = step.get("response") if isinstance(step, dict) else None
-            if not isinstance(output, str) or not isinstance(step.get("query"), list):
-                yield "a step without response or query"
-                continue
-            output = written.get(output, output)
-            if output:
-                prompt = messages_of(where, step["query"])
-                yield LoggedRequest(prompt, output, name, "swe-agent", turn=turn)
+    name = where.path.name.removesuffix(".traj")
+    steps = take(where, body, "trajectory", list)
+    if not any(isinstance(step, dict) and step.get("query") for step in steps):
+        history = take(where, body, "history", list)
+        own = [m for m in history if not (isinstance(m, dict) and m.get("is_demo"))]
+        yield from requests_of(where, own, name=name, kind="swe-agent")
+        return
+    history = body.get("history")
+    written: dict[str, str] = {}  # what the model wrote, tool calls included, by its text
+    for message in history if isinstance(history, list) else []:
+        if not isinstance(message, dict) or "content" not in message:
+            return
+        if role_of(message) == ASSISTANT:
+            text = content_text(message["content"])
+            written.setdefault(text, written_by_model(where, message) or "")
+    for turn, step in enumerate(steps):
+        output = step.get("response") if isinstance(step, dict) else None
+        if not isinstance(output, str) or not isinstance(step.get("query"), list):
+            yield "a step without response or query"
+            return
+        output = written.get(output, output)
+        if output:
+            prompt = messages_of(where, step["query"])
+            yield LoggedRequest(prompt, output, name, "swe-agent", turn=turn)
 
 
 def is_openhands(body: Mapping[str, Any]) -> bool:
@@ -131,50 +133,74 @@ def read_openhands(lines: Iterator[Line]) -> Iterator[Found]:
         lines, lambda line: (line[0].path, "history" in line[1])
     ):
         if not has_history:
-            yield from _openhands_requests(path.name, group)
+            trajectory = Trajectory(path.name)
+            for where, event in group:
+                yield from attempt(where, trajectory.read(where, event))
             continue
         for where, body in group:
-            events = [(where, event) for event in take(where, body, "history", list)]
-            yield from _openhands_requests(str(body.get("instance_id", "")), events)
+            yield from attempt(where, _openhands_history(where, body))
 
 
-def _openhands_requests(name: str, events: Iterable[Line]) -> Iterator[LoggedRequest]:
-    """Yield a request for each event that the model wrote, after all events before it."""
-    messages: list[Message] = []
-    turn, last = 0, None  # last: the id of the response that was read last
-    for where, event in events:
+def _openhands_history(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
+    trajectory = Trajectory(str(body.get("instance_id", "")))
+    for event in take(where, body, "history", list):
+        yield from trajectory.read(where, event)
+
+
+class Trajectory:
+    """OpenHands' events, read one after another."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._talk: Talk | None = None
+        self._turn, self._last = 0, None  # the id of the response that was read last
+
+    def read(self, where: FilePlace, event: Any) -> Iterator[LoggedRequest | str]:
+        """Yield a request if the model wrote the event, after all events before it."""
         if not isinstance(event, dict):
-            continue
+            yield "an event that is not an object"
+            return
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
+        if self._talk is None:
+            self._talk = Talk(where, args.get("tools") if event.get("action") == SYSTEM else None)
         if "observation" in event:
-            text = text_of(where, event.get("content"))
-            messages.append(Message("user", f"<tool_response>\n{text}\n</tool_response>"))
-        elif event.get("action") == "system":
-            system = [Message("system", text_of(where, args.get("content")))]
-            messages += with_tools(system, args.get("tools"))
-        elif event.get("source") == "user":
-            messages.append(Message("user", text_of(where, args.get("content"))))
+            text = content_text(event.get("content"), where.lost)
+            self._talk.say(USER, result_text(text))
+        elif event.get("action") == SYSTEM:
+            self._talk.say(SYSTEM, content_text(args.get("content"), where.lost))
+        elif event.get("source") == USER:
+            self._talk.say(USER, content_text(args.get("content"), where.lost))
         elif event.get("source") == "agent":
-            metadata = event.get("tool_call_metadata")
-            response = metadata.get("model_response") if isinstance(metadata, dict) else None
-            message = None
-            if isinstance(response, dict) and response.get("choices"):
-                if response.get("id") is not None and response["id"] == last:
-                    continue  # an earlier action had it
-                last = response.get("id")
-                choice = response["choices"][0] if isinstance(response["choices"], list) else {}
-                message = choice.get("message") if isinstance(choice, dict) else None
-            if isinstance(message, dict):
-                whole = {"content": None, **message, "role": "assistant"}
-                written = written_by_model(where, whole) or ""
-            else:
-                parts = [args.get("thought"), *(args.get(key) for key in COMMANDS)]
-                written = "\n".join(part for part in parts if isinstance(part, str) and part)
-            if written:
-                time = seconds(event.get("timestamp"))
-                yield LoggedRequest(
-                    tuple(messages), written, name, "openhands", time=time, turn=turn
-                )
-                messages.append(Message("assistant", written))
-                turn += 1
+            yield from self._written(where, event, args, self._talk)
+
+    def _written(
+        self, where: FilePlace, event: Any, args: Any, talk: Talk
+    ) -> Iterator[LoggedRequest]:
+        metadata = event.get("tool_call_metadata")
+        response = metadata.get("model_response") if isinstance(metadata, dict) else None
+        choice: Any = {}
+        if isinstance(response, dict) and response.get("choices"):
+            if response.get("id") is not None and response["id"] == self._last:
+                return  # an earlier action had it
+            self._last = response.get("id")
+            choice = response["choices"][0] if isinstance(response["choices"], list) else {}
+        choice = choice if isinstance(choice, dict) else {}
+        message = choice.get("message")
+        if isinstance(message, dict):
+            whole = {"content": None, **message, "role": ASSISTANT}
+            written = written_by_model(where, whole) or ""
+        else:
+            parts = [args.get("thought"), *(args.get(key) for key in COMMANDS)]
+            written = "\n".join(part for part in parts if isinstance(part, str) and part)
+        if written:
+            model = response.get("model") if isinstance(response, dict) else None
+            yield LoggedRequest(
+                talk.so_far(), written, self._name, "openhands",
+                time=seconds(event.get("timestamp")),
+                turn=self._turn,
+                model=model if isinstance(model, str) else "",
+                finished=not is_cut(choice.get("finish_reason")),
+            )  # fmt: skip
+            talk.say(ASSISTANT, written)
+            self._turn += 1

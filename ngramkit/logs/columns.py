@@ -2,32 +2,40 @@
 
 Without names these, as `ngramkit replay` has always read them:
 
-    {"prompt": "...", "output": "..."}     with id, category, run, turn, time, reference
+    {"prompt": "...", "output": "..."}     with id, category, run, turn, time, model, reference
     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}
+
+A prompt may be messages, an output the assistant's message. Exporters write such values as JSON in
+a text: that is read too, and counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from ngramkit.basics.errors import InputError, UsageError, meant
-from ngramkit.corpus.shapes import value_at
+from ngramkit.basics.errors import BadRecordError, UsageError, meant
+from ngramkit.corpus.shapes import ASSISTANT, ROLES, value_at
+from ngramkit.logs.caches import FROM_CACHE, is_from_cache
+from ngramkit.logs.json_text import unfolded
 from ngramkit.logs.request import (
-    ASSISTANT,
     FilePlace,
-    Found,
-    Line,
     LoggedRequest,
-    is_ids,
+    Reader,
+    by_record,
+    is_cut,
     messages_of,
+    number_of,
     requests_of,
     seconds,
     take,
+    token_ids,
     written_by_model,
 )
 
-FIELDS = ("prompt", "output", "name", "kind", "reference", "time", "run", "turn")
+Get = Callable[[str], Any]  # the value of a field
+FIELDS = ("prompt", "output", "name", "kind", "reference", "time", "run", "turn", "model")
 NAMES = {"name": ("question_id", "id"), "kind": ("category",)}  # besides the field's own name
 
 
@@ -36,27 +44,35 @@ def is_columns(body: Mapping[str, Any]) -> bool:
     return "messages" in body or {"prompt", "output"} <= body.keys()
 
 
-def read_columns(lines: Iterator[Line]) -> Iterator[Found]:
-    """Yield the requests of objects with the usual names."""
-    for where, body in lines:
-        name = str(_first(body, "name", default=where.label))
-        kind = str(_first(body, "kind", default="all"))
-        if "messages" in body:
-            messages = take(where, body, "messages", list)
-            tools = body.get("tools")
-            conversation = list(requests_of(where, messages, tools=tools, name=name, kind=kind))
-            if not conversation:
-                raise InputError(f"{where}: no message of the assistant", "nothing can be replayed")
-            yield from conversation
-        elif "prompt" in body and "output" in body:
-            yield _request(where, body, body.get, name, kind)
-        else:
-            raise InputError(
-                f"{where}: neither `messages` nor `prompt` and `output`", "see columns"
-            )
+@by_record
+def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRequest | str]:
+    """Yield the requests of an object with the usual names."""
+    if is_from_cache(body):
+        yield FROM_CACHE
+        return
+    name = str(_first(body, "name", default=where.label))
+    kind = str(_first(body, "kind", default="all"))
+    if "prompt" in body and "output" in body:
+        yield _request(where, body, body.get, name, kind)
+    elif "messages" in body and "output" in body:
+        asked = {**body, "prompt": body["messages"]}
+        yield _request(where, body, asked.get, name, kind)
+    elif "messages" in body:
+        body = {**body, "messages": unfolded(where, body["messages"], _is_messages)}
+        messages = take(where, body, "messages", list)
+        model = body.get("model")
+        model = model if isinstance(model, str) else ""
+        count = 0
+        for found in requests_of(where, messages, tools=body.get("tools"), name=name, kind=kind):
+            count += 1
+            yield found if isinstance(found, str) else replace(found, model=model)
+        if not count:
+            yield "no message of the assistant"
+    else:
+        raise BadRecordError("neither `messages` nor `prompt` and `output`", "Give columns.")
 
 
-def reader_of(columns: Mapping[str, str]) -> Callable[[Iterator[Line]], Iterator[Found]]:
+def reader_of(columns: Mapping[str, str]) -> Reader:
     """Return a reader of objects whose fields have these columns' names; a.b is b inside a.
 
     Raises UsageError for an unknown field, or without a prompt and an output.
@@ -72,54 +88,84 @@ def reader_of(columns: Mapping[str, str]) -> Callable[[Iterator[Line]], Iterator
             option="columns",
         )
 
-    def read(lines: Iterator[Line]) -> Iterator[Found]:
-        for where, body in lines:
+    @by_record
+    def read(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
+        def get(field: str) -> Any:
+            try:
+                return value_at(body, columns[field]) if field in columns else None
+            except KeyError:
+                return None
 
-            def get(field: str, body: Any = body) -> Any:
-                return _inside(body, columns[field]) if field in columns else None
-
-            if get("prompt") is None or get("output") is None:
-                lacking = "output" if get("prompt") is not None else "prompt"
-                yield f"no {columns[lacking]}"
-                continue
-            name, kind = get("name"), get("kind")
-            name = where.label if name is None else str(name)
-            yield _request(where, body, get, name, "all" if kind is None else str(kind))
+        for field in FIELDS[:2]:
+            if get(field) is None:
+                yield f"no {columns[field]}"
+                return
+        if is_from_cache(body):
+            yield FROM_CACHE
+            return
+        name, kind = get("name"), get("kind")
+        name = where.label if name is None else str(name)
+        yield _request(where, body, get, name, "all" if kind is None else str(kind))
 
     return read
 
 
-def _request(
-    where: FilePlace, body: Any, get: Callable[[str], Any], name: str, kind: str
-) -> LoggedRequest:
-    prompt, output, run, turn = get("prompt"), get("output"), get("run"), get("turn")
-    if isinstance(prompt, list) and not is_ids(prompt):
+def _request(where: FilePlace, body: Any, get: Get, name: str, kind: str) -> LoggedRequest:
+    prompt: Any = unfolded(where, get("prompt"), _is_messages)
+    output: Any = unfolded(where, get("output"), _is_assistants)
+    run, model = get("run"), get("model")
+    ids = token_ids(prompt)
+    if ids is not None and len(ids):
+        prompt = ids
+    elif isinstance(prompt, list):
         prompt = messages_of(where, prompt, body.get("tools"))
     if isinstance(output, dict):
         output = written_by_model(where, {"role": ASSISTANT, **output})
-    if not isinstance(prompt, str | list):
-        raise InputError(f"{where}: `prompt` is not a text")
-    if not isinstance(output, str) and not is_ids(output):
-        raise InputError(f"{where}: `output` is not a text")
+    elif isinstance(output, list):
+        output = token_ids(output)
+    if not isinstance(prompt, str | list) and ids is None:
+        raise BadRecordError("`prompt` is not a text")
+    if output is None or isinstance(output, bool | int | float):
+        raise BadRecordError("`output` is not a text")
     reference = get("reference")
     texts = reference if isinstance(reference, list) else [] if reference is None else [reference]
     if not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{where}: `reference` is neither a text nor a list of texts")
+        raise BadRecordError("`reference` is neither a text nor a list of texts")
     return LoggedRequest(
         prompt, output, name, kind,
         references=tuple(filter(None, texts)),
-        time=seconds(get("time")),
+        time=_read(where, "time", get, seconds),
         run="" if run is None else str(run),
-        turn=turn if type(turn) is int else 0,
+        turn=_read(where, "turn", get, number_of) or 0,
+        model=model if isinstance(model, str) else "",
+        finished=not is_cut(body.get("finish_reason")),
     )  # fmt: skip
+
+
+def _read(where: FilePlace, field: str, get: Get, parse: Callable[[Any], Any]) -> Any:
+    value = get(field)
+    parsed = parse(value)
+    if parsed is None and value not in (None, ""):
+        where.lose(f"a `{field}` that is not a number")
+    return parsed
+
+
+def _is_messages(value: Any) -> bool:
+    """Return whether a value is a list of messages with roles."""
+    return isinstance(value, list) and bool(value) and all(map(_has_role, value))
+
+
+def _has_role(value: Any) -> bool:
+    role = value.get("role", value.get("from")) if isinstance(value, dict) else None
+    return isinstance(role, str) and role.lower() in ROLES
+
+
+def _is_assistants(value: Any) -> bool:
+    """Return whether a value is a message of the assistant."""
+    if not _has_role(value):
+        return False
+    return ROLES[str(value.get("role", value.get("from"))).lower()] == ASSISTANT
 
 
 def _first(body: Mapping[str, Any], field: str, default: str) -> Any:
     return next((body[name] for name in (*NAMES[field], field) if name in body), default)
-
-
-def _inside(body: Any, path: str) -> Any:
-    try:
-        return value_at(body, path)
-    except KeyError:
-        return None

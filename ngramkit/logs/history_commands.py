@@ -114,6 +114,7 @@ def history_import(
     model: str | Path | None = None,
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     template: str = "auto",
     prompts: bool = False,
     tokens: int | None = None,
@@ -122,8 +123,8 @@ def history_import(
     """Add the requests of logs to the history `out`, in the order in which they stand; make it
     where there is none.
 
-    `format` and `columns`: see ngramkit.logs.read.read_log; `template`: how conversations became
-    prompts. `model`: whose tokenizer it is; None: the history's, else as
+    `format`, `columns`, `where`: see ngramkit.logs.read.read_log; `template`: how conversations
+    became prompts. `model`: whose tokenizer it is; None: the history's, else as
     `basics.models.chosen_model`. Outputs alone are remembered, unless `prompts`. Of more than
     `tokens` in all the oldest requests are dropped.
 
@@ -139,10 +140,10 @@ def history_import(
     encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
     requests: deque[tuple[TokenArray, int]] = deque()
     imported = total = waiting = 0
-    for request in read_log(files, format=format, columns=columns, reporter=reporter):
+    read = read_log(files, format=format, columns=columns, where=where, reporter=reporter)
+    for _, (prompt, output, _) in encode.encoded(read):
         if not imported:  # before it, what is wrong with the files is said
             reporter.stage("reading the log", unit="requests")
-        prompt, output, _ = encode(request)
         ids = np.concatenate([prompt, output]) if prompts else output
         requests.append((ids, len(prompt) if prompts else 0))
         imported, total, waiting = imported + 1, total + len(ids), waiting + len(ids)

@@ -11,10 +11,11 @@ from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError, meant
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import many, visible
 from ngramkit.logs import agents, columns, openai, rollouts, servers
 from ngramkit.logs.files import LogFile, log_files
-from ngramkit.logs.request import Found, Line, LoggedRequest
+from ngramkit.logs.losses import Losses
+from ngramkit.logs.request import LeftOut, Line, LoggedRequest, Reader
 
 Files = str | Path | Iterable[str | Path]
 
@@ -26,7 +27,7 @@ class LogFormat:
 
     name: str
     title: str
-    read: Callable[[Iterator[Line]], Iterator[Found]]
+    read: Reader
     matches: Callable[[Mapping[str, Any]], bool] | None = None
     marks: Callable[[str], bool] | None = None
 
@@ -74,51 +75,86 @@ FORMATS = {
 KNOWN = [name for name in FORMATS if name != "columns"]  # those that are chosen by name
 
 
+WHERE = ("model", "kind", "run", "name")  # fields that requests are chosen by
+
+
 def read_log(
     files: Files,
     *,
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     reporter: Reporter = SILENT,
 ) -> Iterator[LoggedRequest]:
     """Yield every request of the files, and of the files in folders.
 
-    `format` is one of FORMATS; None: it is recognised, file by file, and said. `columns` names the
-    columns of a JSON log by field (prompt, output, ...). What is left out is said at the end.
+    `format` is one of FORMATS; None: it is recognised, file by file, and printed. `columns` names
+    the columns of a JSON log by field (prompt, output, ...). `where` chooses requests by WHERE,
+    {"model": NAME}. Records that cannot be used are left out; at the end one line counts them by
+    reason, and one warns if several models wrote the answers.
 
-    Raises UsageError for an unknown format or field, InputError, with file and line, for a file
-    that is missing, damaged or in none of the formats.
+    Raises UsageError for an unknown format or field, InputError for a file that is missing, damaged
+    or in none of the formats, and if no request is left.
     """
     named = _named(format, columns)
-    paths, inside = log_files(files)
+    wanted = _wanted(where)
+    losses = Losses()
+    listed = log_files(files)
     formats: list[tuple[LogFile, LogFormat]] = []
-    for path in paths:
+    for path in listed.paths:
         try:
-            file = LogFile(path)
+            file = LogFile(path, losses.parts)
             formats.append((file, named or _recognised(file)))
-        except InputError:
-            if path not in inside:
+        except InputError as error:
+            if path not in listed.inside:
                 raise
+            losses.add_file(error)
     if not formats:
-        raise InputError(
-            "no file of the folder is in a known format",
-            f"name one ({', '.join(KNOWN)})",
-            option="format",
-        )
-    left_out: Counter[str] = Counter()
+        raise losses.unreadable(KNOWN)
+    losses.files.update(listed.left_out)
+    models: Counter[str] = Counter()
     for form, group in groupby(formats, key=lambda pair: pair[1]):
         of_form = [file for file, _ in group]
         what = many(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
         reporter.note(f"log: {what}, {form.title}" + ("" if named else " (by its content)"))
-        for found in form.read(chain.from_iterable(_lines(file, form) for file in of_form)):
-            if isinstance(found, LoggedRequest):
-                yield found
-            else:
-                left_out[found] += 1
-    if others := len(paths) - len(formats):
-        reporter.note(f"left out: {many(others, 'file')} of the folders, in no known format")
-    for why, count in left_out.most_common():
-        reporter.note(f"left out: {many(count, 'request')} ({why})")
+        lines = chain.from_iterable(_lines(file, form, losses) for file in of_form)
+        for found in form.read(lines):
+            if isinstance(found, LeftOut):
+                losses.add(found)
+                continue
+            if not all(getattr(found, field) == value for field, value in wanted):
+                losses.others += 1
+                continue
+            models[found.model] += 1
+            yield found
+    losses.report(reporter, models.total())
+    named_models = [name for name in models if name]
+    if len(named_models) > 1:
+        counted = ", ".join(f"{visible(m, 60)} ({models[m]:,})" for m in named_models[:SHOWN])
+        reporter.note(
+            f"answers of {many(len(named_models), 'model')} are mixed: {counted}; "
+            f"choose one by where, model={visible(named_models[0], 60)}"
+        )
+    if not models and (losses.first or losses.others):
+        raise losses.error(wanted)
+
+
+SHOWN = 5  # models
+
+
+def _wanted(where: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Return the fields and values that requests must have. Raises UsageError for another field."""
+    wanted = dict(where or {})
+    for name, value in wanted.items():
+        if name not in WHERE:
+            raise UsageError(f"unknown field {name!r} of where", meant(name, WHERE), option="where")
+        if not isinstance(value, str):
+            raise UsageError(
+                f"where must be texts by field, got {value!r:.60}",
+                'Give {"model": "NAME"}.',
+                option="where",
+            )
+    return list(wanted.items())
 
 
 def _named(name: str | None, names: Mapping[str, str] | None) -> LogFormat | None:
@@ -145,21 +181,25 @@ def _is_text(value: Any) -> bool:
 
 
 def _recognised(file: LogFile) -> LogFormat:
-    """Return the format that the file has. Raises InputError where it has none of FORMATS."""
+    """Return the format that the file has. Raises InputError if it has none of FORMATS."""
     if file.is_torch:
         return FORMATS["slime"]
-    for form in FORMATS.values() if file.first is not None else ():
-        if form.matches and form.matches(file.first):
-            return form
-    for line in file.beginning:
+    first: Any = None
+    for body in file.samples:
+        first = body if first is None else first
+        for form in FORMATS.values():
+            if form.matches and form.matches(body):
+                return form
+    beginning = file.beginning
+    for line in beginning:
         for form in FORMATS.values():
             if form.marks and form.marks(line):
                 return form
-    if file.first is None and not file.beginning:
+    if not beginning:
         raise InputError(f"{file.path} holds no requests", "check the path")
     where = f"{file.path}, line 1" if file.is_json else str(file.path)
-    if isinstance(file.first, dict) and "question_id" in file.first:
-        if "choices" not in file.first:
+    if isinstance(first, dict) and "question_id" in first:
+        if "choices" not in first:
             raise InputError(
                 f"{where}: a question without an answer", "`ngramkit bench` has a model answer it"
             )
@@ -175,12 +215,14 @@ def _recognised(file: LogFile) -> LogFormat:
     )
 
 
-def _lines(file: LogFile, form: LogFormat) -> Iterator[Line]:
+def _lines(file: LogFile, form: LogFormat, losses: Losses) -> Iterator[Line]:
     if file.is_torch:
         if form is not FORMATS["slime"]:
             raise InputError(f"{file.path} is a file of torch.save", "its format is slime")
         return rollouts.torch_samples(file.path)
-    return file.lines() if form.marks else file.objects()
+    if form.marks:
+        return file.lines()
+    return file.objects(lambda where, error: losses.add(LeftOut.of(where, error)))
 
 
 def in_time(requests: Iterable[LoggedRequest]) -> list[LoggedRequest]:

@@ -1,36 +1,44 @@
 """One request of a log, and the few ways in which programs write its parts down.
 
-A conversation becomes messages of the three roles that every chat template knows. What a template
-would write for tool calls, tool results and reasoning is written as Hermes' and Qwen's do:
-
-    <tool_call>             <tool_response>         <think>
-    {"name": ..., ...}      ...                     ...
-    </tool_call>            </tool_response>        </think>
+A conversation becomes messages of the three roles that every chat template knows; how a turn
+becomes text is in `corpus.shapes`.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ngramkit.basics.errors import InputError
-from ngramkit.corpus.chat import Message
-from ngramkit.corpus.shapes import content_text, tool_call_text, turn_text
+import numpy as np
 
-TokenIds = list[int]
-Prompt = str | Sequence[Message] | TokenIds
-SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
-ROLES = {
-    "system": SYSTEM, "developer": SYSTEM, "user": USER, "human": USER, "assistant": ASSISTANT,
-    "ai": ASSISTANT, "gpt": ASSISTANT, "tool": USER, "function": USER, "environment": USER,
-}  # fmt: skip
-RESULTS = ("tool", "function")  # roles of what a tool returned
-MILLISECONDS = 1e11  # from here on a time since 1970 is in milliseconds
+from ngramkit.basics.errors import BadRecordError, InputError
+from ngramkit.corpus.chat import Message
+from ngramkit.corpus.shapes import (
+    ASSISTANT,
+    ITEMS,
+    RESULTS,
+    ROLES,
+    SYSTEM,
+    USER,
+    BadTurnError,
+    Lost,
+    as_json,
+    content_text,
+    result_text,
+    role_of,
+    tool_call_text,
+    turn_text,
+    written_text,
+)
+from ngramkit.drafters.base import TokenArray
+
+Prompt = str | Sequence[Message] | TokenArray
+MILLISECONDS = 1e11  # a larger time since 1970 is in milliseconds, microseconds or nanoseconds
 
 
 class FilePlace(NamedTuple):
@@ -39,6 +47,7 @@ class FilePlace(NamedTuple):
     path: Path
     unit: str = ""  # "line" or "item"
     number: int = 0
+    lost: Lost | None = None  # counts what is not read of the records of a log
 
     def __str__(self) -> str:
         return f"{self.path}, {self.unit} {self.number}" if self.unit else str(self.path)
@@ -48,64 +57,185 @@ class FilePlace(NamedTuple):
         """The name of an object or line that has none of its own: its number, else the file."""
         return str(self.number) if self.unit else str(self.path)
 
+    def lose(self, what: str) -> None:
+        """Count a part of a record that is not read."""
+        if self.lost is not None:
+            self.lost[what] += 1
+
 
 Line = tuple[FilePlace, Any]  # an object of JSON, or a line's text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LoggedRequest:
-    """A prompt and what a model wrote after it; ids are those of the model that was served."""
+    """A prompt and what a model wrote after it; ids, int32[n], are of the served model."""
 
     prompt: Prompt
-    output: str | TokenIds
+    output: str | TokenArray
     name: str = ""
     kind: str = "all"
     references: tuple[str, ...] = ()  # texts that the output was likely to repeat
     time: float | None = None  # seconds since 1970
     run: str = ""  # of the same tasks: a trial, a step of training
     turn: int = 0  # of a conversation
-    text: str = ""  # a part of the output, where that is ids: to see whose ids they are
+    text: str = ""  # a part of the output, if that is ids: to see whose ids they are
+    model: str = ""  # that wrote the output
+    finished: bool = True  # False: the output was cut, no end of sequence follows
+    continued: bool = False  # the output goes on within the prompt's last message
+    where: FilePlace | None = None
 
 
-Found = LoggedRequest | str  # a request, or in a few words why there is none
+class LeftOut(NamedTuple):
+    """A record, or a request of one, that is not read."""
+
+    where: FilePlace
+    why: str  # up to the first colon the same for all records of the kind
+    hint: str = ""
+
+    @classmethod
+    def of(cls, where: FilePlace, error: InputError) -> LeftOut:
+        return cls(where, str(error).removeprefix(f"{where}: "), error.hint)
+
+
+Found = LoggedRequest | LeftOut
+Reader = Callable[[Iterator[Line]], Iterator[Found]]
 NO_TEXT = "the answer has no text"
+FAILED = "the request failed"
+NO_PROMPT = "an answer whose prompt the log does not hold"
 KINDS: dict[type, str] = {list: "a list", str: "a text", dict: "an object"}  # of JSON
 
 
+def attempt(where: FilePlace, found: Iterator[LoggedRequest | str]) -> Iterator[Found]:
+    """Yield the requests of one record; for a text, or if the record is bad, what is left out."""
+    try:
+        for each in found:
+            if isinstance(each, str):
+                yield LeftOut(where, each)
+            elif len(each.output):
+                yield replace(each, where=where)
+            else:
+                yield LeftOut(where, NO_TEXT)
+    except InputError as error:
+        yield LeftOut.of(where, error)
+    except BadTurnError as error:
+        yield LeftOut(where, str(error), f"Use messages with a role ({', '.join(ROLES)}).")
+    except RecursionError:
+        yield LeftOut(where, "the record nests too deeply")
+
+
+def by_record(read: Callable[[FilePlace, Any], Iterator[LoggedRequest | str]]) -> Reader:
+    """Make the reader of a log of a function that reads one record."""
+
+    @wraps(read)
+    def reader(lines: Iterator[Line]) -> Iterator[Found]:
+        for where, body in lines:
+            yield from attempt(where, read(where, body))
+
+    return reader
+
+
 def take(where: FilePlace, body: Any, key: str, kind: type) -> Any:
-    """Return body[key]. Raises InputError where it is missing or not of the `kind`, of KINDS."""
+    """Return body[key]. Raises BadRecordError if it is missing or not of the `kind`, of KINDS."""
     if not isinstance(body, dict) or key not in body:
-        raise InputError(f"{where}: no `{key}`", f"it should be {KINDS[kind]}")
+        raise BadRecordError(f"{where}: no `{key}`", f"It must be {KINDS[kind]}.")
     if not isinstance(body[key], kind):
-        raise InputError(f"{where}: `{key}` is not {KINDS[kind]}")
+        raise BadRecordError(f"{where}: `{key}` is not {KINDS[kind]}")
     return body[key]
 
 
-def is_ids(value: Any) -> bool:
-    """Return whether `value` is a list of whole numbers that may be token ids."""
-    return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 31 for n in value)
+def token_ids(value: Any) -> TokenArray | None:
+    """Return token ids, int32[n], of a list of whole numbers that may be some; else None."""
+    if not isinstance(value, list) or not all(type(n) is int for n in value):
+        return None
+    try:
+        ids = np.array(value, np.int32)
+    except OverflowError:
+        return None
+    return ids if ids.min(initial=0) >= 0 else None
 
 
 def seconds(value: Any) -> float | None:
-    """Return a time as seconds since 1970: of a number or an ISO 8601 text; None of any other.
+    """Return a time as seconds since 1970: of a number or a text with one, in any unit, or of an
+    ISO 8601 text; None for anything else.
 
-    >>> seconds("2026-11-24T12:00:00Z"), seconds(1795521600000), seconds("noon")
-    (1795521600.0, 1795521600.0, None)
+    >>> seconds("2026-11-24T12:00:00Z"), seconds(1795521600000), seconds("1795521600"), seconds("x")
+    (1795521600.0, 1795521600.0, 1795521600.0, None)
     """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            return None
-        return value / 1000 if value > MILLISECONDS else float(value)
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value[:64])
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        except (ValueError, OverflowError):
-            return None
-    return None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        time = float(value[:64] if isinstance(value, str) else value)
+    except OverflowError:
+        return None
+    except ValueError:
+        return _moment(str(value))
+    if not math.isfinite(time):
+        return None
+    while time > MILLISECONDS:
+        time /= 1000
+    return time
+
+
+def _moment(text: str) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text[:64].strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def number_of(value: Any) -> int | None:
+    """Return a whole number, of a number or a text with one; None for anything else.
+
+    >>> number_of("2"), number_of(2.0), number_of("two")
+    (2, 2, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value[:64] if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
+        return None
+    return int(number) if number.is_integer() and abs(number) < 1 << 62 else None
+
+
+def is_cut(reason: Any) -> bool:
+    """Return whether an answer with this finish reason ended before the model's own end.
+
+    >>> is_cut("length"), is_cut({"type": "stop"}), is_cut(None)
+    (True, False, False)
+    """
+    reason = reason.get("type") if isinstance(reason, dict) else reason
+    return isinstance(reason, str) and reason.lower() in CUT
+
+
+CUT = {
+    "length", "max_tokens", "max_output_tokens", "model_length", "limit", "incomplete", "abort",
+    "aborted", "cancelled", "canceled", "content_filter", "error", "stop_sequence",
+}  # fmt: skip
 
 
 # Messages.
+
+
+class Before(Sequence[Message]):
+    """The first messages of a conversation that goes on: they are shared, not copied."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._all, self._count = messages, len(messages)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self._all[i] for i in range(*at.indices(self._count))]
+        return self._all[range(self._count)[at]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def requests_of(
@@ -116,120 +246,108 @@ def requests_of(
     name: str = "",
     kind: str = "all",
     run: str = "",
-) -> Iterator[LoggedRequest]:
+) -> Iterator[LoggedRequest | str]:
     """Yield a request for each message that the assistant wrote, after all messages before it."""
-    before: list[Message] = []
+    talk = Talk(where, tools)
     turn = 0
-    for item in _listed(where, messages):
+    for item in _listed(messages):
         written = written_by_model(where, item)
         if written:
             extra = item.get("extra")
             time = seconds(extra.get("timestamp")) if isinstance(extra, dict) else None
             yield LoggedRequest(
-                with_tools(before, tools), written, name, kind,
-                time=time, run=run, turn=turn,
+                talk.so_far(), written, name, kind, time=time, run=run, turn=turn
             )  # fmt: skip
             turn += 1
-        _append(before, where, item)
+        elif written is not None:
+            yield NO_TEXT
+        talk.add(item)
 
 
 def messages_of(where: FilePlace, messages: Any, tools: Any = None) -> list[Message]:
-    """Return a conversation's messages, with the tools behind the system's message."""
-    parsed: list[Message] = []
-    for item in _listed(where, messages):
-        _append(parsed, where, item)
-    return with_tools(parsed, tools)
+    """Return a conversation's messages, with the tools after the system's message."""
+    talk = Talk(where, tools)
+    talk.add_all(messages)
+    return list(talk.so_far())
 
 
-def with_tools(messages: Sequence[Message], tools: Any) -> list[Message]:
-    """Return the messages, with the tools' descriptions in the system's."""
-    if not isinstance(tools, list) or not tools:
-        return list(messages)
-    text = "\n".join(["<tools>", *map(_json, tools), "</tools>"])
-    if messages and messages[0].role == SYSTEM:
-        return [Message(SYSTEM, f"{messages[0].content}\n\n{text}"), *messages[1:]]
-    return [Message(SYSTEM, text), *messages]
+class Talk:
+    """A conversation that is read message by message.
+
+    The tools' descriptions join the system's message. What tools returned to one turn is one
+    message, as templates want it.
+    """
+
+    def __init__(self, where: FilePlace, tools: Any = None) -> None:
+        self._where = where
+        self._tools = tools if isinstance(tools, list) else []
+        self._messages: list[Message] = []
+        self._results: list[str] = []
+
+    def add(self, item: Any) -> None:
+        """Append a message of a log. Raises BadRecordError if it is not one."""
+        if _is_response(item):
+            self.say(ASSISTANT, response_text(self._where, item["output"]))
+            return
+        role = role_of(item)
+        if item.get("type") == "reasoning":
+            return  # templates leave earlier thoughts out
+        text = turn_text(item, self._where.lost)
+        if role in RESULTS:
+            self._results.append(result_text(text))
+        else:
+            self.say(ROLES[role], text)
+
+    def add_all(self, items: Any) -> None:
+        """Append a list of messages. Raises BadRecordError if it is not one."""
+        for item in _listed(items):
+            self.add(item)
+
+    def say(self, role: str, text: str) -> None:
+        """Append a message of one of the three roles."""
+        self._end_results()
+        if not self._messages and self._tools:
+            tools = "\n".join(["<tools>", *map(as_json, self._tools), "</tools>"])
+            if role == SYSTEM:
+                text = f"{text}\n\n{tools}" if text else tools
+            else:
+                self._messages.append(Message(SYSTEM, tools))
+        self._messages.append(Message(role, text))
+
+    def so_far(self) -> Before:
+        """Return the messages up to here."""
+        self._end_results()
+        return Before(self._messages)
+
+    def _end_results(self) -> None:
+        results, self._results = self._results, []
+        if results:
+            self.say(USER, "\n".join(results))
 
 
 def written_by_model(where: FilePlace, message: Any) -> str | None:
-    """Return what the model wrote for an assistant's message, its reasoning first; None of another
-    role's."""
+    """Return what the model wrote for an assistant's message, its reasoning first; None for another
+    role."""
     if _is_response(message):
         return response_text(where, message["output"])
-    if ROLES.get(role_of(where, message)) != ASSISTANT:
+    if ROLES[role_of(message)] != ASSISTANT:
         return None
-    thought = message.get("reasoning_content") or message.get("reasoning")
-    thinking = f"<think>\n{thought}\n</think>\n\n" if isinstance(thought, str) and thought else ""
-    return thinking + _content(where, message)
+    return written_text(message, where.lost)
 
 
 def response_text(where: FilePlace, items: Any) -> str:
     """Return what the model wrote, of the `output` of OpenAI's Responses API."""
     parts = []
-    for item in _listed(where, items):
+    for item in _listed(items):
         kind = item.get("type") if isinstance(item, dict) else None
         if kind == "message":
-            parts.append(text_of(where, item.get("content")))
-        elif kind in ("function_call", "custom_tool_call"):
+            parts.append(content_text(item.get("content"), where.lost))
+        elif kind in ITEMS:
             parts.append(tool_call_text(item))
         elif kind == "reasoning":
-            thought = text_of(where, item.get("content") or item.get("summary"))
+            thought = content_text(item.get("content") or item.get("summary"), where.lost)
             parts.append(thought and f"<think>\n{thought}\n</think>\n")
     return "\n".join(filter(None, parts))
-
-
-def role_of(where: FilePlace, message: Any) -> str:
-    """Return a message's role, one of ROLES. Raises InputError for another."""
-    if isinstance(message, dict):
-        if message.get("type") == "function_call_output":
-            return "tool"
-        if message.get("type") in ("function_call", "custom_tool_call", "reasoning"):
-            return ASSISTANT
-        role = message.get("role", message.get("from"))
-        if isinstance(role, str) and role in ROLES:
-            return role
-    raise InputError(
-        f"{where}: a message without a role ({', '.join(ROLES)})", "objects with role and content"
-    )
-
-
-def text_of(where: FilePlace, content: Any) -> str:
-    """Return the text of a message's content: a text, a list of parts, or none."""
-    try:
-        return content_text(content)
-    except TypeError as error:
-        raise InputError(f"{where}: {error}", "objects with role and content") from error
-
-
-def _append(messages: list[Message], where: FilePlace, item: Any) -> None:
-    """Append a message; what tools returned to one turn is one message, as templates want it."""
-    if _is_response(item):
-        messages.append(Message(ASSISTANT, response_text(where, item["output"])))
-        return
-    role = role_of(where, item)
-    text = _content(where, item)
-    if role in RESULTS:
-        text = f"<tool_response>\n{text}\n</tool_response>"
-        last = messages[-1] if messages else None
-        if last and last.role == USER and last.content.endswith("</tool_response>"):
-            messages[-1] = Message(USER, f"{last.content}\n{text}")
-            return
-    messages.append(Message(ROLES[role], text))
-
-
-def _content(where: FilePlace, message: Mapping[str, Any]) -> str:
-    """Return a message's text, and the tools that it calls behind it."""
-    kind = message.get("type")
-    if kind in ("function_call", "custom_tool_call"):
-        return tool_call_text(message)
-    if kind == "function_call_output":
-        return text_of(where, message.get("output"))
-    if kind == "reasoning":
-        return ""
-    try:
-        return turn_text(message)
-    except TypeError as error:
-        raise InputError(f"{where}: {error}", "objects with role and content") from error
 
 
 def _is_response(message: Any) -> bool:
@@ -237,11 +355,10 @@ def _is_response(message: Any) -> bool:
     return isinstance(message, dict) and message.get("object") == "response" and "output" in message
 
 
-def _listed(where: FilePlace, value: Any) -> list[Any]:
+def _listed(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise InputError(f"{where}: messages are not a list", "objects with role and content")
+        raise BadRecordError(
+            f"messages must be a list, got {type(value).__name__}",
+            "Use objects with role and content.",
+        )
     return value
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -9,24 +9,30 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.errors import InputError, first_line
+import numpy as np
+
+from ngramkit.basics.errors import BadRecordError, InputError, first_line
+from ngramkit.corpus.shapes import content_text
+from ngramkit.drafters.base import TokenArray
 from ngramkit.logs.request import (
     NO_TEXT,
     FilePlace,
     Found,
+    LeftOut,
     Line,
     LoggedRequest,
     Prompt,
-    is_ids,
+    Talk,
+    attempt,
+    by_record,
     messages_of,
     requests_of,
     seconds,
     take,
-    text_of,
+    token_ids,
     written_by_model,
 )
 
@@ -43,25 +49,31 @@ def step_of(path: Path) -> str:
 
 
 def masked_requests(
-    where: FilePlace, ids: list[int], mask: list[int], name: str, kind: str, run: str, text: str
+    ids: TokenArray,
+    mask: TokenArray,
+    *,
+    name: str,
+    kind: str,
+    run: str,
+    text: str,
 ) -> Iterator[LoggedRequest]:
     """Yield a request for each stretch of ids whose mask is not 0, after all ids before it.
 
-    `text`: of the only stretch. Raises InputError where the mask has another length.
+    `text`: of the only stretch. Raises BadRecordError if the mask has another length.
     """
     if len(mask) != len(ids):
-        raise InputError(f"{where}: the mask is not as long as the token ids")
-    written, end = [], 0
-    for is_written, same in groupby(map(bool, mask)):
-        begin, end = end, end + len(list(same))
-        if is_written:
-            written.append((ids[:begin], ids[begin:end]))
-    text = text if len(written) == 1 else ""
-    for turn, (prompt, output) in enumerate(written):
-        yield LoggedRequest(prompt, output, name, kind, run=run, turn=turn, text=text)
+        raise BadRecordError("the mask is not as long as the token ids")
+    steps = np.diff(mask != 0, prepend=False, append=False)
+    edges = np.flatnonzero(steps).reshape(-1, 2)
+    text = text if len(edges) == 1 else ""
+    for turn, (begin, end) in enumerate(edges.tolist()):
+        yield LoggedRequest(
+            ids[:begin], ids[begin:end], name, kind, run=run, turn=turn, text=text
+        )  # fmt: skip
 
 
-def read_verl(lines: Iterator[Line]) -> Iterator[Found]:
+@by_record
+def read_verl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     """Read verl's rollouts: `trainer.rollout_data_dir` (and validation_data_dir), a file STEP.jsonl
     a step.
 
@@ -73,14 +85,13 @@ def read_verl(lines: Iterator[Line]) -> Iterator[Found]:
     Read from: volcengine/verl verl/trainer/ppo/ray_trainer.py (_dump_generations) at 0040110. Tried
     with a file of 0.9.1.
     """
-    for where, body in lines:
-        prompt, output = take(where, body, "input", str), take(where, body, "output", str)
-        if not output:
-            yield NO_TEXT
-            continue
-        kind = body.get("data_source")
-        kind, run = kind if isinstance(kind, str) else "verl", str(body.get("step", ""))
-        yield LoggedRequest(prompt, output, where.label, kind, run=run)
+    prompt, output = take(where, body, "input", str), take(where, body, "output", str)
+    if not output:
+        yield NO_TEXT
+        return
+    kind = body.get("data_source")
+    kind, run = kind if isinstance(kind, str) else "verl", str(body.get("step", ""))
+    yield LoggedRequest(prompt, output, where.label, kind, run=run)
 
 
 def is_nemo_rl(body: Mapping[str, Any]) -> bool:
@@ -88,7 +99,8 @@ def is_nemo_rl(body: Mapping[str, Any]) -> bool:
     return {"idx", "rewards"} <= body.keys() and ("content" in body or "token_ids" in body)
 
 
-def read_nemo_rl(lines: Iterator[Line]) -> Iterator[Found]:
+@by_record
+def read_nemo_rl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     """Read NeMo-RL's rollouts: `train_data_step{N}.jsonl` in the logger's folder, a line a sample.
 
         {"content": [["PROMPT", "OUTPUT", ...]], "rewards": [1.0], "input_lengths": [812],
@@ -101,29 +113,29 @@ def read_nemo_rl(lines: Iterator[Line]) -> Iterator[Found]:
     Read from: NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py (Logging, validate) at ddbdb1e, and
     nemo_rl/utils/logger.py (log_batched_dict_as_jsonl).
     """
-    for where, body in lines:
-        run, name = step_of(where.path), str(body.get("idx", ""))
-        ids, mask, content, length = (
-            value[0] if isinstance(value, list) and len(value) == 1 else value
-            for value in map(body.get, ("token_ids", "token_loss_mask", "content", "input_lengths"))
+    run, name = step_of(where.path), str(body.get("idx", ""))
+    ids, mask, content, length = (
+        value[0] if isinstance(value, list) and len(value) == 1 else value
+        for value in map(body.get, ("token_ids", "token_loss_mask", "content", "input_lengths"))
+    )
+    ids, mask = token_ids(ids), token_ids(mask)
+    if ids is not None and mask is not None:
+        length = length if type(length) is int and 0 <= length <= len(ids) else len(ids)
+        texts = [t for t in content if isinstance(t, str)] if isinstance(content, list) else []
+        text = texts[-1] if len(texts) == 2 else ""
+        yield from masked_requests(
+            ids[:length], mask[:length], name=name, kind="nemo-rl", run=run, text=text
         )
-        if is_ids(ids) and is_ids(mask):
-            length = length if type(length) is int and 0 <= length <= len(ids) else len(ids)
-            texts = [t for t in content if isinstance(t, str)] if isinstance(content, list) else []
-            text = texts[-1] if len(texts) == 2 else ""
-            yield from masked_requests(
-                where, ids[:length], mask[:length], name, "nemo-rl", run, text
-            )
-        elif isinstance(content, list) and all(isinstance(text, str) for text in content):
-            if len(content) < 2 or not content[-1]:
-                yield NO_TEXT
-                continue
-            prompt = "".join(content[:-1])
-            yield LoggedRequest(prompt, content[-1], name, "nemo-rl", run=run)
-        elif isinstance(content, list):
-            yield from requests_of(where, content, name=name, kind="nemo-rl", run=run)
-        else:
-            raise InputError(f"{where}: `content` is no list of texts", "NeMo-RL's step files")
+    elif isinstance(content, list) and all(isinstance(text, str) for text in content):
+        if len(content) < 2 or not content[-1]:
+            yield NO_TEXT
+            return
+        prompt = "".join(content[:-1])
+        yield LoggedRequest(prompt, content[-1], name, "nemo-rl", run=run)
+    elif isinstance(content, list):
+        yield from requests_of(where, content, name=name, kind="nemo-rl", run=run)
+    else:
+        raise BadRecordError("`content` is no list of texts", "Read NeMo-RL's step files.")
 
 
 # prime-rl.
@@ -171,72 +183,124 @@ def read_prime_rl(lines: Iterator[Line]) -> Iterator[Found]:
     seen: set[str] = set()
     for where, body in lines:
         for turn, call in enumerate(_calls(body)):
-            yield from _requests_of_call(where, body, call, turn)
+            yield from attempt(where, _requests_of_call(where, body, call, turn))
         traces = body["traces"] if isinstance(body.get("traces"), list) else [body]
         for trace in filter(_is_trace, traces):
             name = str(trace.get("id", ""))
             if name and name in seen:
-                yield "a trace of another stream"
+                yield LeftOut(where, "a trace of another stream")
                 continue
             seen.add(name)
-            yield from _requests_of_trace(where, trace, name)
+            yield from attempt(where, _requests_of_trace(where, trace, name))
 
 
-def _requests_of_trace(where: FilePlace, trace: Mapping[str, Any], name: str) -> Iterator[Found]:
+MOST_COPIED = 1 << 26  # token ids of the paths that branches of one trace share
+OF_A_NODE = 16  # token ids: what a node costs beside its own
+
+
+class Branch:
+    """The nodes of a trace from a root on: as ids if all have some, else as messages."""
+
+    def __init__(self, where: FilePlace, tools: Any) -> None:
+        self._where = where
+        self._nodes: list[Any] = []
+        self._ids = np.empty(0, np.int32)  # with room at the end: prompts are its beginnings
+        self._count: int | None = 0  # of ids; None if a node has none
+        self._talk, self._said = Talk(where, tools), 0  # nodes that the talk holds
+
+    def add(self, node: Any) -> None:
+        """Append a node."""
+        ids = token_ids(node.get("token_ids"))
+        self._nodes.append(node)
+        if self._count is None or ids is None or not len(ids):
+            self._count = None
+            return
+        count = self._count + len(ids)
+        if count > len(self._ids):
+            grown = np.empty(2 * count, np.int32)
+            grown[: self._count] = self._ids[: self._count]
+            self._ids = grown
+        self._ids[self._count : count] = ids
+        self._count = count
+
+    def request(self, node: Any) -> tuple[Prompt, str | TokenArray]:
+        """Append a node that the model wrote; return its prompt and output."""
+        before = self._count
+        self.add(node)
+        mask = node.get("mask")
+        if before is not None and self._count is not None and isinstance(mask, list):
+            own = self._ids[before : self._count]
+            if len(mask) != len(own):
+                raise BadRecordError("a node's mask is not as long as its token ids")
+            begin = next((i for i, sampled in enumerate(mask) if sampled), len(own))
+            return self._ids[: before + begin], own[begin:]
+        for said in self._nodes[self._said : -1]:
+            self._talk.add(take(self._where, said, "message", dict))
+        self._said = len(self._nodes) - 1
+        written = written_by_model(self._where, take(self._where, node, "message", dict))
+        return self._talk.so_far(), written or ""
+
+
+def _requests_of_trace(
+    where: FilePlace, trace: Mapping[str, Any], name: str
+) -> Iterator[LoggedRequest | str]:
     task, timing, nodes = trace["task"], trace.get("timing"), trace["nodes"]
     kind = str(task.get("type", "prime-rl")) if isinstance(task, dict) else "prime-rl"
     start = timing.get("start") if isinstance(timing, dict) else None
-    turn = 0
+    turn = copied = 0
+    ends: dict[int, Branch] = {}  # by the number of their last node
     for number, node in enumerate(nodes):
         if not isinstance(node, dict):
-            raise InputError(f"{where}: a node is not an object")
+            raise BadRecordError("a node is not an object")
+        parent = node.get("parent")
+        if parent is None:
+            branch = Branch(where, node.get("tools") or trace.get("tools"))
+        elif type(parent) is not int or not 0 <= parent < number:
+            raise BadRecordError("a node's parent is none before it")
+        elif parent in ends:
+            branch = ends.pop(parent)
+        else:
+            path = _path(nodes, parent)
+            copied += sum(len(each.get("token_ids") or ()) + OF_A_NODE for each in path)
+            if copied > MOST_COPIED:
+                raise BadRecordError("a trace with too many branches")
+            branch = Branch(where, path[0].get("tools") or trace.get("tools"))
+            for each in path:
+                branch.add(each)
+        ends[number] = branch
         if not node.get("sampled"):
+            branch.add(node)
             continue
-        path, at = [node], number  # from a root to this node
-        while (parent := nodes[at].get("parent")) is not None:
-            if type(parent) is not int or not 0 <= parent < at:
-                raise InputError(f"{where}: a node's parent is none before it")
-            at = parent
-            path.insert(0, nodes[at])
-        prompt, output = _node_texts(where, path, path[0].get("tools") or trace.get("tools"))
-        if not output:
+        prompt, output = branch.request(node)
+        if not len(output):
             yield NO_TEXT
             continue
         message = node.get("message")
-        text = text_of(where, message.get("content")) if isinstance(message, dict) else ""
+        text = content_text(message.get("content")) if isinstance(message, dict) else ""
         time = seconds(node.get("timestamp", start))
         run = step_of(where.path)
         yield LoggedRequest(prompt, output, name, kind, time=time, run=run, turn=turn, text=text)
         turn += 1
 
 
-def _node_texts(where: FilePlace, path: list[Any], tools: Any) -> tuple[Prompt, Any]:
-    """Return what the model read and wrote at the last node of a path, as ids if all nodes have
-    them."""
-    ids: list[Any] = [node.get("token_ids") for node in path]
-    mask = path[-1].get("mask")
-    if all(is_ids(each) and each for each in ids) and isinstance(mask, list):
-        own = ids[-1]
-        if len(mask) != len(own):
-            raise InputError(f"{where}: a node's mask is not as long as its token ids")
-        begin = next((i for i, sampled in enumerate(mask) if sampled), len(own))
-        before = [n for each in ids[:-1] for n in each]
-        return [*before, *own[:begin]], own[begin:]
-    messages = [take(where, node, "message", dict) for node in path]
-    output = written_by_model(where, messages[-1])
-    return messages_of(where, messages[:-1], tools), output
+def _path(nodes: list[Any], number: int) -> list[Any]:
+    """Return the nodes from a root to one; each was checked before."""
+    path = [nodes[number]]
+    while (parent := path[-1].get("parent")) is not None:
+        path.append(nodes[parent])
+    return path[::-1]
 
 
 def _requests_of_call(
     where: FilePlace, body: Mapping[str, Any], call: Mapping[str, Any], turn: int
-) -> Iterator[Found]:
+) -> Iterator[LoggedRequest | str]:
     name, run = str(body.get("example_id", "")), step_of(where.path)
     kind = str(body.get("task") or body.get("env_id") or "prime-rl")
     tokens = call.get("tokens")
     if isinstance(tokens, dict):
-        prompt: Any = tokens.get("prompt_ids")
-        output = tokens.get("completion_ids")
-        if is_ids(prompt) and is_ids(output) and output:
+        prompt = token_ids(tokens.get("prompt_ids"))
+        output = token_ids(tokens.get("completion_ids"))
+        if prompt is not None and output is not None and len(output):
             yield LoggedRequest(prompt, output, name, kind, run=run, turn=turn)
             return
     before, after = call.get("prompt"), call.get("completion")
@@ -280,7 +344,8 @@ def torch_samples(path: Path) -> Iterator[Line]:
         yield FilePlace(path, "item", number), sample
 
 
-def read_slime(lines: Iterator[Line]) -> Iterator[Found]:
+@by_record
+def read_slime(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     """Read slime's rollouts: `--save-debug-rollout-data DIR/{rollout_id}.pt`, by torch.save.
 
         {"rollout_id": 3, "samples": [{"prompt": "...", "response": "...", "tokens": [...],
@@ -294,22 +359,20 @@ def read_slime(lines: Iterator[Line]) -> Iterator[Found]:
     Read from: THUDM/slime slime/observability/rollout_data_utils.py (save_debug_rollout_data) at
     4c4adbb, slime/utils/types.py (Sample.to_dict) at 0d234f3.
     """
-    for where, body in lines:
-        if not isinstance(body, dict):
-            raise InputError(f"{where}: a sample is not an object", HINT)
-        name, run = str(body.get("index", "")), step_of(where.path)
-        prompt, response = body.get("prompt"), body.get("response")
-        ids: Any = body.get("tokens")
-        mask: Any = body.get("loss_mask")
-        length = body.get("response_length")
-        if is_ids(ids) and ids and type(length) is int and 0 < length <= len(ids):
-            own = mask if is_ids(mask) and len(mask) == length else [1] * length
-            text = response if isinstance(response, str) and all(own) else ""
-            mask = [0] * (len(ids) - length) + own
-            yield from masked_requests(where, ids, mask, name, "slime", run, text)
-            continue
-        if isinstance(prompt, list):
-            prompt = messages_of(where, prompt)
-        if not isinstance(prompt, str | list) or not isinstance(response, str):
-            raise InputError(f"{where}: no `prompt` and `response`", HINT)
-        yield LoggedRequest(prompt, response, name, "slime", run=run) if response else NO_TEXT
+    if not isinstance(body, dict):
+        raise BadRecordError("a sample is not an object", HINT)
+    name, run = str(body.get("index", "")), step_of(where.path)
+    prompt, response = body.get("prompt"), body.get("response")
+    ids, own = token_ids(body.get("tokens")), token_ids(body.get("loss_mask"))
+    length = body.get("response_length")
+    if ids is not None and type(length) is int and 0 < length <= len(ids):
+        mask = np.zeros(len(ids), np.int32)
+        mask[-length:] = own if own is not None and len(own) == length else 1
+        text = response if isinstance(response, str) and mask[-length:].all() else ""
+        yield from masked_requests(ids, mask, name=name, kind="slime", run=run, text=text)
+        return
+    if isinstance(prompt, list):
+        prompt = messages_of(where, prompt)
+    if not isinstance(prompt, str | list) or not isinstance(response, str):
+        raise BadRecordError("no `prompt` and `response`", HINT)
+    yield LoggedRequest(prompt, response, name, "slime", run=run) if response else NO_TEXT

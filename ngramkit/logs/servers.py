@@ -8,12 +8,30 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-from ngramkit.basics.errors import InputError
+import numpy as np
+
+from ngramkit.basics.errors import BadRecordError
 from ngramkit.basics.untrusted import parse_json
-from ngramkit.logs.request import NO_TEXT, Found, Line, LoggedRequest, Prompt, is_ids, seconds
+from ngramkit.drafters.base import TokenArray
+from ngramkit.logs.files import stream_of
+from ngramkit.logs.request import (
+    NO_PROMPT,
+    NO_TEXT,
+    FilePlace,
+    Found,
+    Line,
+    LoggedRequest,
+    Prompt,
+    attempt,
+    by_record,
+    is_cut,
+    seconds,
+    token_ids,
+)
 
 TEXT = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""  # of Python
 IDS = r"\[[\d, ]*+\]"
+BROKEN = "a line that was cut, or is not the server's own"
 
 
 def _text(literal: str | None) -> str | None:
@@ -21,11 +39,13 @@ def _text(literal: str | None) -> str | None:
     try:
         return None if literal in (None, "", "None") else str(ast.literal_eval(literal))
     except (ValueError, SyntaxError) as error:
-        raise InputError("a text of the log is none of Python's", "copy the log again") from error
+        raise BadRecordError(BROKEN, "Copy the log again.") from error
 
 
-def _ids(literal: str | None) -> list[int]:
-    return [int(n[:10]) for n in re.findall(r"\d+", literal or "")]
+def _ids(literal: str | None) -> TokenArray | None:
+    """Return the ids, int32[n], in a list of Python's; None if there are none."""
+    numbers = [int(n[:10]) for n in re.findall(r"\d+", literal or "")]
+    return token_ids(numbers) if numbers else None
 
 
 # vLLM.
@@ -36,10 +56,13 @@ ASKED = re.compile(
 )
 ANSWERED = re.compile(
     rf"Generated response (\S+?)( \(streaming \w+\))?: output: (None|{TEXT})"
-    rf"(?:, output_token_ids: (None|{IDS}))?"
+    rf"(?:, output_token_ids: (None|{IDS}))?(?:, finish_reason: (\w+))?"
 )
+ADAPTER = re.compile(r"\blora_name='([^']*)'")
+ADAPTED = re.compile(r"Received request (\S+?): .*\blora_name='([^']*)'")
 DELTA = " (streaming delta)"
 OPEN = 1 << 16  # requests whose answer is waited for
+Asked = OrderedDict[tuple[str, str], tuple[Prompt, str]]  # by log and id: the prompt, the adapter
 
 
 def is_vllm(line: str) -> bool:
@@ -56,30 +79,63 @@ def read_vllm(lines: Iterator[Line]) -> Iterator[Found]:
         ... Generated response ID: output: 'TEXT', output_token_ids: [3], finish_reason: stop
 
     The prompts stand there with VLLM_LOGGING_LEVEL=DEBUG only: an answer without one has an empty
-    prompt. --max-log-len cuts both and leaves no mark: do without it.
+    prompt, which is counted. An answer belongs to the request of its id in the same log, rotated
+    files included. --max-log-len cuts both and leaves no mark: do without it.
 
     Read from: vllm-project/vllm vllm/entrypoints/logger.py at 63c2b7a, and at 01ff126 (before
     0.11).
     """
-    asked: OrderedDict[str, Prompt] = OrderedDict()
-    for _, line in lines:
-        if "prompt: " in line and (match := ASKED.search(line)):
-            asked[match[1]] = _text(match[2]) or _ids(match[3]) or ""
-            if len(asked) > OPEN:
-                asked.popitem(last=False)
-        elif "Generated response " in line and (match := ANSWERED.search(line)):
-            if match[2] == DELTA:
-                continue
-            prompt = asked.get(match[1], asked.get(f"{match[1]}-0"))
-            output: Any = _text(match[3])
-            if isinstance(prompt, list):  # ids of both, or the border is not the model's
-                output = _ids(match[4]) or output
-            if not output:
-                yield NO_TEXT
-            elif isinstance(prompt, list) and isinstance(output, str):
-                yield LoggedRequest("", output, match[1])
-            else:
-                yield LoggedRequest(prompt or "", output, match[1])
+    asked: Asked = OrderedDict()
+    for where, line in lines:
+        if "prompt: " in line and ("Request " in line or "Received request " in line):
+            yield from attempt(where, _vllm_asked(where, line, asked))
+        elif "Received request " in line and (match := ADAPTED.search(line)):
+            key = stream_of(where.path), match[1]
+            asked[key] = asked.get(key, ("", ""))[0], match[2]
+        elif "Generated response " in line:
+            yield from attempt(where, _vllm_answer(where, line, asked))
+
+
+def _vllm_asked(where: FilePlace, line: str, asked: Asked) -> Iterator[str]:
+    match = ASKED.search(line)
+    if match is None:
+        if "Received request " in line or " details: prompt: " in line:
+            yield BROKEN
+        return
+    prompt: Prompt | None = _text(match[2])
+    if not prompt and (ids := _ids(match[3])) is not None:
+        prompt = ids
+    adapter = ADAPTER.search(line, match.end(2))
+    asked[stream_of(where.path), match[1]] = (
+        "" if prompt is None else prompt,
+        adapter[1] if adapter else "",
+    )
+    if len(asked) > OPEN:
+        asked.popitem(last=False)
+
+
+def _vllm_answer(where: FilePlace, line: str, asked: Asked) -> Iterator[LoggedRequest | str]:
+    match = ANSWERED.search(line)
+    if match is None:
+        yield BROKEN
+        return
+    if match[2] == DELTA:
+        return
+    log, name = stream_of(where.path), match[1]
+    prompt, adapter = asked.get((log, name)) or asked.get((log, f"{name}-0")) or ("", "")
+    output: Any = _text(match[3])
+    if not isinstance(prompt, str):  # ids of both, or the border is not the model's
+        ids = _ids(match[4])
+        if ids is None:
+            prompt = ""
+        else:
+            output = ids
+    if output is None or not len(output):
+        yield NO_TEXT
+        return
+    if not len(prompt):
+        where.lose(NO_PROMPT)
+    yield LoggedRequest(prompt, output, name, model=adapter, finished=not is_cut(match[5]))
 
 
 # SGLang.
@@ -90,7 +146,8 @@ INPUT = re.compile(rf"[(, ]text=(None|{TEXT})( \.\.\. )?")
 INPUT_IDS = re.compile(rf"[(, ]input_ids=({IDS})")
 OUTPUT = re.compile(rf"\), out=\{{'text': (None|{TEXT})( \.\.\. )?(?:, 'output_ids': ({IDS}))?")
 HALF = 1024  # characters of each end that level 2 keeps
-CUT = "the log cut its text (--log-requests-level 3 keeps it)"
+SHORTENED = "the log cut its text (--log-requests-level 3 keeps it)"
+REASON = re.compile(r"'finish_reason': (?:\{'type': )?'(\w+)'")
 NO_TEXTS = "the log has no texts (--log-requests-level 3)"
 
 
@@ -99,7 +156,8 @@ def is_sglang(line: str) -> bool:
     return "Finish: obj=" in line or (line.startswith("{") and '"event": "request.' in line)
 
 
-def read_sglang(lines: Iterator[Line]) -> Iterator[Found]:
+@by_record
+def read_sglang(where: FilePlace, line: str) -> Iterator[LoggedRequest | str]:
     """Read SGLang's request log, where it holds whole texts: `--log-requests
     --log-requests-level 3`.
 
@@ -114,49 +172,55 @@ def read_sglang(lines: Iterator[Line]) -> Iterator[Found]:
 
     Read from: sgl-project/sglang python/sglang/srt/utils/request_logger.py at 01bb912.
     """
-    for where, line in lines:
-        if line.startswith("{") and FINISHED in line:
-            yield _sglang_json(parse_json(line, str(where)))
-        elif begin := BEGIN.search(line):
-            yield _sglang_text(line, begin)
+    if line.startswith("{") and FINISHED in line:
+        yield _sglang_json(parse_json(line, str(where), error=BadRecordError))
+    elif begin := BEGIN.search(line):
+        yield _sglang_text(line, begin)
+    elif "Finish: obj=GenerateReqInput(" in line:
+        yield BROKEN
 
 
-def _sglang_json(body: Any) -> Found:
+def _sglang_json(body: Any) -> LoggedRequest | str:
     asked, answered = body.get("obj"), body.get("out")
     if not isinstance(asked, dict) or not isinstance(answered, dict):
         return NO_TEXTS
     prompt: Any = asked.get("text")
     output: Any = answered.get("text")
-    if _is_cut(prompt) or _is_cut(output):
-        return CUT
+    if _is_shortened(prompt) or _is_shortened(output):
+        return SHORTENED
     if not isinstance(prompt, str):  # ids of both
-        prompt, output = asked.get("input_ids"), answered.get("output_ids")
-    fits = isinstance(prompt, str) and isinstance(output, str)
-    if not output or not (fits or (is_ids(prompt) and is_ids(output))):
+        prompt, output = token_ids(asked.get("input_ids")), token_ids(answered.get("output_ids"))
+    if prompt is None or not isinstance(output, str | np.ndarray):
         return NO_TEXTS
-    time = seconds(body.get("timestamp"))
-    return LoggedRequest(prompt, output, str(body.get("rid", "")), time=time)
+    meta = answered.get("meta_info")
+    reason = meta.get("finish_reason") if isinstance(meta, dict) else None
+    return LoggedRequest(
+        prompt, output, str(body.get("rid", "")),
+        time=seconds(body.get("timestamp")), finished=not is_cut(reason),
+    )  # fmt: skip
 
 
-def _is_cut(text: Any) -> bool:
+def _is_shortened(text: Any) -> bool:
     return isinstance(text, str) and len(text) == 2 * HALF + 3 and text[HALF:-HALF] == "..."
 
 
-def _sglang_text(line: str, begin: re.Match[str]) -> Found:
+def _sglang_text(line: str, begin: re.Match[str]) -> LoggedRequest | str:
     name = begin[1] or ""
     asked = INPUT.search(line, begin.end(0) - 1 if not begin[1] else begin.end(1))
     answered = OUTPUT.search(line, asked.end() if asked else begin.end())
     if not answered:
         return NO_TEXTS
     if answered[2] or (asked and asked[2]):
-        return CUT
+        return SHORTENED
     prompt: Any = _text(asked[1]) if asked else None
     output: Any = _text(answered[1])
     if prompt is None:  # ids of both
         ids = INPUT_IDS.search(line, begin.end(), answered.start())
-        if ids is None:
+        prompt, output = _ids(ids[1]) if ids else None, _ids(answered[3])
+        if prompt is None:
             return NO_TEXTS
-        prompt, output = _ids(ids[1]), _ids(answered[3])
-    if not output:
+    if output is None:
         return NO_TEXT
-    return LoggedRequest(prompt, output, (_text(name) or "") if name[:1] in "'\"" else "")
+    reason = REASON.search(line, answered.end())
+    name = (_text(name) or "") if name[:1] in "'\"" else ""
+    return LoggedRequest(prompt, output, name, finished=not is_cut(reason and reason[1]))

@@ -138,7 +138,7 @@ TEMPLATES = {
 @pytest.mark.parametrize("what", TEMPLATES)
 def test_templates_without_an_end(monkeypatch, what):
     monkeypatch.setattr(chat, "SECONDS", 1)
-    with pytest.raises(InputError, match="chat template refuses this conversation"):
+    with pytest.raises(InputError, match="cannot make a prompt of this conversation"):
         render_confined(TEMPLATES[what], TURNS, {})
     assert render_confined("{{ messages[0].content }}", TURNS, {}) == "hello"
     tally("chat templates that do not end, or would leave the sandbox", "refused")

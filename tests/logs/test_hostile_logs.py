@@ -92,11 +92,23 @@ def test_a_file_of_torch_that_holds_anything_else(tmp_path):
     [
         ("columns", {"prompt": 1, "output": "x"}, "`prompt` is not a text"),
         ("columns", {"prompt": "x", "output": {"content": [3]}, "reference": 3}, "`reference`"),
-        ("columns", {"messages": [{"role": "user", "content": 3}]}, "content is neither"),
-        ("columns", {"messages": [{"role": "robot", "content": "x"}]}, "without a role"),
-        ("openai", {"messages": 3, "response": {"choices": [{"text": "x"}]}}, "not a list"),
-        ("openai", {"prompt": {"a": 1}, "response": {"choices": [{"text": "x"}]}}, "not a list"),
-        ("openai", {"prompt": "x", "response": {"choices": [{"text": 3}]}}, "content is neither"),
+        ("columns", {"messages": [{"role": "user", "content": 3}]}, "content must be a text"),
+        (
+            "columns",
+            {"messages": [{"role": "robot", "content": "x"}]},
+            "unknown role of a message: 'robot'",
+        ),
+        ("openai", {"messages": 3, "response": {"choices": [{"text": "x"}]}}, "must be a list"),
+        (
+            "openai",
+            {"prompt": {"a": 1}, "response": {"choices": [{"text": "x"}]}},
+            "must be a list",
+        ),
+        (
+            "openai",
+            {"prompt": "x", "response": {"choices": [{"text": 3}]}},
+            "content must be a text",
+        ),
         ("swe-agent", {"trajectory": 3, "history": [], "info": {}}, "`trajectory` is not"),
         ("mini-swe-agent", {"trajectory_format": "mini-swe-agent-1"}, "no `messages`"),
         ("tau-bench", {"task_id": 1, "traj": {}}, "`traj` is not"),
@@ -119,7 +131,7 @@ def test_a_file_of_torch_that_holds_anything_else(tmp_path):
         (
             "openai",
             {"request": 3, "kwargs": [3], "messages": 3, "response": {"choices": [{"text": "x"}]}},
-            "messages are not a list",
+            "messages must be a list",
         ),
     ],
 )
@@ -232,8 +244,8 @@ def test_lines_of_a_server_that_go_wrong_take_no_time():
 def test_a_graph_without_end_is_refused():
     node = {"sampled": True, "message": {"role": "assistant", "content": "x"}, "parent": 0}
     trace = {"task": {}, "nodes": [node, {**node, "parent": 1}]}
-    with pytest.raises(InputError, match="parent is none before it"):
-        list(read_prime_rl(iter([(HERE, trace)])))
+    *_, left = read_prime_rl(iter([(HERE, trace)]))
+    assert left.why == "a node's parent is none before it"
 
 
 def test_events_of_any_kind_are_read():
