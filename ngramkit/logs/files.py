@@ -28,7 +28,7 @@ from ngramkit.logs.request import FilePlace, Line
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj", ".log", ".txt", ".pt")
 # Rotation adds a number or a date: server.log.1, server.log-20261124.gz, 0.log.20261124-120000.
 NAME = re.compile(
-    rf"(.*(?:{'|'.join(map(re.escape, SUFFIXES))}))([.-]\d[\w.-]*?)?(?:\.gz|\.zst)?", re.DOTALL
+    rf"(.*(?:{'|'.join(map(re.escape, SUFFIXES))}))([.-]\d[\dTZ_.-]*?)?(?:\.gz|\.zst)?", re.DOTALL
 )
 MOST_FILES = 1 << 20  # in all folders
 LOOKED_AT = 4096  # lines of text that a format is looked for in
