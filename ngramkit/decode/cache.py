@@ -8,13 +8,15 @@ A recurrent layer (Mamba 2, gated delta nets, short convolutions) sums its past 
 cannot be taken apart again. So the states that the accepted tokens left are kept aside, and every
 pass works on a copy. What a pass leaves behind becomes the kept states only where all its tokens
 were accepted. Convolutions alone can be cut anywhere: their state is their last inputs.
-Knows rows, not trees.
+
+A pass can end anywhere: by Ctrl-C, or by an error. What is held changes in a single assignment
+after everything else, so an interrupted pass changes nothing. Knows rows, not trees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from transformers import cache_utils
@@ -79,17 +81,20 @@ class InPlaceLayer(DynamicLayer):
 
         A quarter more room than is needed, so that growing token by token copies seldom.
         """
-        old_keys, old_values = self.keys, self.values
+        old = self.keys, self.values
         rows, room = len(keys), max(end, self._cache.room)
         if self.is_initialized:
-            rows, room = max(rows, len(old_keys)), old_keys.shape[-2]
+            rows, room = max(rows, len(old[0])), old[0].shape[-2]
         if not self.is_initialized or end > room:
             room = max(end, room) + max(end, room) // 4
-        self.keys = keys.new_empty((rows, keys.shape[1], room, keys.shape[-1]))
-        self.values = values.new_empty((rows, values.shape[1], room, values.shape[-1]))
+        new = [
+            states.new_empty((rows, states.shape[1], room, states.shape[-1]))
+            for states in (keys, values)
+        ]
         if self.is_initialized:
-            self.keys[:, :, :filled] = old_keys[0, :, :filled]
-            self.values[:, :, :filled] = old_values[0, :, :filled]
+            for larger, states in zip(new, old, strict=True):
+                larger[:, :, :filled] = states[0, :, :filled]
+        self.keys, self.values = new
         self.is_initialized = True
 
 
@@ -122,12 +127,6 @@ class InPlaceCache(Cache):
                 layer.move(self.length + staying, moved)
         self.length += len(rows)
 
-    def keep_row(self, row: int, tokens: int) -> None:
-        """Keep only the first `tokens` of one `row` of the last pass, in all rows."""
-        for layer in self.in_place:
-            layer.spread(row, self.length, self.length + tokens)
-        self.length += tokens
-
 
 def is_recurrent(model: Any) -> bool:
     """Return whether transformers keeps states for any of the model's layers."""
@@ -135,14 +134,19 @@ def is_recurrent(model: Any) -> bool:
     return any(isinstance(each, LinearAttentionCacheLayerMixin) for each in layers)
 
 
+class LayerStates(NamedTuple):
+    """A row of a recurrent layer's states, never written to."""
+
+    convolutions: States
+    sums: States
+    follows: dict[int, bool]  # transformers' has_previous_state
+
+
 class RecurrentLayer(LinearAttentionLayer):
-    """The states of one layer: those of the pass under way, and a row of those that are kept."""
+    """The states of one layer in the pass under way."""
 
     def __init__(self, number_of_states: int = 1) -> None:
         super().__init__(number_of_states=number_of_states)
-        self._convolutions: States = {}
-        self._states: States = {}
-        self._marked: tuple[States, States] = {}, {}
         self._inputs: States = {}  # of the pass's convolutions, what came before included
 
     def update_conv_state(
@@ -161,45 +165,29 @@ class RecurrentLayer(LinearAttentionLayer):
         """True where it has states that cannot be cut."""
         return any(self.is_recurrent_states_initialized.values())
 
-    def begin(self, rows: int) -> None:
-        """Begin a pass of so many rows, each behind the kept states."""
-        for number, state in self._convolutions.items():
-            self.conv_states[number] = _spread(state, rows)
-        for number, state in self._states.items():
-            self.recurrent_states[number] = _spread(state, rows)
+    def begin(self, held: LayerStates, rows: int) -> None:
+        """Begin a pass of so many rows, each after the held states; whatever an earlier pass left
+        is dropped."""
+        for number in range(self.number_of_states):
+            convolution, summed = held.convolutions.get(number), held.sums.get(number)
+            self.conv_states[number] = _spread(convolution, rows)
+            self.recurrent_states[number] = _spread(summed, rows)
+            self.is_conv_states_initialized[number] = convolution is not None
+            self.is_recurrent_states_initialized[number] = summed is not None
+            self.has_previous_state[number] = held.follows.get(number, False)
         self._inputs = {}
 
-    def settle(self, row: int, left_out: int = 0) -> None:
-        """Keep the row's states as of `left_out` tokens before the pass's end."""
-        for number, state in self._present(self.conv_states):
-            window = state
-            if left_out:
-                width, inputs = state.shape[-1], self._inputs[number]
-                window = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
-            self._convolutions[number] = window[row : row + 1]
-        for number, state in self._present(self.recurrent_states):
-            self._states[number] = state[row : row + 1]
-
-    def mark(self) -> None:
-        """Remember the kept states for `back`. Kept states are replaced, never written to."""
-        self._marked = dict(self._convolutions), dict(self._states)
-
-    def back(self) -> None:
-        self._convolutions, self._states = map(dict, self._marked)
-
-    def clear(self) -> None:
-        """Forget all states."""
-        for number in range(self.number_of_states):
-            self.is_conv_states_initialized[number] = False
-            self.is_recurrent_states_initialized[number] = False
-            self.has_previous_state[number] = False
-            self.conv_states[number] = self.recurrent_states[number] = None
-        self._convolutions, self._states, self._inputs = {}, {}, {}
-        self._marked = {}, {}
-
-    @staticmethod
-    def _present(states: Any) -> Iterator[tuple[int, torch.Tensor]]:
-        return ((number, state) for number, state in states.items() if state is not None)
+    def ends(self, row: int, left_out: int) -> LayerStates:
+        """Return the row's states as of `left_out` tokens before the pass's end."""
+        convolutions, sums = _present(self.conv_states), _present(self.recurrent_states)
+        for number, state in convolutions.items() if left_out else ():
+            width, inputs = state.shape[-1], self._inputs[number]
+            convolutions[number] = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
+        return LayerStates(
+            {number: state[row : row + 1] for number, state in convolutions.items()},
+            {number: state[row : row + 1] for number, state in sums.items()},
+            dict(self.has_previous_state),
+        )
 
 
 class RecurrentAndAttentionLayer(RecurrentLayer, InPlaceLayer):  # type: ignore
@@ -210,15 +198,25 @@ class RecurrentAndAttentionLayer(RecurrentLayer, InPlaceLayer):  # type: ignore
         RecurrentLayer.__init__(self, number_of_states)
 
 
+class Held(NamedTuple):
+    """What a RecurrentCache holds: `length` tokens, in keys, values and a LayerStates per recurrent
+    layer, and the tokens that were accepted after them but are not in the states."""
+
+    length: int
+    states: tuple[LayerStates, ...]
+    replayed: tuple[int, ...] = ()
+
+
 class RecurrentCache(InPlaceCache):
-    """`length` tokens are in the kept states and in the keys and values."""
+    """`length` tokens are in the held states and in the keys and values."""
 
     def __init__(self, config: Any, room: int) -> None:
         layers = [self._own(layer) for layer in _layers(config)]
         self.in_place = [layer for layer in layers if isinstance(layer, InPlaceLayer)]
         self.recurrent = [layer for layer in layers if isinstance(layer, RecurrentLayer)]
         Cache.__init__(self, layers=layers)
-        self.length = self.marked = 0
+        self._nothing = Held(0, tuple(LayerStates({}, {}, {}) for _ in self.recurrent))
+        self._held = self._marked = self._nothing
         self.room = room
 
     def _own(self, layer: Any) -> Any:
@@ -229,46 +227,58 @@ class RecurrentCache(InPlaceCache):
         return layer if isinstance(layer, DUMMY) else InPlaceLayer(self)
 
     @property
+    def length(self) -> int:  # type: ignore[override]
+        return self._held.length
+
+    @property
+    def replayed(self) -> tuple[int, ...]:
+        """The accepted tokens that the next pass has to read again."""
+        return self._held.replayed
+
+    @property
     def sums(self) -> bool:
         """True where a pass can only be kept whole."""
         return any(layer.sums for layer in self.recurrent)
 
     def begin(self, rows: int) -> None:
-        """Begin a pass of so many rows, each behind the tokens that are held."""
-        for layer in self.recurrent:
-            layer.begin(rows)
+        """Begin a pass of so many rows, each after the tokens that are held."""
+        for layer, states in zip(self.recurrent, self._held.states, strict=True):
+            layer.begin(states, rows)
 
     def settle(self, row: int, tokens: int, left_out: int = 0) -> None:
-        """Keep only the first `tokens` of one `row` of the last pass; `left_out` came behind
+        """Keep only the first `tokens` of one `row` of the last pass; `left_out` came after
         them."""
-        for layer in self.recurrent:
-            layer.settle(row, left_out)
-        self.keep_row(row, tokens)
+        end = self.length + tokens
+        for layer in self.in_place:
+            layer.spread(row, self.length, end)
+        self._held = Held(end, tuple(layer.ends(row, left_out) for layer in self.recurrent))
+
+    def replay(self, tokens: Sequence[int]) -> None:
+        """Have the next pass read these accepted tokens again, in place of those before."""
+        self._held = self._held._replace(replayed=tuple(tokens))
 
     def mark(self) -> None:
         """Remember the tokens that are held now, for `cut`."""
-        for layer in self.recurrent:
-            layer.mark()
-        self.marked = self.length
+        self._marked = self._held
 
     def cut(self, length: int) -> None:
         """Hold no more than the first `length` tokens. With recurrent states that is the marked
         tokens where they are no more than `length`, else none."""
+        held = Held(length, ())
         if self.recurrent:
-            back = 0 < self.marked <= length
-            for layer in self.recurrent:
-                if back:
-                    layer.back()
-                else:
-                    layer.clear()
-            length = self.marked = self.marked if back else 0
-        self.length = length
+            held = self._marked if self._marked.length <= length else self._nothing
+        self._marked = held  # first: what is marked must never outlast the keys that it needs
+        self._held = held
 
 
 def _layers(config: Any) -> list[Any]:
     return list(DynamicCache(config=config).layers)
 
 
-def _spread(state: torch.Tensor, rows: int) -> torch.Tensor:
+def _present(states: Any) -> States:
+    return {number: state for number, state in states.items() if state is not None}
+
+
+def _spread(state: torch.Tensor | None, rows: int) -> torch.Tensor | None:
     """Copy a state to every row."""
-    return state.repeat(rows, *[1] * (state.dim() - 1))
+    return None if state is None else state.repeat(rows, *[1] * (state.dim() - 1))

@@ -79,6 +79,7 @@ class Run:
         self._fit = getattr(verifier, "fit", None)
         self._wants_evidence = bool(getattr(drafter, "wants_evidence", False))
         self._evidence: Evidence | None = None
+        self._started = False  # the drafter was given the prompt
         self._written: list[int] = []
         self._passed_on = 0  # tokens written that the drafter was given
         self._drafts: Callable[[int], DraftTree] = drafter.draft  # checked once ids are known
@@ -107,6 +108,7 @@ class Run:
         token = choose(0)
         self.clock.lap("prefill")
         start(self._drafter, prompt, self._request.references)
+        self._started = True
         self.clock.lap("draft")
         self._write([token])
 
@@ -210,11 +212,12 @@ class Run:
             self._drafter.accept(np.array(new, np.int32), self._evidence)
 
     def finish(self) -> None:
-        """End the drafter's request, with all that was written passed on."""
+        """End the drafter's request, if it began, with all that was written passed on."""
         if self._request.threads is not None:
             self._request.threads.end()
-        self._pass_on()
-        self._drafter.finish()
+        if self._started:
+            self._pass_on()
+            self._drafter.finish()
 
     def _end(self, token: int) -> str:
         """Return what ends the text with this token; "" where nothing does."""

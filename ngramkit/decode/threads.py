@@ -4,7 +4,7 @@ The threads of a pass wait for each other after every layer. Where another progr
 cores, they wait until it lets go, so that a pass with two threads may take ten times what it takes
 with one. So now and then, and after a pass that took much longer than others, a small product is
 timed with all threads and with fewer, and the quickest are used. Between requests torch has all of
-its threads again.
+its threads again. A number that anybody else sets is the number to choose from since then.
 """
 
 from __future__ import annotations
@@ -34,20 +34,18 @@ class Threads:
         trial: Callable[[int, int, float], float] | None = None,
     ) -> None:
         self._now, self._trial = now, trial or seconds_with
-        self._most = self._used = torch.get_num_threads()
+        self._most = self._used = self._set = torch.get_num_threads()
         self._last, self._pause = -LEAST_PAUSE, 0.0
         self._usual = 0.0  # seconds of a pass
 
     def begin(self) -> None:
-        if torch.get_num_threads() not in (self._most, self._used):  # somebody else's choice
-            self._most = self._used = torch.get_num_threads()
-            self._pause = 0.0
         self._usual = 0.0
         self.look()
-        torch.set_num_threads(self._used)
+        self._give(self._used)
 
     def look(self, passing: float = 0.0) -> None:
-        """Choose anew where it is time for that; the latest pass took `passing` seconds."""
+        """Choose again if it is time for that; the latest pass took `passing` seconds."""
+        self._notice()
         slow = passing > SLOW * self._usual > 0
         self._usual = MEMORY * self._usual + (1 - MEMORY) * passing if self._usual else passing
         pause = min(LEAST_PAUSE, self._pause) if slow else self._pause
@@ -55,7 +53,18 @@ class Threads:
             self._choose()
 
     def end(self) -> None:
-        torch.set_num_threads(self._most)
+        self._notice()
+        self._give(self._most)
+
+    def _notice(self) -> None:
+        """Take over a number that somebody else has set."""
+        if torch.get_num_threads() != self._set:
+            self._most = self._used = self._set = torch.get_num_threads()
+            self._usual = self._pause = 0.0
+
+    def _give(self, count: int) -> None:
+        self._set = count
+        torch.set_num_threads(count)
 
     def _choose(self) -> None:
         began, seconds, least = self._now(), {}, inf
@@ -69,7 +78,7 @@ class Threads:
         longer = min(max(2 * self._pause, LEAST_PAUSE), MOST_PAUSE)
         self._last = self._now()
         self._pause = max(LEAST_PAUSE if changes else longer, (self._last - began) / SHARE)
-        torch.set_num_threads(self._used)
+        self._give(self._used)
 
 
 def seconds_with(threads: int, most: int, limit: float) -> float:

@@ -38,29 +38,27 @@ class BatchVerifier:
         self._cache = RecurrentCache(model.config.get_text_config(decoder=True), room)
         inputs = inspect.signature(model.forward).parameters
         self._name = "cache_params" if "cache_params" in inputs else "past_key_values"
-        self._replayed: list[int] = []  # written, but not in the cache
         self._rows = np.zeros(1, np.int64)  # of the root and every node of the last draft
         self._written: list[int] = []  # the root and the draft's tokens
 
     @property
     def length(self) -> int:
         """The number of accepted tokens."""
-        return self._cache.length + len(self._replayed)
+        return self._cache.length + len(self._cache.replayed)
 
     @property
     def replayed(self) -> int | None:
         """The number of tokens that the next pass replays in front of its draft; None for models
         without recurrent layers, which replay none."""
-        return len(self._replayed) if self._cache.recurrent else None
+        return len(self._cache.replayed) if self._cache.recurrent else None
 
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
         """Cut a draft to what a pass can verify: all of it, or nothing."""
-        return tree if len(self._replayed) < budget else DraftTree.empty()
+        return tree if len(self._cache.replayed) < budget else DraftTree.empty()
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
         """Read the part of the prompt that is not held yet; return logits [1, V] after its end."""
         new = prompt[self._cache.length :]
-        self._replayed = []
         logits = self._forward(new[None], logits_to_keep=1)
         self._cache.settle(0, len(new))
         self._cache.mark()  # a conversation may part from what is written next
@@ -73,28 +71,29 @@ class BatchVerifier:
         # What is behind a path's end does not matter: nothing before it sees it.
         drafted = np.append(tree.token_ids, [root, root])[nodes]
         self._width = drafted.shape[1]
-        replayed = np.tile(np.array(self._replayed, np.int32), (len(drafted), 1))
-        logits = self._forward(np.hstack([replayed, drafted]))[:, len(self._replayed) :]
+        replayed = np.tile(np.array(self._cache.replayed, np.int32), (len(drafted), 1))
+        logits = self._forward(np.hstack([replayed, drafted]))[:, replayed.shape[1] :]
         at = torch.from_numpy(self._rows), torch.from_numpy(columns)
         return logits[at[0].to(logits.device), at[1].to(logits.device)]
 
     def keep(self, nodes: Sequence[int]) -> None:
         """Make the root and these nodes, a path from the top, part of the context."""
         left_out = self._width - len(nodes) - 1
-        self._replayed += [self._written[row] for row in [0, *(node + 1 for node in nodes)]]
+        accepted = [self._written[row] for row in [0, *(node + 1 for node in nodes)]]
+        replayed = [*self._cache.replayed, *accepted]
         if left_out and self._cache.sums:
+            self._cache.replay(replayed)
             return
         row = int(self._rows[nodes[-1] + 1]) if nodes else 0
-        self._cache.settle(row, len(self._replayed), left_out)
-        self._replayed = []
+        self._cache.settle(row, len(replayed), left_out)
 
     def rewind(self, length: int) -> None:
         """Hold no more than the first `length` tokens from now on. States that cannot go back to
         `length` go back to the prompt's end, or to nothing."""
         if length < self._cache.length:
             self._cache.cut(length)
-            self._replayed = []
-        del self._replayed[length - self._cache.length :]
+        else:
+            self._cache.replay(self._cache.replayed[: length - self._cache.length])
 
     def _forward(self, tokens: TokenArray, **inputs: Any) -> torch.Tensor:
         self._cache.begin(len(tokens))
@@ -109,6 +108,6 @@ class ChainVerifier(BatchVerifier):
 
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
         """Cut a draft to that path, as long as a pass can verify."""
-        nodes = best_path(tree.parents, tree.scores, budget - len(self._replayed), 0.0)
+        nodes = best_path(tree.parents, tree.scores, budget - len(self._cache.replayed), 0.0)
         parents = np.arange(-1, len(nodes) - 1, dtype=np.int32)
         return DraftTree(tree.token_ids[nodes], parents, tree.scores[nodes], tree.source[nodes])

@@ -54,6 +54,7 @@ def test_all_rows_hold_the_one_that_was_kept(room):
         keys, values = cache.update(new, -new, 0)
         assert torch.equal(keys, torch.cat([known.expand(rows, -1, -1, -1), new], -2))
         assert torch.equal(values, -keys)
-        cache.keep_row(kept, tokens)
+        cache.in_place[0].spread(kept, cache.length, cache.length + tokens)
+        cache.length += tokens
         known = torch.cat([known, new[kept : kept + 1, :, :tokens]], -2)
     assert cache.get_seq_length() == known.shape[-2]

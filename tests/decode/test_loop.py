@@ -154,6 +154,16 @@ def test_ctrl_c_keeps_what_was_written():
     assert drafter.finished == 1
 
 
+def test_a_drafter_without_the_prompt_has_no_request_to_finish():
+    class Interrupted(TableVerifier):
+        def prefill(self, prompt):
+            raise KeyboardInterrupt
+
+    drafter = Chain()
+    assert run(drafter, verifier=Interrupted()).ended_by == "interrupt"
+    assert drafter.finished == 0
+
+
 def test_an_error_still_finishes_the_drafter():
     class Broken(Chain):
         def draft(self, budget):

@@ -14,7 +14,7 @@ from tiny_models import INEXACT, RECURRENT, tiny_model
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.chat import Message
-from ngramkit.decode.cache import is_recurrent
+from ngramkit.decode.cache import InPlaceCache, InPlaceLayer, RecurrentLayer, is_recurrent
 from ngramkit.decode.calibrate import measure
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel
@@ -199,3 +199,82 @@ def test_generate_takes_the_cache_that_some_models_name_otherwise():
     model(input_ids=ids, cache_params=filled, use_cache=True)
     with pytest.raises(UsageError, match="cannot honour cache_params; the prompt is read anew"):
         ngramkit.generate(model, ids, drafter="context", cache_params=filled, **options)
+
+
+# Interrupted passes.
+
+
+class Interrupt:
+    """Raises at one of the places where a pass may end: after a part of the model has run, or while
+    the cache takes in what it read."""
+
+    def __init__(self, monkeypatch, model):
+        self.place, self.seen = None, 0
+        for part in model.modules():
+            part.register_forward_hook(self)
+        for layer, name in ((RecurrentLayer, "ends"), (InPlaceLayer, "spread")):
+            monkeypatch.setattr(layer, name, self.before(getattr(layer, name)))
+
+    def before(self, method):
+        def call(*args):
+            self()
+            return method(*args)
+
+        return call
+
+    def __call__(self, *_):
+        self.seen += 1
+        if self.seen == self.place:
+            raise KeyboardInterrupt
+
+
+def read(verifier, prompt, tokens):
+    """The logits of a prompt's end, of passes with a draft each, half right, and what is held."""
+    rows = [verifier.prefill(prompt)]
+    for token in tokens:
+        tree = verifier.fit(chain(*range(token + 1, token + 5)), 64)
+        rows.append(verifier.verify(token, tree).clone())
+        verifier.keep([0, 1])
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize("name", ["mamba2", "lfm2", "qwen3_next"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_interrupted_pass_leaves_no_trace(monkeypatch, name, kind):
+    model = tiny_model(name)
+    first, second = np.arange(3, 20, dtype=np.int32), np.arange(50, 61, dtype=np.int32)
+    with torch.inference_mode():
+        right = read(KINDS[kind](model, room=8), second, [7, 90])
+        interrupt = Interrupt(monkeypatch, model)
+        read(KINDS[kind](model, room=8), first, [7])
+        places = interrupt.seen
+        for place in {3, places // 3, places // 2, places - 1, places}:
+            verifier = KINDS[kind](model, room=8)
+            interrupt.place, interrupt.seen = place, 0
+            with pytest.raises(KeyboardInterrupt):
+                read(verifier, first, [7])
+            verifier.rewind(0)
+            torch.testing.assert_close(read(verifier, second, [7, 90]), right)
+
+
+def test_memory_that_runs_out_between_keys_and_values_changes_nothing(monkeypatch):
+    cache = InPlaceCache(1, 2)
+    first = torch.arange(12.0).view(1, 1, 4, 3)
+    cache.update(first, -first, 0)
+    cache.length = 4
+    more = torch.ones(1, 1, 8, 3)
+
+    class Full:
+        shape = more.shape
+
+        def __len__(self):
+            return 1
+
+        def new_empty(self, shape):
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        cache.update(more, Full(), 0)
+    keys, values = cache.update(more, more, 0)
+    assert torch.equal(keys[:, :, :4], first)
+    assert torch.equal(values[:, :, :4], -first)
