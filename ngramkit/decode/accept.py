@@ -12,6 +12,31 @@ from collections.abc import Callable
 from ngramkit.drafters.base import DraftTree
 
 
+class Walk:
+    """The path of the chosen tokens through a draft tree, from its root.
+
+    `row` is the row of logits after which the next token is chosen: 0 follows the root, i + 1 node
+    i. `nodes` are the accepted nodes, `tokens` what is written: theirs and one more.
+    """
+
+    def __init__(self, tree: DraftTree) -> None:
+        self.row = 0
+        self.nodes: list[int] = []
+        self.tokens: list[int] = []
+        pairs = zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
+        self._children = {pair: node for node, pair in enumerate(pairs)}
+
+    def take(self, token: int) -> bool:
+        """Write a token; return whether the draft holds it, and so a row for the next one."""
+        self.tokens.append(token)
+        child = self._children.get((self.row - 1, token))
+        if child is None:
+            return False
+        self.nodes.append(child)
+        self.row = child + 1
+        return True
+
+
 def accept(tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], list[int]]:
     """Return the accepted nodes, a path from the root, and the tokens written: theirs and one more.
 
@@ -20,16 +45,7 @@ def accept(tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], li
 
     [7, 8, 9] with parents [-1, 0, -1], and 7, 8, 5 are chosen -> [0, 1], [7, 8, 5].
     """
-    pairs = zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
-    children = {pair: node for node, pair in enumerate(pairs)}
-    nodes: list[int] = []
-    tokens: list[int] = []
-    node = -1
-    while True:
-        token = choose(node + 1)
-        tokens.append(token)
-        child = children.get((node, token))
-        if child is None:
-            return nodes, tokens
-        nodes.append(child)
-        node = child
+    walk = Walk(tree)
+    while walk.take(choose(walk.row)):
+        pass
+    return walk.nodes, walk.tokens

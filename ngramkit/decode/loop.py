@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ngramkit.budget.rule import AutoBudget
-from ngramkit.decode.accept import accept
+from ngramkit.decode.accept import Walk
 from ngramkit.decode.base import Choice, Choose, Sink, Stop, Verifier
 from ngramkit.decode.result import Clock, Decoded, work_clock
 from ngramkit.decode.sampling import Greedy
@@ -94,6 +94,11 @@ class Run:
 
     def begin(self) -> None:
         """Read the prompt and write its first token, which needs no draft."""
+        self.prefill()
+        self._write_pass()
+
+    def prefill(self) -> None:
+        """Read the prompt; the first token may be chosen then."""
         prompt = self._request.prompt
         if self._request.threads is not None:
             self._request.threads.begin()
@@ -104,13 +109,12 @@ class Run:
             self.clock.work = time.perf_counter
         self._vocabulary = logits.shape[-1]
         self._drafts = drafts_of(self._drafter, self._vocabulary)
-        choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
-        token = choose(0)
+        self._walk = Walk(DraftTree.empty())
+        self._choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         self.clock.lap("prefill")
         start(self._drafter, prompt, self._request.references)
         self._started = True
         self.clock.lap("draft")
-        self._write([token])
 
     @property
     def tokens(self) -> int:
@@ -118,11 +122,35 @@ class Run:
         return len(self._written)
 
     def step(self) -> None:
-        """Run one verification pass."""
+        """Run one verification pass and write what it brings."""
+        self.verify()
+        self._write_pass()
+
+    def _write_pass(self) -> None:
+        while self.take(self.choose()):
+            pass
+
+    def choose(self) -> int:
+        """Return the next token, which is written by `take`."""
+        return self._choose(self._walk.row)
+
+    def take(self, token: int) -> bool:
+        """Write a token; return whether the pass has the logits after it, for the next one.
+
+        No token is chosen after an end. The last one of a pass ends the pass.
+        """
+        self.ended_by = self._end(token)
+        if self._walk.take(token) and not self.ended_by:
+            return True
+        self._end_pass()
+        return False
+
+    def verify(self) -> None:
+        """Run the model over the last token and a draft."""
         tree = self.draft()
-        choose = self.verify(tree)
-        nodes, tokens = self.accept(tree, choose)
-        self.append(nodes, tokens)
+        self._choose = self._verified(tree)
+        self._walk = Walk(tree)
+        self._nodes_per_pass.append(len(tree))
 
     def draft(self) -> DraftTree:
         """Ask the drafter for no more nodes than could still be written beside the model's own
@@ -143,7 +171,7 @@ class Run:
         self._drafting = self.clock.lap("draft")
         return tree
 
-    def verify(self, tree: DraftTree) -> Choose:
+    def _verified(self, tree: DraftTree) -> Choose:
         """Run the model over the root and the draft; return how tokens are chosen after its
         rows."""
         root = self._written[-1]
@@ -170,39 +198,27 @@ class Run:
         self._evidence = Evidence(tokens, parents, tops.ids, tops.log_probs)
         return choose
 
-    def accept(self, tree: DraftTree, choose: Choose) -> tuple[list[int], list[int]]:
-        """Return the accepted nodes and the tokens written, and keep those rows in the cache."""
-        nodes, tokens = accept(tree, choose)
-        self._nodes_per_pass.append(len(tree))
-        self.clock.lap("other")
-        self._verifier.keep(nodes)
-        self._passing += self.clock.lap("verify")
-        return nodes, tokens
-
-    def append(self, nodes: list[int], tokens: list[int]) -> None:
-        """Write the tokens, and let the drafter and the budget learn from the pass."""
-        written = self._write(tokens)
-        self._accepted_per_pass.append(min(written, len(nodes)))
-        auto = self._request.auto
-        if auto is not None:
-            auto.learn(tokens, self._passing, self._drafting)
-            self._declined += auto.declined
-
-    def _write(self, tokens: list[int]) -> int:
-        """Append tokens up to the first end; return how many were written."""
+    def _end_pass(self) -> None:
+        """Keep the accepted rows in the cache, and let the drafter and the budget learn."""
+        nodes, tokens = self._walk.nodes, self._walk.tokens
+        is_pass = bool(self._nodes_per_pass)  # the prefill's token needs none
+        if is_pass:
+            self.clock.lap("other")
+            self._verifier.keep(nodes)
+            self._passing += self.clock.lap("verify")
+            self._accepted_per_pass.append(len(nodes))
         for count, token in enumerate(tokens, start=1):
             self._written.append(token)
             if self._sink is not None:
-                self._sink(token, count < len(tokens))
-            self.ended_by = self._end(token)
-            if self.ended_by:
-                tokens = tokens[:count]
-                break
+                self._sink(token, count <= len(nodes))
         self.clock.lap("other")
         if self._asked:
             self._pass_on()
             self._drafting += self.clock.lap("draft")
-        return len(tokens)
+        auto = self._request.auto
+        if is_pass and auto is not None:
+            auto.learn(tokens, self._passing, self._drafting)
+            self._declined += auto.declined
 
     def _pass_on(self) -> None:
         """Give the drafter all that was written since it was last asked."""
@@ -221,12 +237,13 @@ class Run:
 
     def _end(self, token: int) -> str:
         """Return what ends the text with this token; "" where nothing does."""
-        request = self._request
+        request, length = self._request, len(self._written) + len(self._walk.tokens) + 1
+        stopped = request.stop is not None and request.stop(token)
         if token in request.eos:
             return "eos"
-        if request.stop is not None and request.stop(token):
+        if stopped:
             return "stop"
-        if len(self._written) >= request.longest:
+        if length >= request.longest:
             return "length" if request.longest == request.max_new_tokens else "context"
         return ""
 
