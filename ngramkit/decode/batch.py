@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 
+from ngramkit.decode.generation import generate_options
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.sampling import MOST_SEED, Sampling
 from ngramkit.drafters.base import TokenArray
@@ -44,7 +44,7 @@ def write_batch(
         written = model.model.generate(
             torch.from_numpy(ids).to(device),
             attention_mask=torch.from_numpy(mask).to(device),
-            generation_config=_config(model, max_new_tokens, sampling, pad),
+            **generate_options(model, sampling, max_length=longest + max_new_tokens),
         )
     rows = written[:, longest:].cpu().numpy().astype(np.int32)
     return [_until_eos(row, model.eos) for row in rows]
@@ -53,19 +53,6 @@ def write_batch(
 def seeded(sampling: Sampling, index: int) -> Sampling:
     """Return the same sampling with a seed of its own for the `index`-th batch."""
     return replace(sampling, seed=(sampling.seed + index) & MOST_SEED)
-
-
-def _config(model: LanguageModel, max_new_tokens: int, sampling: Sampling, pad: int) -> Any:
-    """Build a whole config, so that what a checkpoint recommends (a temperature, a penalty) does
-    not count."""
-    from transformers import GenerationConfig
-
-    options: dict[str, Any] = {"do_sample": not sampling.greedy}
-    if not sampling.greedy:
-        options |= {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p")}
-    make: Any = GenerationConfig
-    eos = sorted(model.eos) or None
-    return make(max_new_tokens=max_new_tokens, eos_token_id=eos, pad_token_id=pad, **options)
 
 
 def _until_eos(row: TokenArray, eos: frozenset[int]) -> TokenArray:

@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import functools
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.decode.base import Choice, Sink, Stop
+from ngramkit.decode.base import Sink
+from ngramkit.decode.generation import (
+    EXACT_CACHES,
+    OTHER_WAYS,
+    asked_of,
+    ends_of,
+    stop_of,
+    with_stop_strings,
+)
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.sampling import Greedy, Processed
+from ngramkit.decode.result import Decoded
+from ngramkit.decode.rows import decode_rows
+from ngramkit.decode.sampling import Processed, drawn, likeliest
 from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.drafters.base import Drafter
@@ -78,7 +89,7 @@ def generate(
         budget=budget,
         cache=cache,
         references=references,
-        **with_stop_strings(options),
+        **with_stop_strings(options, model.generation_config),
     )
 
 
@@ -104,21 +115,6 @@ def _token_ids(given: Any, model: Any) -> torch.Tensor:
             option="input_ids",
         )
     return ids.to(torch.int64)
-
-
-def with_stop_strings(options: dict[str, Any]) -> dict[str, Any]:
-    """Make stop_strings a criterion: transformers loses the tokenizer on the way to a function.
-
-    Without a tokenizer transformers itself says that they need one.
-    """
-    strings, tokenizer = options.get("stop_strings"), options.get("tokenizer")
-    if not strings or tokenizer is None:
-        return options
-    from transformers import StoppingCriteriaList, StopStringCriteria
-
-    criteria = [*(options.get("stopping_criteria") or ()), StopStringCriteria(tokenizer, strings)]
-    rest = {name: value for name, value in options.items() if name != "stop_strings"}
-    return {**rest, "stopping_criteria": StoppingCriteriaList(criteria)}
 
 
 def custom_generate(
@@ -157,32 +153,61 @@ def custom_generate(
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     ends = ends_of(stopping_criteria, generation_config)
     # Requests here bring ids and ends of their own: no tokenizer is asked.
+    from transformers.generation.utils import GenerateDecoderOnlyOutput
+
     unnamed = LanguageModel(model.config.model_type, model, tokenizer=None)  # type: ignore[arg-type]
     session = Session.settle(unnamed, options)
-    sink: Sink | None = None
-    if streamer is not None:
-        sink = lambda token, drafted: streamer.put(torch.tensor([token]))  # noqa: E731
-    rows = []
-    for ids, pad, row_drafter in zip(input_ids, padding, drafters, strict=True):
-        choice: Choice = Greedy()
-        if logits_processor or generation_config.do_sample:  # they see the padding too
-            choice = Processed(logits_processor, ids, draws=generation_config.do_sample)
-        request = Request(
+    requests = [
+        Request(
             prompt=ids[pad:].cpu().numpy().astype(np.int32),
             max_new_tokens=ends.length - len(ids),
             budget=session.budget,
-            choice=choice,
             eos=ends.eos,
-            stop=stop_of(ends.others, ids) if ends.others else None,
             references=texts,
         )
-        run = session.decode(request, row_drafter, sink)
-        if run.ended_by == "interrupt":
-            raise KeyboardInterrupt
-        rows.append(torch.cat([ids, torch.from_numpy(run.token_ids).to(ids)]))
+        for ids, pad in zip(input_ids, padding, strict=True)
+    ]
+    draw = drawn if generation_config.do_sample else likeliest
+    is_plain = not (logits_processor or ends.others or generation_config.do_sample)
+
+    def put(tokens: torch.Tensor) -> None:
+        if streamer is not None:
+            streamer.put(tokens.cpu())
+
+    if len(requests) > 1 and not (is_plain and streamer is None):
+        _require_own(drafters, options)
+        pad = _pad(generation_config) if ends.has_eos else None
+        how = (logits_processor, stopping_criteria, draw, pad, put)
+        whole = decode_rows(session, requests, drafters, input_ids, *how)
+    else:
+        if not is_plain:  # one row; what is asked sees its padding too
+            stop = stop_of(ends.others, input_ids) if ends.others else None
+            choice = Processed(logits_processor, input_ids, draw)
+            requests = [replace(requests[0], choice=choice, stop=stop)]
+        sink: Sink = lambda token, drafted: put(torch.tensor([token]))  # noqa: E731
+        runs = [
+            session.decode(request, row_drafter, None if streamer is None else sink)
+            for request, row_drafter in zip(requests, drafters, strict=True)
+        ]
+        whole = _padded(input_ids, runs, generation_config)
     if streamer is not None:
         streamer.end()
-    return _output(rows, generation_config)
+    if generation_config.return_dict_in_generate:
+        return GenerateDecoderOnlyOutput(sequences=whole)  # type: ignore[arg-type]
+    return whole
+
+
+def _require_own(drafters: list[Drafter], options: DecodeOptions) -> None:
+    """Raise UsageError where rows whose tokens are chosen together share a drafter or a cache."""
+    together = "several rows with logits processors, stopping criteria, sampling or a streamer"
+    if len(set(map(id, drafters))) < len(drafters):
+        raise UsageError(
+            f"{together} need a drafter each",
+            "give a list of drafters, or a function",
+            option="drafter",
+        )
+    if options.specache is not None:
+        raise _refusal(together, "a SpeCache takes them one after another")
 
 
 def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
@@ -200,68 +225,32 @@ def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
     return [drafter] * rows  # its `start` begins each row anew
 
 
-def _output(rows: list[torch.Tensor], config: Any) -> Any:
-    """Return int64[rows, longest], padded on the right, or transformers' record of it."""
-    from transformers.generation.utils import GenerateDecoderOnlyOutput
+def _padded(ids: torch.Tensor, runs: list[Decoded], config: Any) -> torch.Tensor:
+    """Return the prompts and what was written, int64[rows, longest], padded on the right."""
+    if any(run.ended_by == "interrupt" for run in runs):
+        raise KeyboardInterrupt
+    rows = [
+        torch.cat([row, torch.from_numpy(run.token_ids).to(row)])
+        for row, run in zip(ids, runs, strict=True)
+    ]
+    uneven = len({len(row) for row in rows}) > 1
+    value = int(_pad(config)) if uneven else 0
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=value)
 
-    pad = config._pad_token_tensor
-    if pad is None and len({len(row) for row in rows}) > 1:
+
+def _pad(config: Any) -> torch.Tensor:
+    """Return the id that follows a row's end."""
+    pad: torch.Tensor | None = config._pad_token_tensor
+    if pad is None:
         raise UsageError("rows of different lengths need padding", "give pad_token_id")
-    value = 0 if pad is None else int(pad)
-    whole = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=value)
-    if config.return_dict_in_generate:
-        return GenerateDecoderOnlyOutput(sequences=whole)  # type: ignore[arg-type]
-    return whole
-
-
-class Ends(NamedTuple):
-    """The ends of a row: its length in tokens, padding and prompt included, ids, and other
-    criteria."""
-
-    length: int
-    eos: frozenset[int]
-    others: list[Any]
-
-
-def ends_of(criteria: Sequence[Any], config: Any) -> Ends:
-    """Sort transformers' stopping criteria and generation config."""
-    from transformers import EosTokenCriteria, MaxLengthCriteria
-
-    lengths: list[int] = [config.max_length]
-    eos: set[int] = set()
-    others: list[Any] = []
-    for criterion in criteria:
-        if isinstance(criterion, MaxLengthCriteria):
-            lengths.append(criterion.max_length)
-        elif isinstance(criterion, EosTokenCriteria):
-            eos.update(criterion.eos_token_id.tolist())
-        else:
-            others.append(criterion)
-    return Ends(min(lengths), frozenset(eos), others)
-
-
-def stop_of(criteria: Sequence[Any], ids: torch.Tensor) -> Stop:
-    """Return a stop that asks every criterion after every written token, as transformers does."""
-    seen = ids[None]
-
-    def stop(token: int) -> bool:
-        nonlocal seen
-        seen = torch.cat([seen, seen.new_tensor([[token]])], -1)
-        return any(bool(torch.as_tensor(ends(seen, None)).any()) for ends in criteria)
-
-    return stop
+    return pad
 
 
 # Which of model.generate's options drafts can honour; the others are refused by name.
 
 # Options of a generation config, and the values that ask for nothing.
 PLAIN: Mapping[str, tuple[Any, ...]] = {
-    "num_beams": (None, 1),
-    "num_beam_groups": (None, 1),
-    "penalty_alpha": (None, 0, 0.0),
-    "dola_layers": (None,),
-    "constraints": (None,),
-    "force_words_ids": (None,),
+    **OTHER_WAYS,
     "prompt_lookup_num_tokens": (None,),
     "assistant_early_exit": (None,),
     "use_mtp": (None, False),
@@ -276,7 +265,6 @@ KNOWN_INPUTS = {
     "attention_mask", "position_ids", *CACHES, "use_cache", "logits_to_keep", "cache_position",
     "streamer",
 }  # fmt: skip
-EXACT_CACHES = (None, "dynamic", "static", "hybrid", "sliding_window", "offloaded")
 
 
 def refuse_what_cannot_be_honoured(
@@ -288,10 +276,8 @@ def refuse_what_cannot_be_honoured(
     """
     if model.config.is_encoder_decoder:
         raise _refusal("an encoder-decoder", "drafts continue a decoder's own text")
-    for name, plain in PLAIN.items():
-        value = getattr(config, name, None)
-        if value not in plain:
-            raise _refusal(f"{name}={value}")
+    for name, value in asked_of(config, PLAIN).items():
+        raise _refusal(f"{name}={value}")
     if config.cache_implementation not in EXACT_CACHES:
         raise _refusal(f"cache_implementation={config.cache_implementation}", "its cache is lossy")
     for name, value in inputs.items():
@@ -301,11 +287,6 @@ def refuse_what_cannot_be_honoured(
         cache = inputs.get(name)
         if cache is not None and any(map(_holds_tokens, cache.layers)):
             raise _refusal(name, "the prompt is read anew")
-    if len(input_ids) > 1:  # rows are written one after another
-        if inputs.get("streamer") is not None:
-            raise _refusal("a streamer with several rows")
-        if config.max_time is not None:
-            raise _refusal("max_time with several rows", "the first would use up the others' time")
     _refuse_odd_padding(input_ids, inputs.get("attention_mask"), inputs.get("position_ids"))
 
 

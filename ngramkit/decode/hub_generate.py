@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.errors import ArtifactError
-from ngramkit.decode.generate import custom_generate, with_stop_strings
+from ngramkit.decode.generate import custom_generate
+from ngramkit.decode.generation import with_stop_strings
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.inspection import open_artifact
 
@@ -58,7 +59,10 @@ def generate(
         custom_generate=functools.partial(custom_generate, streamer=streamer),
         drafter=lambda: load_drafter(drafter or name, **sources),
         budget=budget,
-        **with_stop_strings({key: value for key, value in given.items() if value is not None}),
+        **with_stop_strings(
+            {key: value for key, value in given.items() if value is not None},
+            model.generation_config,
+        ),
     )
 
 

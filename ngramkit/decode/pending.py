@@ -54,8 +54,10 @@ class PendingModel:
         named = [choice.spec.name for choice in choices if choice.made is None]
         with compile_meanwhile(named, self.tokenizer.record.vocabulary):
             model = self.load()
+        from ngramkit.decode.generation import report_applied
         from ngramkit.decode.session import Session
 
+        report_applied(model, options.sampling, options.reporter)
         suited = [choice.with_default("least_score", model.least_score) for choice in choices]
         return Session.settle(model, options), suited
 

@@ -1,34 +1,40 @@
 """Sampling: the choice of the next token from the model's logits.
 
-`Sampling` are the options. `Greedy` takes the likeliest token, `Sampled` draws one with one random
-number per written token, which makes a seed give the same text with and without drafts; inside
-transformers its logits processors decide (`Processed`). A choice may be asked for evidence too: the
-likeliest tokens of every row of a pass, accepted or not.
+`Sampling` are the options. `Greedy` takes the likeliest token of each row; with logits processors
+of transformers (`Processed`) the likeliest token is taken or one is drawn. A choice may be asked
+for evidence too: the likeliest tokens of every row of a pass, accepted or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngramkit.basics.errors import UsageError, require_between
+from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.public import require_plain
 from ngramkit.drafters.base import TOPS
 
 if TYPE_CHECKING:
     import torch
 
-    from ngramkit.decode.base import Choice, Choose, Tops
+    from ngramkit.decode.base import Choose, Tops
+
+    Draw = Callable[[torch.Tensor], torch.Tensor]
 
 MOST_SEED = (1 << 64) - 1
+LEAST_TEMPERATURE = 1e-5  # logits divided by less overflow; the likeliest token is taken instead
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """temperature 0 is greedy; top_k 0 and top_p 1 are off. Raises UsageError on nonsense."""
+    """temperature 0 is greedy; top_k 0 and top_p 1 are off. Raises UsageError on nonsense.
+
+    Temperatures below LEAST_TEMPERATURE are greedy, too.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
@@ -53,73 +59,41 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0
-
-    def choice(self) -> Choice:
-        """Return how one request's tokens are chosen; its random numbers are its own."""
-        return Greedy() if self.greedy else Sampled(self.warpers(), self.seed)
-
-    def warpers(self) -> list[Any]:
-        """Return temperature, top-k and top-p as transformers' logits processors, in its order."""
-        from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
-
-        warpers: list[Any] = [TemperatureLogitsWarper(self.temperature)]
-        if self.top_k:
-            warpers.append(TopKLogitsWarper(self.top_k))
-        if self.top_p < 1:
-            warpers.append(TopPLogitsWarper(self.top_p))
-        return warpers
+        return self.temperature < LEAST_TEMPERATURE
 
 
 class Greedy:
     """The likeliest token, of every row of a pass in one reduction."""
 
     def read(self, logits: torch.Tensor) -> Choose:
-        best: list[int] = logits.argmax(-1).tolist()
-        return best.__getitem__
+        best = logits.argmax(-1, keepdim=True)
+        tokens: list[int] = best[:, 0].tolist()
+        scores: list[float] = logits.gather(-1, best).flatten().tolist()
+        if not math.isnan(sum(scores)):
+            return tokens.__getitem__
+
+        def choose(row: int) -> int:  # rows that are not asked for may be NaN
+            if math.isnan(scores[row]):
+                raise _not_numbers()
+            return tokens[row]
+
+        return choose
 
     def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]:
-        best, tops = best_and_tops(logits)
-        return best.__getitem__, tops
-
-
-class Sampled:
-    """A draw from the distribution that `warpers`, transformers' logits processors, leave."""
-
-    def __init__(self, warpers: Sequence[Any], seed: int) -> None:
-        self._warpers = warpers
-        self._random = np.random.default_rng(seed)
-
-    def read(self, logits: torch.Tensor) -> Choose:
-        return lambda row: self._draw(logits[row : row + 1])
-
-    def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]:
-        return self.read(logits), best_and_tops(logits)[1]
-
-    def _draw(self, logits: torch.Tensor) -> int:
-        import torch
-
-        scores = logits.float()
-        for warper in self._warpers:
-            scores = warper(None, scores)
-        cumulative = scores[0].softmax(-1).double().cumsum(-1)
-        point = self._random.random() * cumulative[-1:]
-        # Right of an equal entry: a token of probability 0 is never drawn.
-        return int(torch.searchsorted(cumulative, point, right=True).clamp_max(len(cumulative) - 1))
+        return best_and_tops(logits)
 
 
 class Processed:
-    """A choice through transformers' logits processors: the likeliest token or, where it `draws`,
-    one by torch's own generator, so that torch.manual_seed gives the same text.
+    """A choice through transformers' logits processors, as `generate` makes it.
 
-    `processors` is a LogitsProcessorList, `ids` what it is shown as the prompt, int64[n]. It may
-    depend on all tokens so far and may keep state, so it is called as without drafts: once per
-    written token, in order.
+    `processors` is a LogitsProcessorList, `ids` the prompt, int64[1, n]; `draw` takes a token from
+    the scores, float32[1, V]. Processors may depend on all tokens so far and may keep state, so
+    they are called once per written token, in order.
     """
 
-    def __init__(self, processors: Any, ids: torch.Tensor, *, draws: bool) -> None:
-        self._processors, self._draws = processors, draws
-        self._ids = ids[None]  # with what was written so far
+    def __init__(self, processors: Any, ids: torch.Tensor, draw: Draw) -> None:
+        self._processors, self._draw = processors, draw
+        self._ids = ids  # with what was written so far
 
     def read(self, logits: torch.Tensor) -> Choose:
         import torch
@@ -127,12 +101,8 @@ class Processed:
         def choose(row: int) -> int:
             ids = self._ids
             scores = logits[row : row + 1].to(ids.device, torch.float32, copy=True)
-            scores = self._processors(ids, scores)
-            if self._draws:
-                token = torch.multinomial(scores.softmax(-1), 1)
-            else:
-                token = scores.argmax(-1, keepdim=True)
-            self._ids = torch.cat([ids, token], -1)
+            token = self._draw(self._processors(ids, scores))
+            self._ids = torch.cat([ids, token[:, None]], -1)
             return int(token)
 
         return choose
@@ -141,11 +111,62 @@ class Processed:
         return self.read(logits), best_and_tops(logits)[1]
 
 
-def best_and_tops(logits: torch.Tensor, count: int = TOPS) -> tuple[list[int], Tops]:
-    """Return the argmax of every row of logits [rows, V], and its `count` likeliest tokens.
+# Draws: a token of each row of scores, float32[rows, V] to int64[rows].
+
+
+def likeliest(scores: torch.Tensor) -> torch.Tensor:
+    """Return the likeliest tokens."""
+    tokens = scores.argmax(-1)
+    _require_numbers(scores.gather(-1, tokens[:, None]))
+    return tokens
+
+
+def drawn(scores: torch.Tensor) -> torch.Tensor:
+    """Draw by torch's own generator, as `generate` does."""
+    import torch
+
+    shares = scores.softmax(-1)
+    _require_numbers(shares)
+    return torch.multinomial(shares, 1)[:, 0]
+
+
+class Seeded:
+    """Draws with one random number of its own per token: a seed gives the same text with and
+    without drafts."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+
+    def draw(self, scores: torch.Tensor) -> torch.Tensor:
+        """Draw for one row."""
+        import torch
+
+        cumulative = scores.softmax(-1).double().cumsum(-1)
+        _require_numbers(cumulative[:, -1])
+        point = self._random.random() * cumulative[:, -1:]
+        # Right of an equal entry: a token of probability 0 is never drawn.
+        tokens = torch.searchsorted(cumulative, point, right=True)
+        return tokens[:, 0].clamp_max(cumulative.shape[-1] - 1)
+
+
+def _require_numbers(scores: torch.Tensor) -> None:
+    if scores.isnan().any():
+        raise _not_numbers()
+
+
+def _not_numbers() -> InputError:
+    return InputError(
+        "cannot choose a token: the model's scores are NaN",
+        "load the model with dtype float32, or check its weights",
+        option="dtype",
+    )
+
+
+def best_and_tops(logits: torch.Tensor, count: int = TOPS) -> tuple[Choose, Tops]:
+    """Return the choice of the argmax of logits [rows, V], and each row's `count` likeliest tokens.
 
     Whole numbers and floats come to the host in one copy. Of equal logits, topk may put another
-    first than argmax, which costs a pass over all of them and is asked only then.
+    first than argmax, which costs a pass over all of them and is asked only then, or for NaN.
     """
     import torch
 
@@ -160,4 +181,7 @@ def best_and_tops(logits: torch.Tensor, count: int = TOPS) -> tuple[list[int], T
     packed = torch.cat([ids.to(torch.int32), log_probs.view(torch.int32)], -1).cpu().numpy()
     tops = Tops(packed[:, :count], packed[:, count:].view(np.float32))
     leads = tops.log_probs[:, :1] > tops.log_probs[:, 1:2]
-    return (tops.ids[:, 0] if leads.all() else logits.argmax(-1)).tolist(), tops
+    if not leads.all():
+        return Greedy().read(logits), tops
+    best: list[int] = tops.ids[:, 0].tolist()
+    return best.__getitem__, tops

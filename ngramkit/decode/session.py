@@ -12,6 +12,7 @@ from ngramkit.budget.costs import MOST
 from ngramkit.budget.profile import Profile
 from ngramkit.budget.rule import AutoBudget
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
+from ngramkit.decode.generation import choice_and_stop, either
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request, Run, decode
 from ngramkit.decode.options import DecodeOptions
@@ -129,7 +130,11 @@ class Session:
 
     def run(self, prompt: TokenArray, drafter: Drafter) -> Run:
         """Return the run that `complete` would finish, not begun yet."""
-        request = self._budgeted(self.request(prompt), drafter)
+        return self.start(self.request(prompt), drafter)
+
+    def start(self, request: Request, drafter: Drafter) -> Run:
+        """Return the run that `decode` would finish, not begun yet."""
+        request = self._budgeted(request, drafter)
         return Run(self._open(request), drafter, request)
 
     def open(self, prompt: TokenArray) -> ResumableVerifier:
@@ -140,19 +145,21 @@ class Session:
         """Return the prompt and the options as the loop takes them; raises as `complete`."""
         model, options = self.model, self.options
         require_fits(prompt, model.name, model.context, model.vocabulary)
-        stop = None
-        if options.stop:
-            stop = StopStrings(model.tokenizer.backend, prompt, options.stop).completed_by
-        return Request(
+        request = Request(
             prompt=prompt,
             max_new_tokens=options.max_new_tokens,
             budget=self.budget,
-            choice=options.sampling.choice(),
             eos=model.eos,
             context=model.context,
-            stop=stop,
             references=self.references,
         )
+        choice, stop = choice_and_stop(
+            model, prompt, options.sampling, max_length=len(prompt) + request.longest
+        )
+        if options.stop:
+            strings = StopStrings(model.tokenizer.backend, prompt, options.stop).completed_by
+            stop = strings if stop is None else either(stop, strings)
+        return replace(request, choice=choice, stop=stop)
 
     def _open(self, request: Request) -> ResumableVerifier:
         room = len(request.prompt) + request.longest + self.budget

@@ -505,10 +505,12 @@ def plan_of(bench: Bench, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     `settings` are those that are known before the model is loaded.
     """
+    from ngramkit.decode.generation import applied_facts
     from ngramkit.decode.load import device_facts
 
     return {
         **settings,
+        **applied_facts(bench.model, bench.task.options.sampling),
         **question_facts(bench.questions),
         "budget": bench.task.shown_budget,
         "engine": "eager",  # so that runs begun by earlier versions go on

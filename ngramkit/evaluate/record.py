@@ -108,11 +108,14 @@ def record(
         prepared.choose(each, options, given) for each in names or (DEFAULT_DRAFTER,)
     )
     task, choices = prepared.session(options, choices)
+    from ngramkit.decode.generation import applied_facts
+
     plan = {
         "model": task.model.name,
         "dtype": str(task.model.model.dtype).removeprefix("torch."),
         "template": form.name,
         "max_new_tokens": max_new_tokens,
+        **applied_facts(task.model, options.sampling),
     }
     folder = EvidenceFolder.at(out, plan, task.model.tokenizer.record)
     return _record_all(Bench(task, [], wanted, form), folder, choices, reporter)

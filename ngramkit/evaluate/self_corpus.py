@@ -110,6 +110,9 @@ def self_corpus(
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     loaded = prepared.load()
+    from ngramkit.decode.generation import applied_facts, report_applied
+
+    report_applied(loaded, options.sampling, reporter)
     asked_texts = json.dumps([[question.id, question.turns] for question in questions])
     plan = {
         "model": loaded.name,
@@ -120,6 +123,7 @@ def self_corpus(
         "sampling": asdict(options.sampling),
         "dtype": str(loaded.model.dtype),
         "questions": hashlib.sha256(asked_texts.encode()).hexdigest(),
+        **applied_facts(loaded, options.sampling),
     }
     name = f"{questions.name}-{Path(loaded.name).name}.jsonl"
     path = Path(out or Path("self-corpus") / name)

@@ -5,8 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+from transformers import (
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
+from ngramkit.decode.sampling import Greedy, Processed, Sampling, Seeded
 from ngramkit.drafters.base import DraftTree, TokenArray
+
+
+def warpers(sampling: Sampling) -> LogitsProcessorList:
+    """As transformers prepares them."""
+    found = LogitsProcessorList([TemperatureLogitsWarper(sampling.temperature)])
+    if sampling.top_k:
+        found.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1:
+        found.append(TopPLogitsWarper(sampling.top_p))
+    return found
+
+
+def choice_of(sampling: Sampling) -> Greedy | Processed:
+    """How a model without a generation config chooses."""
+    if sampling.greedy:
+        return Greedy()
+    return Processed(warpers(sampling), torch.zeros(1, 1).long(), Seeded(sampling.seed).draw)
 
 
 def tree_of(pairs: Sequence[tuple[int, int]]) -> DraftTree:

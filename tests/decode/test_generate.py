@@ -124,6 +124,49 @@ def test_a_processor_is_called_once_per_token_and_in_order(model):
     assert processor.lengths == list(range(PROMPT.shape[1], found.shape[1]))
 
 
+class Matcher:
+    """A grammar as xgrammar and outlines have it: an error to ask after its end."""
+
+    def __init__(self, end):
+        self.end, self.lengths, self.ended = end, [], False
+
+    def __call__(self, ids, scores):
+        if self.lengths:
+            self.ended = self.ended or int(ids[0, -1]) == self.end
+            if self.ended:
+                raise RuntimeError("the matcher has terminated")
+        self.lengths.append(ids.shape[1])
+        return scores.index_fill(1, ids[0, -2:], -torch.inf)
+
+
+@pytest.mark.parametrize(
+    "drafter", ["oracle", "prompt-lookup", "context", "cacheback", "recycling"]
+)
+@pytest.mark.parametrize("end", ["eos", "criterion", "length"])
+def test_a_processor_is_never_asked_after_the_end(model, drafter, end):
+    free = model.generate(PROMPT, logits_processor=[Matcher(-1)], **GREEDY)[0].tolist()
+    begin = len(PROMPT[0])
+    last = begin + 9
+    last = next(at for at in range(last, len(free)) if free[at] not in free[begin:at])
+    options = {
+        "eos": {"eos_token_id": free[last], "pad_token_id": PAD},
+        "criterion": {
+            "stopping_criteria": StoppingCriteriaList([lambda ids, _: ids.shape[1] > last])
+        },
+        "length": {"max_new_tokens": last - begin + 1},
+    }[end]
+    options = {**GREEDY, **options}
+    matchers = [Matcher(free[last] if end == "eos" else -1) for _ in range(2)]
+    expected = model.generate(PROMPT, logits_processor=[matchers[0]], **options)
+    if drafter == "oracle":  # knows what would come after the end, too
+        drafter = NoisyOracle(free[begin:], VOCABULARY)
+    found = ngramkit.generate(
+        model, PROMPT, drafter=drafter, budget=16, logits_processor=[matchers[1]], **options
+    )
+    assert torch.equal(found, expected)
+    assert matchers[0].lengths == matchers[1].lengths
+
+
 def test_stopping_criteria_end_the_text_inside_an_accepted_path(model):
     expected = model.generate(PROMPT, **GREEDY)
     for length in range(9, 15):
@@ -215,6 +258,79 @@ def test_rows_of_a_batch_equal_one_at_a_time(model, kind):
     assert len({len(alone[0]) - len(row) for row, alone in zip(rows, singly, strict=True)}) > 1
 
 
+class Asked:
+    """A processor or criterion that keeps what it is given, and state for each row."""
+
+    def __init__(self):
+        self.ids, self.rows = [], {}
+
+    def __call__(self, ids, scores):
+        self.ids.append(ids.tolist())
+        for row, written in enumerate(ids):
+            self.rows.setdefault(row, []).append(int(written[-1]))
+        if scores is None:
+            return torch.tensor([len(self.rows[row]) > 5 + 4 * row for row in self.rows])
+        for row, seen in self.rows.items():
+            scores[row, seen[row::3]] = -torch.inf  # by the row's number and its own tokens
+        return scores
+
+
+ROWS = {
+    "allowed": lambda: {
+        "prefix_allowed_tokens_fn": lambda row, ids: [[3, 4, 5], [20, 21], [31, 8, 9]][row]
+    },
+    "penalty": lambda: {"repetition_penalty": 1.4, "encoder_no_repeat_ngram_size": 2},
+    "sequences": lambda: {
+        "num_return_sequences": 2, "do_sample": True, "repetition_penalty": 1.2, "top_k": 9,
+    },
+    "sampled": lambda: {"do_sample": True, "temperature": 0.8},
+    "guidance": lambda: {"guidance_scale": 1.6},
+    "processor": lambda: {"logits_processor": LogitsProcessorList([Asked()])},
+    "criterion": lambda: {"stopping_criteria": StoppingCriteriaList([Asked()])},
+    "on-and-on": lambda: {
+        "stopping_criteria": StoppingCriteriaList([Asked()]), "eos_token_id": None,
+    },
+    "time": lambda: {"max_time": 600.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_given_what_generate_gives_them(model, name):
+    _, ids, mask = left_padded()
+    options = {
+        **GREEDY, "max_new_tokens": 14, "eos_token_id": [41, 13, 58], "pad_token_id": PAD,
+        "attention_mask": mask,
+    }  # fmt: skip
+    given = [{**options, **ROWS[name]()} for _ in range(2)]
+    torch.manual_seed(5)
+    with Passes(model) as alone:
+        expected = model.generate(ids, **given[0])
+    begin, answers = ids.shape[1], iter(expected.tolist())
+    torch.manual_seed(5)
+    with Passes(model) as drafted:
+        oracle = lambda: NoisyOracle(next(answers)[begin:], VOCABULARY)  # noqa: E731
+        found = ngramkit.generate(model, ids, drafter=oracle, budget=8, **given[1])
+    assert torch.equal(found, expected)
+    assert drafted.count < alone.count * len(expected)  # a row's passes are its own
+    for kind in ("logits_processor", "stopping_criteria"):
+        asked = [each[kind][0].ids for each in given if kind in each]
+        assert asked[1:] == asked[:-1]
+
+
+def test_a_streamer_of_several_rows_gets_a_token_of_each(model):
+    class Streamer(list):
+        def put(self, ids):
+            self.append(ids.tolist())
+
+        def end(self):
+            self.append("end")
+
+    ids, streamers = PROMPT.repeat(2, 1), (Streamer(), Streamer())
+    model.generate(ids, streamer=streamers[0], **GREEDY)
+    ngramkit.generate(model, ids, drafter="cacheback", streamer=streamers[1], **GREEDY)
+    assert streamers[0] == streamers[1]
+
+
 BATCH = {"input_ids": PROMPT.repeat(2, 1)}
 
 
@@ -222,7 +338,7 @@ BATCH = {"input_ids": PROMPT.repeat(2, 1)}
     ("named", "options"),
     [
         ("num_beams=3", {"num_beams": 3}),
-        ("assistant_model", {"assistant_model": "the model"}),
+        ("assistant_model", {"assistant_model": None}),
         ("prompt_lookup_num_tokens=4", {"prompt_lookup_num_tokens": 4}),
         ("output_scores", {"output_scores": True, "return_dict_in_generate": True}),
         ("output_logits", {"output_logits": True, "return_dict_in_generate": True}),
@@ -230,23 +346,15 @@ BATCH = {"input_ids": PROMPT.repeat(2, 1)}
         ("holes", {"attention_mask": torch.tensor([[1, 1, 0, 1, 1, 1, 1]])}),
         ("padding on the right", {"attention_mask": torch.tensor([[1, 1, 1, 1, 1, 1, 0]])}),
         ("position_ids", {"position_ids": torch.arange(7)[None] + 3}),
-        ("streamer with several rows", {**BATCH, "streamer": "a streamer"}),
-        ("max_time with several rows", {**BATCH, "max_time": 9.0}),
+        ("a drafter each", {**BATCH, "drafter": Cacheback(None), "no_repeat_ngram_size": 2}),
         ("3 drafters for 2 rows", {**BATCH, "drafter": [Cacheback(None)] * 3}),
         ("no drafter", {"drafter": None}),
         ("no drafter is called", {"drafter": "cachback"}),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(model, named, options):
-    class Streamer:
-        def put(self, ids): ...
-        def end(self): ...
-
-    stand_ins = {"the model": model, "a streamer": Streamer()}
-    options = {
-        name: stand_ins.get(value, value) if isinstance(value, str) else value
-        for name, value in options.items()
-    }
+    if "assistant_model" in options:
+        options = {"assistant_model": model}
     call = {"input_ids": PROMPT, "drafter": "cacheback", **GREEDY, **options}
     with pytest.raises(UsageError, match=named):
         ngramkit.generate(model, **call)

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
-from scripted import NoisyOracle
+from scripted import NoisyOracle, choice_of, warpers
 from tiny_models import tiny_model
-from transformers import LogitsProcessorList
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.decode.loop import Request, decode
@@ -43,10 +42,10 @@ def exact(model):
 def distribution(model, setting=SETTINGS):
     """The probability of every three tokens after PROMPT, by enumeration."""
     prefixes = [[*PROMPT.tolist(), *two] for two in itertools.product(range(VOCABULARY), repeat=2)]
-    warpers = LogitsProcessorList(Sampling(**setting).warpers())
+    processors = warpers(Sampling(**setting))
     with torch.inference_mode():
         logits = model(torch.tensor(prefixes)).logits[:, -3:]
-        flat = warpers(None, logits.flatten(0, 1).float()).double().softmax(-1)
+        flat = processors(None, logits.flatten(0, 1).float()).double().softmax(-1)
     steps = flat.view(VOCABULARY, VOCABULARY, 3, VOCABULARY).numpy()
     first = steps[0, 0, 0]
     second = steps[:, 0, 1]
@@ -54,7 +53,7 @@ def distribution(model, setting=SETTINGS):
 
 
 def sampled(model, drafter, seed, new_tokens=5, verifier=TreeVerifier, setting=SETTINGS):
-    request = Request(PROMPT, new_tokens, 12, Sampling(**setting, seed=seed).choice())
+    request = Request(PROMPT, new_tokens, 12, choice_of(Sampling(**setting, seed=seed)))
     return decode(verifier(model, room=32), drafter, request)
 
 

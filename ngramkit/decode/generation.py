@@ -1,0 +1,255 @@
+"""Generation configs: what a checkpoint asks of its tokens, prepared by transformers itself.
+
+"The model's own text" is what `model.generate` writes with the checkpoint's generation config.
+`generate_options` are the keywords for that call. Where the config asks for more than ends and a
+length, or tokens are sampled, the same call prepares the logits processors and stopping criteria
+that our loop uses; otherwise nothing is prepared and the loop takes the likeliest token.
+"""
+
+from __future__ import annotations
+
+import reprlib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.progress import Reporter
+from ngramkit.decode.base import Choice, Stop
+from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.sampling import Greedy, Processed, Sampling, Seeded, likeliest
+from ngramkit.drafters.base import TokenArray
+
+# Settings that decide which tokens are written, and the values that ask for nothing.
+APPLIED: Mapping[str, tuple[Any, ...]] = {
+    "repetition_penalty": (None, 1.0),
+    "encoder_repetition_penalty": (None, 1.0),
+    "no_repeat_ngram_size": (None, 0),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "bad_words_ids": (None,),
+    "sequence_bias": (None,),
+    "suppress_tokens": (None,),
+    "begin_suppress_tokens": (None,),
+    "forced_bos_token_id": (None,),
+    "forced_eos_token_id": (None,),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "exponential_decay_length_penalty": (None,),
+    "guidance_scale": (None, 1),
+    "remove_invalid_values": (None, False),
+    "renormalize_logits": (None, False),
+    "watermarking_config": (None,),
+    "max_time": (None,),
+    "stop_strings": (None,),
+}
+# The same where tokens are sampled, beside temperature, top_k and top_p.
+APPLIED_TO_SAMPLES: Mapping[str, tuple[Any, ...]] = {
+    "min_p": (None,),
+    "top_h": (None,),
+    "typical_p": (None, 1.0),
+    "epsilon_cutoff": (None, 0.0),
+    "eta_cutoff": (None, 0.0),
+}
+# Settings that make `generate` write in another way than a token after the other.
+OTHER_WAYS: Mapping[str, tuple[Any, ...]] = {
+    "num_beams": (None, 1),
+    "num_beam_groups": (None, 1),
+    "penalty_alpha": (None, 0, 0.0),
+    "dola_layers": (None,),
+    "constraints": (None,),
+    "force_words_ids": (None,),
+}
+EXACT_CACHES = (None, "dynamic", "static", "hybrid", "sliding_window", "offloaded")
+
+
+def applied(model: LanguageModel, sampling: Sampling) -> dict[str, Any]:
+    """Return the settings of the model's generation config that change what is written."""
+    names = APPLIED if sampling.greedy else {**APPLIED, **APPLIED_TO_SAMPLES}
+    return asked_of(model.model.generation_config, names)
+
+
+def asked_of(config: Any, names: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Return those of the named settings that ask for something."""
+    values = {name: getattr(config, name, None) for name in names}
+    return {name: value for name, value in values.items() if value not in names[name]}
+
+
+def report_applied(model: LanguageModel, sampling: Sampling, reporter: Reporter) -> None:
+    """Report which settings of the model's generation config are applied.
+
+    Raises UsageError, with its name, for a setting that cannot be.
+    """
+    config = model.model.generation_config
+    refused = asked_of(config, {**OTHER_WAYS, "token_healing": (None, False)})
+    if config.cache_implementation not in EXACT_CACHES:
+        refused["cache_implementation"] = config.cache_implementation
+    for name, value in refused.items():
+        raise UsageError(
+            f"cannot decode {model.name}: its generation config sets {_shown(name, value)}",
+            f"take {name} out of generation_config.json",
+        )
+    settings = applied(model, sampling)
+    if settings:
+        named = ", ".join(_shown(name, value) for name, value in settings.items())
+        reporter.note(f"applying {named} from the model's generation config")
+
+
+def applied_facts(model: LanguageModel, sampling: Sampling) -> dict[str, Any]:
+    """Return the same as plain values for a plan; nothing where nothing is applied."""
+    settings = {name: repr(value) for name, value in applied(model, sampling).items()}
+    return {"generation": settings} if settings else {}
+
+
+def _shown(name: str, value: Any) -> str:
+    return f"{name} {reprlib.repr(value)}"
+
+
+def generate_options(
+    model: LanguageModel, sampling: Sampling, *, max_length: int
+) -> dict[str, Any]:
+    """Return the keywords with which `model.model.generate` is the reference of a request.
+
+    `max_length`: tokens, prompt and padding included. Everything else of the checkpoint's
+    generation config applies, except that temperature, top_k and top_p are those of `sampling`.
+    """
+    options: dict[str, Any] = {
+        "max_length": max_length,
+        "max_new_tokens": None,
+        "do_sample": not sampling.greedy,
+        "eos_token_id": sorted(model.eos) or None,
+        "pad_token_id": min(model.eos, default=0),
+        "num_return_sequences": 1,
+        "return_dict_in_generate": False,
+    }
+    if not sampling.greedy:
+        options |= {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p")}
+    config = model.model.generation_config
+    if config.stop_strings:
+        options |= with_stop_strings({"tokenizer": tokenizer_of(model)}, config)
+    return options
+
+
+def tokenizer_of(model: LanguageModel) -> Any:
+    """Return the model's tokenizer as transformers has them."""
+    import transformers
+
+    make: Any = transformers.PreTrainedTokenizerFast
+    return make(tokenizer_object=model.tokenizer.backend)
+
+
+def with_stop_strings(options: dict[str, Any], config: Any = None) -> dict[str, Any]:
+    """Make stop_strings a criterion: transformers loses the tokenizer on the way to a function.
+
+    `config` has the stop strings where `options` have none. Without a tokenizer transformers itself
+    says that they need one.
+    """
+    strings, tokenizer = options.get("stop_strings"), options.get("tokenizer")
+    for each in (options.get("generation_config"), config):
+        strings = strings or getattr(each, "stop_strings", None)
+    if not strings or tokenizer is None:
+        return options
+    from transformers import StoppingCriteriaList, StopStringCriteria
+
+    criteria = [*(options.get("stopping_criteria") or ()), StopStringCriteria(tokenizer, strings)]
+    rest = {name: value for name, value in options.items() if name != "tokenizer"}
+    return {**rest, "stop_strings": None, "stopping_criteria": StoppingCriteriaList(criteria)}
+
+
+class Prepared(NamedTuple):
+    """What transformers prepared for one request."""
+
+    ids: torch.Tensor  # int64[1, n], the prompt
+    processors: Any
+    criteria: Any
+    config: Any
+
+
+def prepare(model: LanguageModel, prompt: TokenArray, options: dict[str, Any]) -> Prepared:
+    """Have transformers prepare a call of `generate` after the prompt, int32[n]."""
+    ids = torch.from_numpy(np.asarray(prompt, np.int64)).to(model.model.device)[None]
+    with warnings.catch_warnings(action="ignore"):  # of a least length that is out of reach
+        prepared: Prepared = model.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            custom_generate=_hand_over,
+            **{**options, "use_cache": False, "cache_implementation": None},
+        )
+    return prepared
+
+
+def _hand_over(
+    model: Any,
+    input_ids: torch.Tensor,
+    logits_processor: Any,
+    stopping_criteria: Any,
+    generation_config: Any,
+    **_: Any,
+) -> Prepared:
+    return Prepared(input_ids, logits_processor, stopping_criteria, generation_config)
+
+
+def choice_and_stop(
+    model: LanguageModel, prompt: TokenArray, sampling: Sampling, *, max_length: int
+) -> tuple[Choice, Stop | None]:
+    """Return how the tokens after the prompt, int32[n], are chosen, and what ends them beside ends
+    of text and the length."""
+    if sampling.greedy and not applied(model, sampling):
+        return Greedy(), None
+    options = generate_options(model, sampling, max_length=max_length)
+    ids, processors, criteria, config = prepare(model, prompt, options)
+    others = ends_of(criteria, config).others
+    draw = likeliest if sampling.greedy else Seeded(sampling.seed).draw
+    return Processed(processors, ids, draw), stop_of(others, ids) if others else None
+
+
+class Ends(NamedTuple):
+    """The ends of a row: its length in tokens, padding and prompt included, ids, and other
+    criteria. With `has_eos`, padding follows a row's end in a batch."""
+
+    length: int
+    eos: frozenset[int]
+    others: list[Any]
+    has_eos: bool
+
+
+def ends_of(criteria: Sequence[Any], config: Any) -> Ends:
+    """Sort transformers' stopping criteria and generation config."""
+    from transformers import EosTokenCriteria, MaxLengthCriteria
+
+    lengths: list[int] = []
+    eos: set[int] = set()
+    others: list[Any] = []
+    for criterion in criteria:
+        if type(criterion) is MaxLengthCriteria:
+            lengths.append(criterion.max_length)
+        elif type(criterion) is EosTokenCriteria:
+            eos.update(criterion.eos_token_id.tolist())
+        else:
+            others.append(criterion)
+    has_eos = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
+    return Ends(min(lengths, default=config.max_length), frozenset(eos), others, has_eos)
+
+
+def stop_of(criteria: Sequence[Any], ids: torch.Tensor) -> Stop:
+    """Return a stop that asks every criterion after every written token, as transformers does.
+
+    `ids`: int64[1, n], the prompt.
+    """
+    from transformers import StoppingCriteriaList
+
+    asked, seen = StoppingCriteriaList(criteria), ids
+
+    def stop(token: int) -> bool:
+        nonlocal seen
+        seen = torch.cat([seen, seen.new_tensor([[token]])], -1)
+        return bool(asked(seen, None).any())
+
+    return stop
+
+
+def either(one: Stop, other: Stop) -> Stop:
+    """Return a stop where one of two ends the text; both are asked."""
+    return lambda token: one(token) | other(token)

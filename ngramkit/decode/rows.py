@@ -1,0 +1,92 @@
+"""Rows of a batch whose tokens are chosen together, as `model.generate` chooses them.
+
+Logits processors and stopping criteria are objects of the whole batch: they may depend on a row's
+number and keep state for each row. So each is asked once per token, with all rows. A row has its
+own drafter and passes, and waits with its logits until every other row has the same length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ngramkit.decode.base import Choose, Tops
+from ngramkit.decode.loop import Request, Run
+from ngramkit.decode.packed_weights import packed_weights_of
+from ngramkit.decode.sampling import best_and_tops
+from ngramkit.decode.session import Session
+from ngramkit.drafters.base import Drafter
+
+if TYPE_CHECKING:
+    from ngramkit.decode.sampling import Draw
+
+
+class _Logits:
+    """A choice that is made elsewhere: gives a row's logits, [1, V], in place of a token."""
+
+    def read(self, logits: torch.Tensor) -> Choose:
+        rows: Any = lambda row: logits[row : row + 1]  # noqa: E731
+        return rows  # type: ignore[no-any-return]
+
+    def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]:
+        return self.read(logits), best_and_tops(logits)[1]
+
+
+def decode_rows(
+    session: Session,
+    requests: Sequence[Request],
+    drafters: Sequence[Drafter],
+    ids: torch.Tensor,
+    processors: Any,
+    criteria: Any,
+    draw: Draw,
+    pad: torch.Tensor | None,
+    put: Callable[[torch.Tensor], None],
+) -> torch.Tensor:
+    """Write until every row has ended; return the prompts and what was written, int64[rows, n].
+
+    `ids`: the prompts, padded on the left, int64[rows, n]. `processors` and `criteria` are
+    transformers' lists. `pad` follows a row's end; with None, rows are written on until all have
+    ended. `put` is called with the tokens of each step. The
+    scores that `processors` see for a row that has ended are its last.
+    """
+    ended = [False] * len(requests)
+    runs: list[Run] = []
+    for row, (request, drafter) in enumerate(zip(requests, drafters, strict=True)):
+        stop = lambda _, row=row: ended[row]  # noqa: E731
+        request = replace(request, choice=_Logits(), eos=frozenset(), stop=stop)
+        runs.append(session.start(request, drafter))
+    going = torch.ones(len(runs), dtype=torch.bool, device=ids.device)
+    with packed_weights_of(session.model.model), torch.inference_mode():
+        try:
+            for run in runs:
+                run.clock.resume()
+                run.prefill()
+            logits: list[Any] = [run.choose() for run in runs]
+            while True:
+                scores = torch.cat(logits).to(ids.device, torch.float32)
+                tokens = draw(processors(ids, scores))
+                if pad is not None:
+                    tokens = torch.where(going, tokens, pad)
+                ids = torch.cat([ids, tokens[:, None]], -1)
+                going = going & ~criteria(ids, None)
+                put(tokens)
+                goes_on = going.tolist()
+                is_over = not any(goes_on)
+                for row, (run, token) in enumerate(zip(runs, tokens.tolist(), strict=True)):
+                    if run.ended_by:
+                        continue
+                    ended[row] = is_over or (pad is not None and not goes_on[row])
+                    if not run.take(token) and not run.ended_by:
+                        run.clock.resume()
+                        run.verify()
+                    if not run.ended_by:
+                        logits[row] = run.choose()
+                if is_over:
+                    return ids
+        finally:
+            for run in runs:
+                run.finish()
