@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from ngramkit_cli.command import App
 from ngramkit_cli.options import LogOptions, Logs, Model, RememberPrompts, TemplateOfQuestions
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import facts as facts_table
+
+if TYPE_CHECKING:
+    from ngramkit.logs.history_commands import HistorySize
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A history's folder.")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Histories' folders.")]
@@ -110,7 +113,7 @@ def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
     twice = f"; {many(merged.dropped, 'copy', 'copies')} dropped" if merged.dropped else ""
     size = f"{many(merged.requests, 'request')}, {many(merged.tokens, 'token')}"
     out.show(f"{merged.path}: {size}{twice}")
-    out.result(merged.path, dropped=merged.dropped, requests=merged.requests, tokens=merged.tokens)
+    out.result(merged.path, **_counts(merged))
 
 
 @app.command()
@@ -122,9 +125,9 @@ def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
     trimmed = ngramkit.history_trim(path, tokens)
     out.show(
         f"{path}: {many(trimmed.dropped, 'request')} dropped, {trimmed.requests:,} kept "
-        f"({many(trimmed.tokens, 'token')})"
+        f"({many(trimmed.tokens, 'token')}){_damage(trimmed, 'put aside in requests.damaged')}"
     )
-    out.result(path, dropped=trimmed.dropped, requests=trimmed.requests, tokens=trimmed.tokens)
+    out.result(path, **_counts(trimmed))
 
 
 @app.command()
@@ -136,6 +139,14 @@ def forget(*, path: Folder, text: Text = None, everything: Everything = False, o
     left = ngramkit.history_forget(path, text=text, everything=everything)
     out.show(
         f"{path}: {many(left.dropped, 'request')} forgotten, {left.requests:,} kept "
-        f"({many(left.tokens, 'token')})"
+        f"({many(left.tokens, 'token')}){_damage(left, 'deleted')}"
     )
-    out.result(path, dropped=left.dropped, requests=left.requests, tokens=left.tokens)
+    out.result(path, **_counts(left))
+
+
+def _damage(size: HistorySize, what: str) -> str:
+    return f"; {many(size.damaged_bytes, 'damaged byte')} {what}" if size.damaged_bytes else ""
+
+
+def _counts(size: HistorySize) -> dict[str, int]:
+    return {name: value for name, value in size.to_dict().items() if name != "path"}

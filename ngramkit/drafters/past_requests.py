@@ -231,7 +231,7 @@ class PastRequests:
         """Return where in the newest requests the newer half begins; 0 where they are not many."""
         if len(tokens) <= self._newest_tokens:
             return 0
-        limit = len(tokens) - self._newest_tokens // 2
+        limit = len(tokens) - max(self._newest_tokens // 2, 1)
         ends = np.flatnonzero(tokens[:limit] == self.separator)
         return int(ends[-1]) + 1 if len(ends) else 0
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import queue
 import threading
@@ -36,7 +37,8 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import PastUse
 from ngramkit.engines.config import DraftConfig
-from ngramkit.formats.history import PRIVATE, History
+from ngramkit.formats.history import DAMAGED, PRIVATE, History
+from ngramkit.formats.manifest import NAME
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
@@ -50,6 +52,7 @@ WATCHED = 4096  # requests that may wait to go on
 WAITING = 4096  # requests that wait to be written, at most
 DAY = 86_400.0  # seconds
 LOOKS = 50  # in an age: how often requests that are older are looked for
+LONGEST_PAUSE = 3600.0  # seconds between two looks
 PART, LEAST = 16, 1 << 12  # an index lacks so small a part of what is searched, or so many tokens
 PATIENCE = 10.0  # seconds for which a process that ends waits for its thread
 EXIT_PRIORITY = 10  # of Finalize: in children of multiprocessing too, which run no atexit
@@ -90,12 +93,15 @@ class GrowingHistory:
         self._taken_in = 0  # requests
         self._by_key: OrderedDict[str, PastRequests] = OrderedDict()  # by use, the oldest first
         self._read: set[str] = set()  # tenants whose folders were read in this run
-        if self.keyed and self._folder is not None and stores:
-            self._folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        self._folders = None
+        if self._folder is not None:
+            if self.keyed and stores:
+                self._folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            self._folders = Folders(self._folder, tokenizer, keyed=self.keyed, stores=stores)
         self._writer = None
-        if stores and writes and self._folder is not None:
+        if stores and writes and self._folders is not None:
             self._writer = HistoryWriter(
-                self._open, config.history_bytes, config.history_tokens, config.history_days
+                self._folders, config.history_bytes, config.history_tokens, config.history_days
             )
         self.past("")
 
@@ -122,10 +128,10 @@ class GrowingHistory:
         past = self._by_key.get(key)
         if past is None:
             history = None
-            if self._has_folder(key) and key not in self._read:
+            if self._folders is not None and self._has_folder(key) and key not in self._read:
                 self._read.add(key)
                 try:
-                    history = self._open(key)
+                    history = self._folders.open(key)
                 except (NgramkitError, OSError) as error:
                     if key == "":
                         raise
@@ -194,11 +200,6 @@ class GrowingHistory:
         """Return whether a tenant has a folder; keys may come from anybody, so not all have one."""
         return self._folder is not None and (key in self._read or len(self._read) < FOLDERS)
 
-    def _open(self, key: str) -> History | None:
-        assert self._folder is not None
-        folder = self._folder / tenant_folder(key) if self.keyed else self._folder
-        return PastUse(folder, recorded=not self.stores).history(self._tokenizer)
-
 
 def forbids_remembering(parameters: Mapping[str, Any]) -> bool:
     """Return whether a request's own parameters say that it is not to be remembered."""
@@ -227,102 +228,179 @@ def tenant_folder(key: str) -> str:
     return hashlib.sha256(raw).hexdigest()[:DIGITS]
 
 
+class Folders:
+    """An engine's histories in `folder`: one, or one for each tenant, by key."""
+
+    def __init__(
+        self, folder: Path, tokenizer: TokenizerRecord, *, keyed: bool, stores: bool
+    ) -> None:
+        self._folder, self._tokenizer = folder, tokenizer
+        self._keyed, self._stores = keyed, stores
+
+    def open(self, key: str) -> History | None:
+        """Open a tenant's history; None where there is none and none is made."""
+        folder = self._folder / tenant_folder(key) if self._keyed else self._folder
+        return PastUse(folder, recorded=not self._stores).history(self._tokenizer)
+
+    def all(self) -> list[Path]:
+        """Return the folder of every history that is there."""
+        found = self._folder.iterdir() if self._keyed else [self._folder]
+        return [folder for folder in found if (folder / NAME).exists()]
+
+
 class HistoryWriter:
-    """A thread that writes requests to the history that `open_history` opens for each key.
+    """A thread that writes requests to the histories of `folders`; it ends with this object.
 
     Of a log of more than `most` bytes the oldest half is dropped, and so are requests of more than
-    `days`, where that is given: what was there when it was first looked at counts as written then.
-    Its index is kept over the newest `searched` tokens, for the next start. Where nothing can be
-    written, as on a full disk, that is logged once, and drafts go on.
+    `days`, where that is given, of every history that is there: what was there when it was first
+    looked at counts as written then. Its index is kept over the newest `searched` tokens, for the
+    next start. Where nothing can be written, as on a full disk, that is logged once, and drafts go
+    on.
     """
 
     def __init__(
         self,
-        open_history: Callable[[str], History | None],
+        folders: Folders,
         most: int,
         searched: int,
         days: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._open, self._most, self._clock = open_history, most, clock
-        self._searched = searched
-        self._age = None if days is None else days * DAY
-        self.written = 0  # requests
+        age = None if days is None else days * DAY
+        self._work = _Writing(folders, most, searched, age, clock)
         self._process = 0  # whose thread it is; a forked child has none
-        self._complained: set[str] = set()
+        if days is not None:
+            self._start()
+
+    @property
+    def written(self) -> int:
+        """The number of requests that were written."""
+        return self._work.written
 
     def put(self, key: str, tokens: TokenArray, prompt: int) -> None:
         """Add a finished request, int32[n], to those that wait; return at once."""
         if self._process != os.getpid():
             self._start()
-        try:
-            self._queue.put_nowait((key, tokens, prompt))
-        except queue.Full:
-            self._complain("requests finish faster than they are written: some are not")
+        if self._work.queue.qsize() >= WAITING:
+            self._work.complain("requests finish faster than they are written: some are not")
+        else:
+            self._work.queue.put((key, tokens, prompt))
 
     def flush(self) -> None:
         """Wait until all that was put is written, or cannot be; for PATIENCE seconds at most."""
         if self._process == os.getpid():
-            with self._queue.all_tasks_done:
-                self._queue.all_tasks_done.wait_for(
-                    lambda: not self._queue.unfinished_tasks, PATIENCE
-                )
+            self._work.flush()
 
     def _start(self) -> None:
         self._process = os.getpid()
-        self._queue: queue.Queue[tuple[str, TokenArray, int]] = queue.Queue(WAITING)
+        self._work.begin()
+        Finalize(self, self._work.end, exitpriority=EXIT_PRIORITY)
+
+
+class _Writing:
+    """The work of a HistoryWriter's thread, which does not hold the writer."""
+
+    def __init__(
+        self,
+        folders: Folders,
+        most: int,
+        searched: int,
+        age: float | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._folders, self._most, self._searched = folders, most, searched
+        self._age, self._clock = age, clock
+        self.written = 0
+        self._complained: set[str] = set()
+
+    def begin(self) -> None:
+        # A request, an event to set when those before it are written, or None at the end. Unlike
+        # queue.Queue's, its `put` may be called while garbage is collected.
+        self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._histories: dict[str, History] = {}
-        self._requests: dict[str, int] = {}  # in each history's log
-        self._noted: dict[str, float] = {}  # when that was last noted there
         self._unsorted: dict[str, int] = {}  # tokens that each index lacks
-        threading.Thread(target=self._run, name="ngramkit history", daemon=True).start()
-        Finalize(None, self.flush, exitpriority=EXIT_PRIORITY)
+        # When requests that are too old were looked for; not yet, since other ranks may still read.
+        self._looked = self._clock()
+        self._idle = True  # nothing was written yet
+        self._thread = threading.Thread(target=self._run, name="ngramkit history", daemon=True)
+        self._thread.start()
+
+    def flush(self) -> None:
+        written = threading.Event()
+        self.queue.put(written)
+        if threading.current_thread() is not self._thread:
+            written.wait(PATIENCE)
+
+    def end(self) -> None:
+        self.flush()
+        self.queue.put(None)
 
     def _run(self) -> None:
         while True:
-            item = self._queue.get()
+            self._attempt(self._expire_if_due)
             try:
-                self._write(*item)
-            except (NgramkitError, OSError) as error:
-                self._complain(
-                    one_line(error) if isinstance(error, NgramkitError) else reason(error)
-                )
-            finally:
-                self._queue.task_done()
+                item = self.queue.get(timeout=None if self._age is None else self._pause())
+            except queue.Empty:
+                continue
+            if item is None:
+                return
+            if isinstance(item, threading.Event):
+                item.set()
+            else:
+                self._attempt(self._write, *item)
+
+    def _attempt(self, work: Callable[..., None], *given: Any) -> None:
+        try:
+            work(*given)
+        except NgramkitError as error:
+            self.complain(one_line(error))
+        except Exception as error:  # the thread goes on, whatever it was
+            self.complain(reason(error) or repr(error))
 
     def _write(self, key: str, tokens: TokenArray, prompt: int) -> None:
-        history = self._histories.pop(key, None) or self._open(key)
+        history = self._histories.pop(key, None) or self._folders.open(key)
         if history is None:
             return
         history.append(tokens, prompt)
         self._histories[key] = history  # one that failed is opened anew
-        added, restarted = history.news()  # others' too
-        self._requests[key] = len(added) + (0 if restarted else self._requests.get(key, 0))
         self.written += 1
-        dropped = self._expired(key, history) if self._age else 0
+        if self._idle:
+            self._idle, self._looked = False, -math.inf
         if history.bytes > self._most:
-            dropped += history.trim(self._most // 2 // history.log.width.itemsize)
-        if dropped:
-            LOG.info("%s: %s oldest requests were dropped", history.path, f"{dropped:,}")
+            _log_dropped(history, *history.trim(self._most // 2 // history.log.width.itemsize))
         self._unsorted[key] = self._unsorted.get(key, 0) + len(tokens)
         if self._unsorted[key] >= max(self._searched // PART, LEAST):
             self._unsorted[key] = 0
             History(history.path, history.manifest).extend_index(self._searched)
 
-    def _expired(self, key: str, history: History) -> int:
-        """Now and then, note how many requests there are, and drop those that are too old; return
-        how many went."""
-        now, age = self._clock(), self._age or 0.0
-        if now - self._noted.get(key, 0.0) < age / LOOKS:
-            return 0
-        self._noted[key] = now
-        history.note_age(self._requests[key], now)
-        return history.expire(now - age)
+    def _pause(self) -> float:
+        """Return the seconds between two looks for requests that are too old."""
+        return min(max((self._age or 0.0) / LOOKS, 1.0), LONGEST_PAUSE)
 
-    def _complain(self, what: str) -> None:
+    def _expire_if_due(self) -> None:
+        now = self._clock()
+        if self._age is None or abs(now - self._looked) < self._pause():
+            return
+        self._looked = now
+        for folder in self._folders.all():
+            self._attempt(self._expire, folder, self._age, now)
+
+    def _expire(self, folder: Path, age: float, now: float) -> None:
+        history = History.open(folder)
+        _log_dropped(history, *history.expire(age, now))
+
+    def complain(self, what: str) -> None:
         if what not in self._complained:
             self._complained.add(what)
             LOG.warning("the history is not written: %s; drafts go on", what)
+
+
+def _log_dropped(history: History, requests: int, damaged: int) -> None:
+    if requests:
+        LOG.info("%s: %s oldest requests were dropped", history.path, f"{requests:,}")
+    if damaged:
+        aside = history.path / DAMAGED
+        LOG.warning("%s: %s damaged bytes were put aside", aside, f"{damaged:,}")
 
 
 class Departures:

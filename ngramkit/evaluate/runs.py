@@ -20,7 +20,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import not_linked, open_stream, read_plain
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import locked, require_writable
+from ngramkit.formats.replacing import locked, require_writable, sync_folder
 from ngramkit.formats.resumable_writer import write_text
 
 BASELINE = "none"  # the drafter of the runs that others are compared with
@@ -166,6 +166,7 @@ class Runs:
         else:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(self.path, json.dumps({"plan": plan}) + "\n")
+            sync_folder(folder.parent)
 
     def add(self, run: QuestionRun) -> None:
         with open(self.path, "a", encoding="utf-8", opener=not_linked) as file:

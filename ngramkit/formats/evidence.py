@@ -43,7 +43,7 @@ from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.untrusted import is_short_text, parse_json, read_json, whole_number
 from ngramkit.formats.artifact import Layout, require, require_layout
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import locked, require_writable
+from ngramkit.formats.replacing import locked, require_writable, sync_folder
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.safetensors import Array, open_arrays, write_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
@@ -107,6 +107,7 @@ class EvidenceFolder:
             body = {"format": FORMAT, "version": VERSION, "plan": plan}
             body["tokenizer"] = {k: v for k, v in asdict(tokenizer).items() if v is not None}
             write_text(path / NAME, json.dumps(body, indent=2) + "\n")
+            sync_folder(path.parent)
         folder = cls.open(path)
         for key in sorted(plan.keys() | folder.plan.keys()):
             if plan.get(key) != folder.plan.get(key):
@@ -135,6 +136,7 @@ class EvidenceFolder:
             write_arrays(temporary, arrays)
             batch = temporary.with_suffix(".safetensors")
             temporary.replace(batch)
+            sync_folder(self.path)
         return batch.name
 
     def requests(self) -> Iterator[RecordedRequest]:

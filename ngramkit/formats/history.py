@@ -4,7 +4,7 @@
     requests.log        every request, see ngramkit.formats.request_log; only ever added to
     index.safetensors   made from the log, may be missing: a suffix array over its newest requests
     requests.damaged    bytes of the log that `trim` found to be no request
-    ages.json           may be missing: how many requests the log held at which times
+    ages.json           may be missing: where the log ended at which times
     lock                there while a process adds a request or rewrites the log
     index.lock          there while a process writes the index
 
@@ -18,6 +18,9 @@ that agree up to a separator stand in any order among themselves. Besides,
 
 An index whose generation is not the log's, or whose checksum is wrong, does not count. Requests
 behind its mark are read from the log, so none is ever lost to a missing or old index.
+
+ages.json holds the log's `generation` and `ends`, a list of [seconds of the epoch, bytes]; older
+ones hold `requests`, a list of [seconds of the epoch, number of requests].
 
 A copy that is shared (`ngramkit push`) is the log alone, of generation 1, without damage or a torn
 end, and a manifest that lists it, with the counts `requests` and `tokens`. It is no history until
@@ -33,11 +36,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
 import os
 import zlib
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -69,8 +76,8 @@ from ngramkit.formats.datastore import (
     with_first_token,
 )
 from ngramkit.formats.manifest import NAME, Manifest, build_id
-from ngramkit.formats.replacing import Replacement, locked
-from ngramkit.formats.request_log import Mark, PastRequest, Reading, RequestLog
+from ngramkit.formats.replacing import Replacement, locked, sync_folder, tidy
+from ngramkit.formats.request_log import HEADER, Mark, PastRequest, Reading, RequestLog
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.safetensors import (
     Array,
@@ -82,6 +89,7 @@ from ngramkit.formats.safetensors import (
 )
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
+LOGGER = logging.getLogger("ngramkit")
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
 DAMAGED, AGES, INDEXING = "requests.damaged", "ages.json", "index.lock"
 STRAYS = {
@@ -110,6 +118,7 @@ class History(Artifact):
         super().__init__(path, manifest)
         self.log = log_of(path, self.tokenizer)
         self.mark: Mark | None = None  # behind the last request that `news` returned
+        self._end: Mark | None = None  # where the log ended when a request was last added
 
     @classmethod
     def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
@@ -130,7 +139,9 @@ class History(Artifact):
         if not (path / NAME).exists():
             path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             with locked(path / LOCK):
+                require_no_other(path)
                 create(path, tokenizer)
+            sync_folder(path.parent)
         _clear_strays(path)
         history = cls.open(path)
         history.tokenizer.require(tokenizer, str(path))
@@ -146,90 +157,123 @@ class History(Artifact):
         The second value is True where the log was rewritten: the requests are then all there are,
         and those returned before no longer count.
         """
-        reading = self.log.read(self.mark)
+        reading = self.read(self.mark)
         self.mark = reading.mark
         return reading.requests, reading.restarted
 
-    def append(self, tokens: Array, prompt: int) -> None:
-        """Add a finished request of `tokens`, `prompt` of them prompt; `news` returns it, too.
+    def read(self, after: Mark | None = None) -> Reading:
+        """Read the log after a mark, and log a warning if it is damaged there."""
+        reading = self.log.read(after)
+        if reading.damaged:
+            _warn_of_damage(self.log.path, reading.damaged)
+        return reading
 
-        Ids outside the vocabulary (a model may have more than its tokenizer) end it early. The
-        operating system has it when this returns: the process may then be killed.
+    def append(self, tokens: Array, prompt: int) -> None:
+        """Add a finished request of `tokens`, `prompt` of them prompt; see `extend`."""
+        self.extend([(tokens, prompt)])
+
+    def extend(self, requests: Iterable[tuple[Array, int]]) -> None:
+        """Add finished requests: tokens, and how many of them are prompt; `news` returns them, too.
+
+        Ids outside the vocabulary (a model may have more than its tokenizer) end a request early.
+        The operating system has them when this returns: the process may then be killed.
         """
+        with locked(self.path / LOCK):
+            end = self.read(self._end or self.mark).mark
+            self._end = self.log.append((self._request(*each) for each in requests), end)
+
+    def _request(self, tokens: Array, prompt: int) -> PastRequest:
         outside = np.flatnonzero((tokens < 0) | (tokens >= self.separator))
         ids = tokens[: outside[0]] if len(outside) else tokens
-        request = PastRequest(ids.astype(self.log.width), min(prompt, len(ids)))
-        with locked(self.path / LOCK):
-            self.log.append(request, self.log.read(self.mark).mark)
+        return PastRequest(ids.astype(self.log.width), min(prompt, len(ids)))
 
     @property
     def bytes(self) -> int:
         """The size of the log."""
         return self.log.path.stat().st_size
 
-    def forget(self, wanted: Callable[[PastRequest], bool]) -> int:
-        """Drop the requests that are `wanted`, and all damaged bytes; return how many went."""
-        with locked(self.path / INDEXING), locked(self.path / LOCK):
-            reading = self.log.read()
-            (self.path / DAMAGED).unlink(missing_ok=True)
-            return self._rewrite(reading, [not wanted(request) for request in reading.requests])
+    def forget(self, wanted: Callable[[PastRequest], bool]) -> tuple[int, int]:
+        """Drop the requests that are `wanted`, all damaged bytes and what killed processes left
+        half-written; return how many requests and damaged bytes went."""
+        with self._rewriting() as reading:
+            aside = self.path / DAMAGED
+            damaged = reading.damaged + (aside.stat().st_size if aside.exists() else 0)
+            aside.unlink(missing_ok=True)
+            dropped = self._rewrite(reading, [not wanted(request) for request in reading.requests])
+        return dropped, damaged
 
-    def note_age(self, requests: int, now: float) -> None:
-        """Note that the log holds so many requests `now`, in seconds of the epoch, for `expire`."""
-        with locked(self.path / LOCK):
-            generation = self.log.read(self.mark).mark.generation
-            self._write_ages(generation, [*self._ages(generation), (now, requests)])
-
-    def expire(self, before: float) -> int:
-        """Drop the requests that were there at `before`, as far as it was noted; return how many
-        went."""
-        with locked(self.path / LOCK):
-            reading = self.log.read()
-            ages = self._ages(reading.mark.generation)
-            old = max((count for at, count in ages if at <= before), default=0)
-            if not old:
-                return 0
-            return self._rewrite(reading, [i >= old for i in range(len(reading.requests))])
-
-    def _rewrite(self, reading: Reading, stays: Sequence[bool]) -> int:
-        """Rewrite the log with those requests that stay; return how many went."""
-        generation = reading.mark.generation
-        left = list(itertools.compress(reading.requests, stays))
-        ages = [(at, sum(stays[:count])) for at, count in self._ages(generation)]
-        (self.path / INDEX).unlink(missing_ok=True)  # first: it is of the old log
-        self.log.create(left, generation + 1)
-        if ages:
-            self._write_ages(generation + 1, [age for age in ages if age[1]])
-        return len(reading.requests) - len(left)
-
-    def _ages(self, generation: int) -> list[tuple[float, int]]:
-        """Return when the log held how many requests, where that is known of its generation."""
-        try:
-            body = read_json(self.path / AGES)
-            if body["generation"] != generation:
-                return []
-            return [(float(at), count) for at, count in body["requests"] if whole_number(count)]
-        except (OSError, ValueError, TypeError, KeyError, ArtifactError):
-            return []  # without it requests are only kept for longer
-
-    def _write_ages(self, generation: int, ages: Sequence[tuple[float, int]]) -> None:
-        body = {"generation": generation, "requests": ages}
-        write_text(self.path / AGES, json.dumps(body), owner_only)
-
-    def trim(self, tokens: int) -> int:
-        """Keep the newest whole requests of at most `tokens` together; return how many went.
-
-        Damaged bytes of the log go to requests.damaged.
-        """
+    def trim(self, tokens: int) -> tuple[int, int]:
+        """Keep the newest whole requests of at most `tokens` together; return how many went, and
+        how many damaged bytes of the log went to requests.damaged."""
         require_between("tokens", tokens, 0)
-        with locked(self.path / LOCK):
-            reading = self.log.read()
+        with self._rewriting() as reading:
             first, room = len(reading.requests), tokens
             while first and len(reading.requests[first - 1].tokens) <= room:
                 first -= 1
                 room -= len(reading.requests[first].tokens)
             _append_damage(self.path / DAMAGED, reading.damage)
-            return self._rewrite(reading, [i >= first for i in range(len(reading.requests))])
+            stays = [i >= first for i in range(len(reading.requests))]
+            return self._rewrite(reading, stays), reading.damaged
+
+    def expire(self, age: float, now: float) -> tuple[int, int]:
+        """Note where the log ends `now`, and drop the requests that were there `age` seconds ago,
+        as far as that was noted; return as `trim`.
+
+        A noted time after `now`, as after a clock was put back, counts as now.
+        """
+        with self._rewriting() as reading:
+            noted = self._ages(reading)
+            ages = [(min(at, now), end) for at, end in noted]
+            if reading.ends and (not ages or ages[-1][1] < reading.ends[-1]):
+                ages.append((now, reading.ends[-1]))
+            if ages != noted:
+                self._write_ages(reading.mark.generation, ages)
+            old = max((end for at, end in ages if at <= now - age), default=0)
+            if not reading.ends or reading.ends[0] > old:
+                return 0, 0
+            _append_damage(self.path / DAMAGED, reading.damage)
+            return self._rewrite(reading, [end > old for end in reading.ends]), reading.damaged
+
+    @contextmanager
+    def _rewriting(self) -> Iterator[Reading]:
+        """Hold both locks, and read the log, which the caller may rewrite."""
+        with locked(self.path / INDEXING), locked(self.path / LOCK):
+            for name in itertools.chain(*STRAYS.values()):
+                (self.path / name).unlink(missing_ok=True)
+            yield self.log.read()
+
+    def _rewrite(self, reading: Reading, stays: Sequence[bool]) -> int:
+        """Rewrite the log with those requests that stay; return how many went."""
+        generation = reading.mark.generation
+        left = list(itertools.compress(reading.requests, stays))
+        kept = [
+            (at, sum(stays[: bisect_right(reading.ends, end)])) for at, end in self._ages(reading)
+        ]
+        (self.path / INDEX).unlink(missing_ok=True)  # first: it is of the old log
+        self.log.create(left, generation + 1)
+        if any(count for _, count in kept):
+            ends = self.log.read().ends
+            ages = [(at, ends[count - 1]) for at, count in kept if count]
+            self._write_ages(generation + 1, ages)
+        return len(reading.requests) - len(left)
+
+    def _ages(self, reading: Reading) -> list[tuple[float, int]]:
+        """Return when the log ended where, as far as that is known of its generation."""
+        try:
+            body = read_json(self.path / AGES, strict=True)
+            if body["generation"] != reading.mark.generation:
+                return []
+            if "ends" in body:
+                return [(float(at), end) for at, end in body["ends"] if whole_number(end)]
+            ends = [0, *reading.ends]
+            counts = [(float(at), count) for at, count in body["requests"] if whole_number(count)]
+            return [(at, ends[min(count, len(ends) - 1)]) for at, count in counts]
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, ArtifactError):
+            return []  # without it requests are only kept for longer
+
+    def _write_ages(self, generation: int, ages: Sequence[tuple[float, int]]) -> None:
+        body = {"generation": generation, "ends": ages}
+        write_text(self.path / AGES, json.dumps(body), owner_only)
 
     def load_index(self, tokens: int) -> DatastoreShard | None:
         """Return the index and set `mark` to its end; None where there is no valid one.
@@ -302,6 +346,8 @@ class History(Artifact):
         arrays["checksum"] = np.array([_checksum(arrays)], np.uint64)
         temporary = self.path / f"{INDEX}.tmp"
         with locked(self.path / INDEXING):  # no request waits for it
+            if self.log.read(mark).restarted:  # it was rewritten: these may be forgotten by now
+                return
             with open(temporary, "wb", opener=owner_only):
                 pass  # for no other user of the machine, from its first byte on
             write_arrays(temporary, arrays)
@@ -393,12 +439,43 @@ def restore(path: Path, manifest: Manifest) -> None:
 
 def require_no_other(path: Path) -> None:
     """Raise ArtifactError where something stands at `path` that is no history, and not the begin of
-    one."""
+    one, or a history that has lost its manifest."""
     if not path.exists() or (path / NAME).exists():
         return
+    log = path / LOG
+    if log.is_file() and log.stat().st_size > HEADER.size:
+        raise ArtifactError(
+            f"{path} holds requests but no {NAME}",
+            f"copy the {NAME} of a history of the same tokenizer there, or move {LOG} away",
+        )
     own = {NAME, LOG, *STRAYS, *itertools.chain(*STRAYS.values())}
     if not path.is_dir() or any(entry.name not in own for entry in path.iterdir()):
         raise ArtifactError(f"{path} exists and is no history", "choose another folder")
+
+
+def clear_partials(path: Path) -> None:
+    """Delete histories that a killed merge or pull left unfinished in the folder of `path`."""
+    for partial in path.absolute().parent.glob("*.partial"):
+        if partial.name.endswith(".replaced.partial") or not _holds_log(partial):
+            continue
+        out = partial.with_suffix("")
+        tidy(out)
+        if _holds_log(partial):
+            LOGGER.warning("%s is being written, and may hold what was forgotten", out)
+
+
+def _holds_log(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (LOG, f"{LOG}.tmp"))
+
+
+@lru_cache(64)  # a command may read one log several times
+def _warn_of_damage(path: Path, damaged: int) -> None:
+    LOGGER.warning(
+        "%s is damaged: %s bytes hold no valid request; all others are used "
+        "(`ngramkit history trim` puts the damage aside)",
+        path,
+        f"{damaged:,}",
+    )
 
 
 def join_requests(requests: Sequence[Array], separator: int) -> Array:
@@ -443,10 +520,11 @@ def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int
     Copies of a history hold the same requests. So of equal ones as many stay as the history that
     has most of them holds: samples of one prompt may be equal, and count.
 
-    Raises UsageError where `out` exists, ArtifactError where the tokenizers differ.
+    Raises UsageError where `out` exists, ArtifactError where the tokenizers differ or a log is
+    damaged.
     """
     require_one_tokenizer(sources)
-    held = [source.log.read().requests for source in sources]
+    held = [source.read_sound().requests for source in sources]
     rows = itertools.zip_longest(*(_numbered(reversed(requests)) for requests in held))
     # By content and number; of equal ones the newest stands.
     newest_first: dict[tuple[bytes, int], PastRequest] = {}

@@ -65,6 +65,7 @@ class Reading:
     """The records behind a mark."""
 
     requests: list[PastRequest] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)  # of these, bytes from the log's beginning
     mark: Mark = field(default_factory=lambda: Mark(0))  # behind the last valid record
     restarted: bool = False  # the mark was of another generation: these are all records
     damage: list[bytes] = field(default_factory=list)  # stepped over, in the log's order
@@ -133,6 +134,7 @@ class RequestLog:
         for begin, end, padding, request in self._records(body, -mark.offset % ALIGNED):
             reading.damage += [body[at:begin], body[end - padding : end].strip(b"\0")]
             reading.requests.append(request)
+            reading.ends.append(mark.offset + end)
             at = end
         reading.mark = Mark(mark.generation, mark.offset + at)
         rest = body[at:]
@@ -142,25 +144,27 @@ class RequestLog:
             reading.damage.append(rest)
         return reading
 
-    def append(self, request: PastRequest, at: Mark) -> Mark:
-        """Add one record behind `at`, the end of the last valid one; cut off a torn one there.
+    def append(self, requests: Iterable[PastRequest], at: Mark) -> Mark:
+        """Add records after `at`, the end of the last valid one; cut off a torn one there.
 
-        The caller holds the lock and has read up to `at`. A full disk leaves the log as it was.
+        The caller holds the lock and has read up to `at`. A full disk leaves whole records alone.
         """
         with self.open_file("r+b", buffering=0) as file:
             file.seek(at.offset)
             rest = file.read()
             end = at.offset if is_torn(rest, self.width.itemsize) else at.offset + len(rest)
-            record = bytes(-end % ALIGNED) + self._packed(request)
             file.truncate(end)
             file.seek(end)
-            try:
-                if file.write(record) != len(record):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            except OSError:
-                file.truncate(end)
-                raise
-        return Mark(at.generation, end + len(record))
+            for request in requests:
+                record = bytes(-end % ALIGNED) + self._packed(request)
+                try:
+                    if file.write(record) != len(record):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+                except OSError:
+                    file.truncate(end)
+                    raise
+                end += len(record)
+        return Mark(at.generation, end)
 
     def open_file(self, mode: str, buffering: int = -1) -> IO[bytes]:
         if not self.path.exists():

@@ -27,7 +27,7 @@ from ngramkit.formats.card import card
 from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.proofs import vouch
-from ngramkit.formats.replacing import Replacement, partial_of, tidy
+from ngramkit.formats.replacing import Replacement, partial_of, sync_folder, tidy
 from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -206,3 +206,4 @@ def write_text(path: Path, text: str, opener: Callable[[str, int], int] = not_li
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+    sync_folder(path.parent)

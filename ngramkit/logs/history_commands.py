@@ -17,7 +17,7 @@ from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
-from ngramkit.formats.history import History, merge_histories, require_no_other
+from ngramkit.formats.history import History, clear_partials, merge_histories, require_no_other
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.read import Files, read_log
@@ -80,18 +80,19 @@ def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
 
 @dataclass(frozen=True)
 class HistorySize(Result):
-    """The size of a history after it was written, and how many requests were dropped."""
+    """The size of a history after it was written, and what was dropped of it."""
 
     path: Path
     requests: int
     tokens: int
-    dropped: int = 0
+    dropped: int = 0  # requests
+    damaged_bytes: int = 0  # that were deleted, or put aside in requests.damaged
 
     @classmethod
-    def of(cls, history: History, dropped: int = 0) -> HistorySize:
-        requests = history.log.read().requests
+    def of(cls, history: History, dropped: int = 0, damaged_bytes: int = 0) -> HistorySize:
+        requests = history.read().requests
         tokens = sum(len(request.tokens) for request in requests)
-        return cls(history.path, len(requests), tokens, dropped)
+        return cls(history.path, len(requests), tokens, dropped, damaged_bytes)
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,10 @@ def history_import(
     if not imported:
         raise InputError("the log holds no request", "check the files")
     history = History.at(out, tokenizer.record)
-    for ids, prompt_tokens in requests:
-        history.append(ids, prompt_tokens)
+    history.extend(requests)
     dropped = imported - len(requests)
     if tokens is not None:
-        dropped += history.trim(tokens)
+        dropped += history.trim(tokens)[0]
     size = HistorySize.of(history)
     return ImportedHistory(Path(out), imported, total, dropped, size.requests, size.tokens)
 
@@ -167,7 +167,7 @@ def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     """Merge histories into a new one, the newest requests of each last.
 
     A request that several hold, as copies do, is there once (as often as in the one that holds it
-    most often); the others are dropped.
+    most often); the others are dropped. Raises ArtifactError for a damaged log.
     """
     given = given_paths("paths", paths)
     if not given:
@@ -181,10 +181,10 @@ def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
 def history_trim(path: str | Path, tokens: int) -> HistorySize:
     """Drop the oldest requests, so that at most `tokens` stay.
 
-    Processes that use the history notice.
+    Damaged bytes go to requests.damaged. Processes that use the history notice.
     """
     history = History.open(path)
-    return HistorySize.of(history, history.trim(tokens))
+    return HistorySize.of(history, *history.trim(tokens))
 
 
 @public
@@ -193,6 +193,7 @@ def history_forget(
 ) -> HistorySize:
     """Drop the requests whose text holds `text`, or everything, and all damaged bytes.
 
+    Histories that a killed merge or pull left unfinished in the same folder are deleted too.
     Processes that use the history notice; an engine drafts from what it has read until it starts
     again. Raises UsageError unless one of the two is given, InputError where the tokenizer cannot
     be loaded to read the requests.
@@ -204,13 +205,14 @@ def history_forget(
         raise UsageError(
             "it was not said what to forget", "give text, or everything=True", option=both
         )
+    clear_partials(Path(path))
     history = History.open(path)
     if everything:
-        return HistorySize.of(history, history.forget(lambda request: True))
+        return HistorySize.of(history, *history.forget(lambda request: True))
     tokenizer = load_tokenizer(history.tokenizer.id)
     history.tokenizer.require(tokenizer.record, str(history.path))
 
     def holds(request: PastRequest) -> bool:
         return str(text) in tokenizer.decode(request.tokens)
 
-    return HistorySize.of(history, history.forget(holds))
+    return HistorySize.of(history, *history.forget(holds))

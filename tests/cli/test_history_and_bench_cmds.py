@@ -73,6 +73,10 @@ def test_requests_are_forgotten_by_what_they_say(ngramkit_cli, tmp_path):
         past.append(tokenizer.encode(text), 0)
     log = tmp_path / "past" / LOG
     log.write_bytes(log.read_bytes() + b"damage of somebody's text")
+    (tmp_path / "all.partial").mkdir()  # as a merge leaves it that was killed
+    (tmp_path / "all.partial" / LOG).write_bytes(log.read_bytes())
+    (tmp_path / "other.partial").mkdir()
+    (tmp_path / "other.partial" / "manifest.json").write_text("{}")
     some, none, unsaid, rest = ngramkit_cli(
         ["history", "forget", "past", "--text", "jane@example.org", "--json"],
         ["history", "forget", "past", "--text", "jane@example.org", "--json"],
@@ -81,7 +85,9 @@ def test_requests_are_forgotten_by_what_they_say(ngramkit_cli, tmp_path):
     )
     assert (some.json["dropped"], some.json["requests"], none.json["dropped"]) == (2, 1, 0)
     assert (unsaid.code, rest.json["dropped"], rest.json["requests"]) == (2, 1, 0)
+    assert (some.json["damaged_bytes"], none.json["damaged_bytes"]) == (25, 0)
     assert past.news()[0] == []
+    assert [path.name for path in tmp_path.glob("*.partial*")] == ["other.partial"]
     left = b"".join(file.read_bytes() for file in (tmp_path / "past").iterdir())
     assert b"somebody" not in left
     assert log.stat().st_size == 16
@@ -93,13 +99,18 @@ def test_history_commands_refuse_what_is_none(ngramkit_cli, tmp_path):
     good.append(np.array([1, 2, 3], np.int32), 1)
     bad = History.at(tmp_path / "bad", record)
     (bad.path / LOG).write_bytes(b"")
-    missing, damaged, exists, elsewhere = ngramkit_cli(
+    torn = History.at(tmp_path / "torn", record)
+    (torn.path / LOG).write_bytes((good.path / LOG).read_bytes() + b"damage")
+    missing, damaged, exists, elsewhere, merged = ngramkit_cli(
         ["history", "inspect", "nothing", "--json"],
         ["verify", "bad"],
         ["history", "merge", "good", "--out", "bad"],
         [*DECODE, "--history", "good/requests.log"],
+        ["history", "merge", "good", "torn", "--out", "all"],
     )
     assert (missing.code, damaged.code, exists.code, elsewhere.code) == (3, 3, 2, 3)
+    assert merged.code == 3
+    assert "torn" in merged.err
     assert "no history at nothing" in missing.json["error"]
     assert "is damaged" in damaged.err
     assert "exists" in exists.err

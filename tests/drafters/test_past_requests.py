@@ -279,6 +279,13 @@ def test_requests_at_start_are_sorted_once_and_apart(tmp_path):
     assert second.shards.since == second.shards.newest == ()
 
 
+def test_a_buffer_of_one_token_holds_a_part_of_the_newest():
+    past = PastRequests(tokenizer=RECORD, capacity=1, rebuild_tokens=10, background=False)
+    for i in range(9):
+        past.remember(ids(*[i] * (1 + 4 * i)), 0)
+    assert contents(past)[-1][-1] == 8
+
+
 def test_a_smaller_buffers_index_hides_nothing_from_a_larger_one(tmp_path):
     history = History.at(tmp_path / "h", RECORD)
     small = PastRequests(history, capacity=20, rebuild_tokens=10, background=False)

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,13 @@ from ngramkit.basics.errors import ArtifactError
 from ngramkit.engines import growth
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growth import Finished, GrowingHistory, HistoryWriter, tenant_folder
+from ngramkit.engines.growth import (
+    Finished,
+    Folders,
+    GrowingHistory,
+    HistoryWriter,
+    tenant_folder,
+)
 from ngramkit.engines.sessions import Sessions
 from ngramkit.formats.history import History
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -442,17 +449,63 @@ def test_the_oldest_half_goes_where_the_log_is_too_long(tmp_path):
     assert (tmp_path / "h" / "requests.log").stat().st_size <= 1 << 16
 
 
-def test_requests_are_dropped_when_they_are_too_old(tmp_path):
+def folders(path, *, keyed=False):
     record = TokenizerRecord("some/model", VOCABULARY, "f" * 64)
+    return Folders(path, record, keyed=keyed, stores=True)
+
+
+def test_requests_are_dropped_when_they_are_too_old(tmp_path):
     now = [1000.0]
-    writer = HistoryWriter(
-        lambda key: History.at(tmp_path / "h", record), 1 << 20, 100, 1, lambda: now[0]
-    )
+    writer = HistoryWriter(folders(tmp_path / "h"), 1 << 20, 100, 1, lambda: now[0])
     for i in range(60):  # four hours lie between two requests
         writer.put("", ids([i]), 0)
         writer.flush()
         now[0] += 4 * 3600
     assert [tokens for tokens, _ in held(tmp_path / "h")] == [[i] for i in range(54, 60)]
+
+
+def test_requests_of_tenants_that_send_nothing_are_dropped_too(tmp_path, monkeypatch):
+    """Of those that an earlier run wrote, too, and while nobody sends anything."""
+    now = [1000.0]
+    earlier = HistoryWriter(folders(tmp_path, keyed=True), 1 << 20, 100, 1, lambda: now[0])
+    for tenant in "ab":
+        earlier.put(tenant, ids([1, 2]), 0)
+    earlier.flush()
+    monkeypatch.setattr(growth, "LONGEST_PAUSE", 0.05)
+    writer = HistoryWriter(folders(tmp_path, keyed=True), 1 << 20, 100, 1, lambda: now[0])
+    until = time.monotonic() + 10
+    while any(held(tmp_path / tenant_folder(key)) for key in "ab") and time.monotonic() < until:
+        now[0] += growth.DAY
+        time.sleep(0.05)
+    writer.flush()
+    assert [held(tmp_path / tenant_folder(key)) for key in "ab"] == [[], []]
+
+
+@pytest.mark.parametrize("wrong", [-1e9, 1e9])
+def test_a_clock_that_is_put_right_keeps_no_request_longer(tmp_path, wrong):
+    now = [2e9 + wrong]
+    writer = HistoryWriter(folders(tmp_path / "h"), 1 << 20, 100, 1, lambda: now[0])
+    writer.put("", ids([1, 2]), 0)
+    writer.flush()
+    for hours in range(0, 50, 2):
+        now[0] = 2e9 + 3600 * hours
+        writer.put("", ids([3 + hours]), 0)
+        writer.flush()
+    assert [tokens for tokens, _ in held(tmp_path / "h")] == [[3 + i] for i in range(26, 50, 2)]
+
+
+def test_the_thread_of_a_drafter_ends_with_it(tmp_path):
+    before = threading.active_count()
+    for i in range(4):
+        engine = opened(tmp_path / f"h{i}", drafter="ssd", history_days=7)
+        engine.finish(Finished(ids([1, 2]), 0))
+    del engine
+    gc.collect()
+    until = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+    assert all(held(tmp_path / f"h{i}") for i in range(4))
 
 
 def test_a_full_disk_is_told_once_and_drafts_go_on(tmp_path, caplog, monkeypatch):

@@ -1,3 +1,4 @@
+import json
 import multiprocessing
 import os
 import signal
@@ -9,7 +10,8 @@ from histories import RECORD, held, ids
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.formats.datastore import DatastoreShard
-from ngramkit.formats.history import INDEX, LOG, History, merge_histories
+from ngramkit.formats.history import DAMAGED, INDEX, LOG, History, merge_histories
+from ngramkit.formats.manifest import NAME
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
 from ngramkit.formats.safetensors import write_arrays
@@ -80,42 +82,137 @@ def test_trim_keeps_the_newest_and_readers_notice(history):
     for request in ([1] * 5, [2] * 4, [3] * 3):
         history.append(ids(*request), 1)
     assert len(reader.news()[0]) == 3
-    assert history.trim(8) == 1
+    assert history.trim(8) == (1, 0)
     requests, restarted = reader.news()
     assert restarted
     assert [r.tokens.tolist() for r in requests] == [[2] * 4, [3] * 3]
     history.append(ids(9), 1)
     assert held(history.path) == [[2] * 4, [3] * 3, [9]]
-    assert history.trim(0) == 3
+    assert history.trim(0) == (3, 0)
     with pytest.raises(UsageError):
         history.trim(-1)
 
 
 def test_requests_expire_by_what_was_noted_of_their_age(history):
-    history.note_age(0, 50.0)
+    assert history.expire(100.0, 50.0) == (0, 0)
     for at, tokens in ((100.0, [1]), (200.0, [2]), (300.0, [3])):
         history.append(ids(*tokens), 1)
-        history.note_age(tokens[0], at)
-    assert history.expire(99.0) == 0
-    assert History.open(history.path).expire(250.0) == 2
+        assert history.expire(1e6, at) == (0, 0)
+    assert history.expire(201.0, 300.0) == (0, 0)
+    assert History.open(history.path).expire(50.0, 300.0) == (2, 0)
     assert held(history.path) == [[3]]
     history.append(ids(4), 1)
-    history.note_age(2, 400.0)
-    assert history.forget(lambda request: request.tokens[0] == 3) == 1
+    history.expire(1e6, 400.0)
+    assert history.forget(lambda request: request.tokens[0] == 3) == (1, 0)
     history.append(ids(5), 1)
-    assert history.expire(350.0) == 0
-    assert history.expire(400.0) == 1
+    assert history.expire(51.0, 450.0) == (0, 0)
+    assert history.expire(50.0, 450.0) == (1, 0)
     assert held(history.path) == [[5]]
     history.trim(0)
     history.append(ids(6), 1)
-    assert history.expire(1e9) == 0  # nothing is known of its age
+    assert history.expire(1.0, 1e9) == (0, 0)  # nothing is known of its age
 
 
-@pytest.mark.parametrize("body", ["", "[", "[1]", '{"generation": 1, "requests": [[1, -3], "x"]}'])
+def test_requests_expire_by_ages_of_an_earlier_version(history):
+    for token in (1, 2, 3):
+        history.append(ids(token), 1)
+    body = {"generation": 1, "requests": [[100.0, 2], [200.0, 3]]}
+    (history.path / "ages.json").write_text(json.dumps(body))
+    assert history.expire(100.0, 250.0) == (2, 0)
+    assert held(history.path) == [[3]]
+
+
+def test_no_younger_request_expires_for_one_that_was_damaged_or_trimmed(history):
+    for i in range(10):
+        history.append(ids(i), 1)
+    history.expire(1e6, 100.0)
+    for i in range(10, 20):
+        history.append(ids(i), 1)
+    flip(history, 5)
+    assert history.expire(100.0, 250.0) == (9, 20)
+    assert held(history.path) == [[i] for i in range(10, 20)]
+    assert (history.path / DAMAGED).stat().st_size == 20
+    History.open(history.path).trim(5)  # by another process
+    assert history.expire(100.0, 300.0) == (0, 0)
+    assert held(history.path) == [[i] for i in range(15, 20)]
+
+
+def flip(history, number):
+    """Damage a request of one token."""
+    raw = bytearray(history.log.path.read_bytes())
+    raw[16 + 20 * number + 16] ^= 1
+    history.log.path.write_bytes(raw)
+
+
+def test_damage_is_put_aside_or_deleted_and_counted(history, caplog):
+    for i in range(4):
+        history.append(ids(i), 1)
+    flip(history, 1)
+    history.append(ids(9), 1)  # it is read, and that is said once
+    assert len(history.news()[0]) == 4
+    (said,) = [each.getMessage() for each in caplog.records if "is damaged" in each.getMessage()]
+    assert "20 bytes" in said
+    with pytest.raises(ArtifactError, match="damaged"):
+        merge_histories([history], history.path.with_name("merged"))
+    assert not list(history.path.parent.glob("merged*"))
+    assert history.trim(100) == (0, 20)
+    assert history.trim(100) == (0, 0)
+    flip(history, 2)
+    assert history.forget(lambda request: False) == (0, 40)
+    assert held(history.path) == [[0], [2], [9]]
+    assert not (history.path / DAMAGED).exists()
+
+
+def test_a_history_that_lost_its_manifest_is_not_begun_again(history):
+    history.append(ids(1, 2), 1)
+    raw = history.log.path.read_bytes()
+    manifest = (history.path / NAME).read_bytes()
+    (history.path / NAME).unlink()
+    with pytest.raises(ArtifactError, match=NAME):
+        History.at(history.path, RECORD)
+    assert history.log.path.read_bytes() == raw
+    (history.path / NAME).write_bytes(manifest)
+    assert held(History.at(history.path, RECORD).path) == [[1, 2]]
+    (history.path / NAME).unlink()
+    history.log.create()  # as a killed process leaves a new one
+    assert held(History.at(history.path, RECORD).path) == []
+
+
+def test_what_is_forgotten_is_in_no_file_that_a_killed_process_left(history):
+    history.append(ids(1, 2), 1)
+    history.news()
+    shard = DatastoreShard(**sort_shard(np.array([1, 2, 100], np.uint16), 100))
+    for name in (f"{INDEX}.tmp", f"{LOG}.tmp"):
+        (history.path / name).write_text("text")
+    history.forget(lambda request: True)
+    history.save_index(shard, history.mark, complete=True)  # by who began before
+    assert sorted(path.name for path in history.path.iterdir()) == [NAME, LOG]
+    assert list(history.check())
+
+
+def test_a_log_is_not_read_again_for_each_request_that_is_added(history, monkeypatch):
+    found, read = [], RequestLog.read
+
+    def counted(log, after=None):
+        reading = read(log, after)
+        found.extend(reading.requests)
+        return reading
+
+    monkeypatch.setattr(RequestLog, "read", counted)
+    for i in range(9):
+        history.append(ids(i), 1)
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "[", "[1]", '{"generation": 1, "requests": [[1, -3], "x"]}',
+     '{"generation": 1, "ends": [[NaN, 5]]}', f'{{"generation": 1, "ends": [[1{"0" * 400}, 5]]}}'],
+)  # fmt: skip
 def test_an_age_that_is_damaged_does_not_count(history, body):
     history.append(ids(1), 1)
     (history.path / "ages.json").write_text(body)
-    assert history.expire(1e9) == 0
+    assert history.expire(1.0, 1e9) == (0, 0)
     assert held(history.path) == [[1]]
 
 
@@ -259,5 +356,5 @@ def test_a_full_disk_leaves_the_log_as_it_was(history, monkeypatch):
     real = RequestLog.open_file
     monkeypatch.setattr(RequestLog, "open_file", lambda *a, **k: Full(real(*a, **k)))
     with pytest.raises(OSError, match="No space left"):
-        history.log.append(PastRequest(np.array([7, 8], np.uint16), 1), mark)
+        history.log.append([PastRequest(np.array([7, 8], np.uint16), 1)], mark)
     assert history.log.path.read_bytes() == before

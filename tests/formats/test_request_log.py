@@ -60,7 +60,7 @@ def test_a_log_torn_anywhere_keeps_what_was_whole(tmp_path_factory, requests, vo
     reading = log.read()
     assert [r.tokens.tolist() for r in reading.requests] == requests[:whole]
     assert reading.torn == cut - ends[whole]
-    log.append(PastRequest(np.array([7], np.uint16), 1), reading.mark)
+    log.append([PastRequest(np.array([7], np.uint16), 1)], reading.mark)
     assert [r.tokens.tolist() for r in log.read().requests] == [*requests[:whole], [7]]
     assert log.read().torn == 0
 
@@ -84,7 +84,7 @@ def test_a_flipped_bit_costs_one_request(tmp_path_factory, data):
     assert reading.damaged > 0
     assert reading.torn == 0
     damage = b"".join(reading.damage)
-    log.append(PastRequest(np.array([7], np.uint16), 1), reading.mark)
+    log.append([PastRequest(np.array([7], np.uint16), 1)], reading.mark)
     assert [r.tokens.tolist() for r in log.read().requests] == [*left, [7]]
     assert damage in b"".join(log.read().damage)
 
@@ -107,6 +107,6 @@ def test_every_flipped_bit_of_a_log_is_found(history):
     fresh = History.open(history.path)
     fresh.append(ids(9), 1)
     assert held(history.path) == [[1, 2, 3], [9]]
-    assert fresh.trim(100) == 0
+    assert fresh.trim(100) == (0, 24)
     assert (history.path / "requests.damaged").read_bytes()[:24] == raw[40:-4] + b"\x07" + raw[-3:]
     assert list(fresh.check())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ngramkit.basics.errors import UsageError
+from ngramkit.formats.evidence import EvidenceFolder
+from ngramkit.formats.history import History
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, already_built, write_text
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 TOKENIZER = TokenizerRecord("demo", 4096, "f" * 64, 0)
@@ -117,3 +121,38 @@ def test_no_time_and_no_path_in_the_manifest(tmp_path):
         "format", "version", "kind", "build", "tokenizer",
         "parameters", "corpus", "counts", "files", "checksum",
     }  # fmt: skip
+
+
+MAKERS = {
+    "text": lambda path: write_text(path, "{}"),
+    "history": lambda path: History.at(path, TOKENIZER),
+    "evidence": lambda path: EvidenceFolder.at(path, {}, TOKENIZER),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_folder_is_on_the_disk_after_what_was_renamed_or_made_in_it(make, tmp_path, monkeypatch):
+    """A power cut must not take the name of what is there whole."""
+    done, sync, rename, make_folder = [], os.fsync, Path.replace, Path.mkdir
+
+    def synced(descriptor):
+        sync(descriptor)
+        done.append(("synced", Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    def named(name):
+        done.append(("named", name))
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(
+        Path, "replace", lambda path, to: (rename(path, to), named(Path(to).parent))
+    )
+
+    def made(path, *given, **options):
+        if not path.exists():
+            make_folder(path, *given, **options)
+            named(path.parent)
+
+    monkeypatch.setattr(Path, "mkdir", made)
+    make(tmp_path / "out")
+    for folder in {folder for what, folder in done if what == "named"}:
+        assert ("synced", folder) in done[len(done) - done[::-1].index(("named", folder)) :]
