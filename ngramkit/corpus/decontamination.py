@@ -148,7 +148,7 @@ def read_evaluation_texts(paths: Iterable[Path]) -> EvaluationTexts | None:
 
 def _lines(path: Path) -> Iterator[Any]:
     try:
-        for number, line in open_lines(path, path.suffix.lower()):
+        for number, line in open_lines(path):
             yield parse_json(line.decode("utf-8", "replace"), f"{path}, line {number}")
     except NgramkitError:
         raise

@@ -27,10 +27,12 @@ from itertools import accumulate, repeat
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ngramkit.basics.errors import ArtifactError, InputError, UsageError, reason, storage_errors
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError, storage_errors
 from ngramkit.corpus import readers, unpacking
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.readers import READERS, UNFOLDED, ReaderOptions, read_parquet, row_places
+from ngramkit.corpus.readers import READERS, read_parquet, row_places
+from ngramkit.corpus.rows import ReaderOptions
+from ngramkit.corpus.unpacking import UNFOLDED
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import PROGRESS
 from ngramkit.formats.safetensors import sha256_of
@@ -91,8 +93,12 @@ def require_read(path: Path, name: str) -> None:
 @contextmanager
 def unpack(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield the file of plain bytes; a table that cannot seek is copied to a temporary file."""
-    plain = unpacking.decompress(path.suffix.lower(), raw)
-    if reader_suffix(path) in SEEKING and (plain is not raw or not raw.seekable()):
+    table = reader_suffix(path) in SEEKING
+    if table and path.suffix.lower() in SEEKING and raw.seekable():
+        yield raw  # whose beginning is not asked for: storages send it with much behind it
+        return
+    plain = unpacking.decompress(raw, path)
+    if table:
         with tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(plain, copy)
             copy.seek(0)
@@ -132,8 +138,7 @@ class FileSource(DocumentSource):
     def _rows(self, part: int, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
         """Yield the rows of a file of `size` bytes that is open as `raw`; errors name `path`."""
         kind, reading, begin = reader_suffix(path), self.reading, self._ends[part] - size
-        if kind == ".json":  # which is unpacked as a whole
-            reading = replace(reading, max_document=UNFOLDED * max(size, reading.max_document))
+        reading = replace(reading, max_whole=UNFOLDED * max(size, reading.max_document))
         tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
         places = row_places(path, raw) or tells
         with unpack(path, raw) as file:
@@ -215,7 +220,7 @@ class LocalSource(FileSource):
             with path.open("rb") as raw:
                 yield from self._rows(part, path, raw, path.stat().st_size)
         except unpacking.ERRORS as error:
-            raise InputError(f"{path} is damaged: {error}", "fetch the file again") from error
+            raise unpacking.damaged(str(path), error) from error
         except FileNotFoundError as error:
             raise InputError(f"{path} is gone", "check the path") from error
 
@@ -356,7 +361,7 @@ def _storage_errors(what: str) -> Iterator[None]:
         try:
             yield
         except unpacking.ERRORS as error:
-            raise InputError(f"{what} is damaged: {reason(error)}", "fetch it again") from error
+            raise unpacking.damaged(what, error) from error
 
 
 # The running interpreter's standard library, which needs no download.

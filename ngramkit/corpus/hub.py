@@ -6,19 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from ngramkit.basics.errors import InputError, first_line, hub_errors
 from ngramkit.basics.progress import SILENT, Reporter, show_downloads
+from ngramkit.corpus.columns import Columns
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.readers import (
-    ReaderOptions,
-    RowMaker,
-    attempt,
-    guessed_columns,
-    read_row,
-)
+from ngramkit.corpus.rows import LOOKED_AT, ReaderOptions, RowMaker, attempt, read_row
 
 BATCH = 1000  # rows
 PARQUET_BRANCH = "refs/convert/parquet"
@@ -191,9 +186,13 @@ def _split(builder: Any, repository: str, split: str) -> Any:
         ) from error
 
 
-def columns_of(stream: Any) -> dict[str, bool]:
-    """Return {column: whether it holds strings}, from the schema or else from the first row."""
+def columns_of(stream: Any) -> Columns:
+    """Return the columns, from the schema or else from the first rows."""
     if stream.features is not None:
-        schema = stream.features
-        return {name: "string" in str(getattr(kind, "dtype", "")) for name, kind in schema.items()}
-    return guessed_columns(next(iter(stream), {}))
+        return Columns.of_schema(stream.features.arrow_schema)
+    columns = Columns()
+    for record in islice(stream, LOOKED_AT):
+        columns.add(record)
+        if columns.usual(final=False):
+            break
+    return columns

@@ -44,7 +44,7 @@ from ngramkit.corpus.files import (
 )
 from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.mixing import Mixture, Weighted
-from ngramkit.corpus.readers import ReaderOptions
+from ngramkit.corpus.rows import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
 from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
 from ngramkit.corpus.unpacking import MAX_DOCUMENT

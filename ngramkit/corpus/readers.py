@@ -1,194 +1,52 @@
 """Readers of a corpus's files, one per kind: open bytes in, rows out.
 
-A record (column name -> value) becomes a row by its text column. A large parquet file is cut at its
-row groups, so that several processes can read it. Errors say file and place. A record that is bad
-(it does not parse, lacks the column or holds no text in it) is an error, or where bad ones are
-skipped, a row without texts that says why.
+A large parquet file is cut at its row groups, so that several processes can read it. Errors say
+file and place.
 """
 
 from __future__ import annotations
 
-import csv
 import io
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tokenize
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, TypeVar
-
-import numpy as np
+from typing import IO, Any
 
 from ngramkit.basics.errors import BadRecordError, InputError, first_line
-from ngramkit.basics.terminal_text import many, visible
 from ngramkit.basics.untrusted import parse_json
+from ngramkit.corpus.columns import Columns, Holds, text_column
 from ngramkit.corpus.document import Row
+from ngramkit.corpus.rows import (
+    BATCH,
+    MOST_VALUES,
+    ReaderOptions,
+    RowMaker,
+    attempt,
+    record_rows,
+    table_rows,
+)
+from ngramkit.corpus.separated import read_separated
+from ngramkit.corpus.shapes import is_document
 from ngramkit.corpus.unpacking import (
     MAGIC,
-    MAX_DOCUMENT,
+    UNFOLDED,
     MessageError,
-    is_string,
     lines,
     require_bounded,
-    row_sizes,
-    too_large,
     whole,
-    without_dictionaries,
 )
 
-PREFERRED = ("text", "content")
-LISTED = 30  # columns in an error
-LICENSES = ("license", "licenses", "licence", "max_stars_repo_licenses")
-REPOSITORIES = ("repo_name", "max_stars_repo_name", "repository_name", "repository", "repo")
 LARGE = 16 << 20  # bytes of a file, from which on it may be cut into several
 STRETCH = 64 << 20  # bytes of unpacked columns
-MOST_VALUES = 1 << 22  # of a record, or of a .json file: Python takes some 100 bytes for each
-BYTES_OF_VALUE = 64  # that Python takes beside a text
-BATCH = 1024  # most rows of a parquet file decoded at a time
-UNFOLDED = 16  # a file that is unpacked as a whole may have so many times its size, or a document's
+HEAD = 1 << 20  # bytes of a file of JSON in which its first two lines are looked for
 # Text codecs that no source is written in: one always fails, the others take quadratic time.
 NOT_FOR_SOURCES = {"undefined", "idna", "punycode"}
-# PEP 263: only the first two lines may declare an encoding.
-CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
-
-
-@dataclass(frozen=True)
-class ReaderOptions:
-    """The options of a reader; `join_turns` makes a conversation one document, `skip_bad` goes on
-    behind bad records."""
-
-    column: str | None = None
-    join_turns: bool = False
-    skip_bad: bool = False
-    max_document: int = MAX_DOCUMENT  # bytes; of a .json file, which is read whole
-
-    def record(self) -> dict[str, Any]:
-        """Return JSON for a corpus's record: only the options that are set."""
-        given = {"column": self.column, "join_turns": self.join_turns, "skip_bad": self.skip_bad}
-        return {name: value for name, value in given.items() if value not in (None, False)}
 
 
 Reader = Callable[[Path, IO[bytes], ReaderOptions], Iterator[Row]]
-
-
-Made = TypeVar("Made")
-
-
-def attempt(make: Callable[[], Made], skip_bad: bool) -> Made | Row:
-    """Return what `make` makes of a record; of a bad one, where these are skipped, a row without
-    texts. Else raises BadRecordError."""
-    try:
-        return make()
-    except BadRecordError as error:
-        if skip_bad:
-            return Row((), bad=str(error))
-        error.hint = f"{error.hint}; skip_bad=True goes on behind it"
-        error.option = (*error.option, "skip_bad")
-        raise
-
-
-def text_column(columns: Mapping[str, bool], wanted: str | None, where: str) -> str:
-    """Return the column to read; `columns` maps each to whether it holds strings.
-
-    It is `wanted` if given, else `text`, else `content`, else the only string column. Raises
-    InputError where none of these decides.
-    """
-    listed = ", ".join(visible(name, 60) for name in islice(columns, LISTED)) or "none"
-    if len(columns) > LISTED:
-        listed += f" and {len(columns) - LISTED:,} more"
-    if wanted is not None:
-        if wanted not in columns:
-            raise BadRecordError(f"{where} has no column {wanted!r}", f"its columns: {listed}")
-        return wanted
-    strings = [name for name, is_string in columns.items() if is_string]
-    for name in PREFERRED:
-        if name in columns:
-            return name
-    if len(strings) == 1:
-        return strings[0]
-    kind = InputError if strings else BadRecordError
-    raise kind(
-        f"nothing tells which of its columns holds the text of {where}",
-        f"give column, one of {listed}" if columns else "it has no columns",
-        option="column",
-    )
-
-
-@dataclass(frozen=True)
-class RowMaker:
-    """The columns that make a row of a record. `join_turns` makes a conversation one document."""
-
-    column: str
-    license_column: str | None = None
-    repository_column: str | None = None
-    join_turns: bool = False
-
-    @classmethod
-    def of(cls, columns: Mapping[str, bool], where: str, reading: ReaderOptions) -> RowMaker:
-        """Choose the text column, and find the others by their usual names; errors as those of
-        `text_column`."""
-        column = text_column(columns, reading.column, where)
-        others = _first(LICENSES, columns), _first(REPOSITORIES, columns)
-        return cls(column, *others, reading.join_turns)
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that are read."""
-        names = (self.column, self.license_column, self.repository_column)
-        return [name for name in names if name is not None]
-
-    def row(self, record: Mapping[str, Any]) -> Row:
-        """Make a row. Raises KeyError without the column, TypeError where it holds no text."""
-        texts = texts_of(record[self.column])
-        if self.join_turns and len(texts) > 1:
-            texts = ("\n\n".join(texts),)
-        licenses = _strings(record.get(self.license_column)) if self.license_column else ()
-        names = _strings(record.get(self.repository_column)) if self.repository_column else ()
-        return Row(texts, licenses, names[0] if names else "")
-
-
-def texts_of(value: Any) -> Sequence[str]:
-    """Return the texts in a column's value: a string, a list of turns or of {role, content}.
-
-    >>> texts_of([{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello!"}])
-    ('Hi.', 'Hello!')
-    """
-    if isinstance(value, str):
-        return (value,)
-    if is_null(value):
-        return ("",)
-    if isinstance(value, list):
-        return tuple(_turn(turn) for turn in value)
-    raise TypeError(f"{type(value).__name__} where a text was expected")
-
-
-def is_null(value: Any) -> bool:
-    """Return whether there is no value: None, or what pandas has in its place, NaN or NA."""
-    if isinstance(value, float):
-        return value != value
-    return value is None or type(value).__name__ == "NAType"
-
-
-def _turn(turn: Any) -> str:
-    if isinstance(turn, str):
-        return turn
-    content = turn.get("content", turn.get("value")) if isinstance(turn, Mapping) else None
-    if isinstance(content, str):
-        return content
-    raise TypeError(f"a turn that is neither a text nor has a text as content: {turn!r:.60}")
-
-
-def _first(names: Sequence[str], columns: Mapping[str, bool]) -> str | None:
-    return next((name for name in names if name in columns), None)
-
-
-def _strings(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    values = [value] if isinstance(value, str) else value
-    return tuple(str(entry) for entry in values if entry)
 
 
 # The footer of a parquet file: where to cut it, how many rows it has, where they lie.
@@ -232,8 +90,8 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
     if footer is None:
         return None
     try:
-        columns = string_columns(footer.schema.to_arrow_schema())
-        if not columns[text_column(columns, column, str(path))]:
+        columns = Columns.of_schema(footer.schema.to_arrow_schema())
+        if columns.top.get(text_column(columns, column, str(path))) is not Holds.TEXT:
             return None
     except (pa.ArrowException, UnicodeError, InputError):
         return None  # reading the rows raises the error
@@ -274,23 +132,24 @@ def read_text(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[R
 
 
 def read_python(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the whole file as one document, in the encoding that the source declares."""
+    """Yield the whole file as one document, in the encoding in which Python would read it."""
     raw = whole(file, reading.max_document, str(path))
-    declared = next(filter(None, map(CODING.match, raw.splitlines()[:2])), None)
-    encoding = declared.group(1).decode() if declared else "utf-8-sig"
-    yield attempt(lambda: Row((_decode(path, raw, encoding),)), reading.skip_bad)
+
+    def row() -> Row:
+        try:
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+            if encoding.lower() in NOT_FOR_SOURCES:
+                raise SyntaxError(f"unknown encoding: {encoding}")
+        except SyntaxError as error:
+            raise BadRecordError(f"{path}: {error}", "correct it, or leave the file out") from error
+        return Row((_decode(path, raw, encoding),))
+
+    yield attempt(row, reading.skip_bad)
 
 
 def _decode(path: Path, raw: bytes, encoding: str) -> str:
     try:
-        if encoding.lower() in NOT_FOR_SOURCES:
-            raise LookupError(encoding)
         text = raw.decode(encoding)
-    except LookupError as error:
-        raise BadRecordError(
-            f"{path} declares an unknown encoding: {encoding}",
-            "correct it, or leave the file out",
-        ) from error
     except UnicodeError as error:
         place = f"byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else "it"
         raise BadRecordError(
@@ -300,24 +159,37 @@ def _decode(path: Path, raw: bytes, encoding: str) -> str:
     return io.IncrementalNewlineDecoder(None, translate=True).decode(text, final=True)
 
 
-def read_jsonl(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield one row per line; blank lines are skipped."""
+def read_json(
+    path: Path, file: IO[bytes], reading: ReaderOptions, *, usually_document: bool = False
+) -> Iterator[Row]:
+    """Yield one row per line of JSON lines, or per record of one document, which is read whole."""
+    head = file.read(HEAD)
+    if _is_document(path, head, usually_document):
+        raw = whole(file, reading.max_whole, str(path), head)
+        return record_rows(_items(_parse(raw, str(path)), str(path)), reading)
 
     def records() -> Iterator[tuple[str, Any]]:
-        for number, line in lines(file, reading.max_document, str(path)):
+        for number, line in lines(file, reading.max_document, str(path), head=head):
             where = f"{path}, line {number}"
             yield where, _parse(line, where)
 
     return record_rows(records(), reading)
 
 
-def json_rows(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the rows of a list of records, or of one record; the file is read whole."""
-    body = _parse(whole(file, reading.max_document, str(path)), str(path))
+def _is_document(path: Path, head: bytes, usually: bool) -> bool:
+    begun = [line for _, line in islice(lines(io.BytesIO(head), HEAD, str(path)), 3)]
+    if len(head) == HEAD:  # the last line may go on behind it
+        begun.pop()
+    if len(begun) < 2 and usually:
+        return True
+    return bool(begun) and is_document(*begun[:2])
+
+
+def _items(body: Any, where: str) -> Iterator[tuple[str, Any]]:
     if isinstance(body, BadRecordError):
-        return record_rows([(str(path), body)], reading)
+        return iter([(where, body)])
     listed = enumerate(body if isinstance(body, list) else [body])
-    return record_rows(((f"{path}, record {number}", record) for number, record in listed), reading)
+    return ((f"{where}, record {number}", record) for number, record in listed)
 
 
 def _parse(raw: bytes, where: str) -> Any:
@@ -327,148 +199,6 @@ def _parse(raw: bytes, where: str) -> Any:
         return parse_json(raw, where, most_values=MOST_VALUES, error=BadRecordError, hint=hint)
     except BadRecordError as error:
         return error
-
-
-def record_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the rows of (place, record); the first record that is not bad decides which columns
-    are read. A BadRecordError stands for a record that does not parse, a null is an empty text."""
-    maker: RowMaker | None = None
-
-    def row(where: str, record: Any) -> Row:
-        nonlocal maker
-        if isinstance(record, BadRecordError):
-            raise record
-        if is_null(record):
-            return Row(("",))
-        maker = maker or _maker(where, record, reading)
-        return read_row(where, maker, record)
-
-    for where, record in records:
-        yield attempt(partial(row, where, record), reading.skip_bad)
-
-
-def _maker(where: str, record: Any, reading: ReaderOptions) -> RowMaker:
-    if isinstance(record, str):
-        return RowMaker("")
-    if not isinstance(record, Mapping):
-        kind = type(record).__name__
-        raise BadRecordError(f"{where} is neither a text nor an object: {kind}", _remedy(record))
-    return RowMaker.of(guessed_columns(record), where, reading)
-
-
-def guessed_columns(record: Mapping[str, Any]) -> dict[str, bool]:
-    """Return {column: whether it holds strings} by a record: a null may be one in the next."""
-    columns = {name: isinstance(value, str) for name, value in record.items()}
-    if any(columns.values()):
-        return columns
-    return {name: is_null(value) for name, value in record.items()}
-
-
-def _remedy(record: Any) -> str:
-    """Return what to do about a record that is no text."""
-    return "decode it, or drop it" if isinstance(record, bytes) else "mend it, or drop it"
-
-
-def read_row(where: str, maker: RowMaker, record: Any) -> Row:
-    """Make a row of the record at `where`. Raises BadRecordError where it holds no text."""
-    try:
-        if isinstance(record, str) and not maker.column:
-            return Row((record,))
-        if isinstance(record, Mapping):
-            return maker.row(record)
-        wanted = "an object" if maker.column else "a text"
-        raise TypeError(f"{type(record).__name__} where {wanted} was expected")
-    except KeyError as error:
-        fault = f"has no {maker.column!r}" if maker.column else "is an object among texts"
-        raise BadRecordError(f"{where} {fault}", "mend it, or drop it") from error
-    except TypeError as error:
-        value = record.get(maker.column) if isinstance(record, Mapping) else record
-        other = "choose another column, or " if maker.column else ""
-        raise BadRecordError(
-            f"{where}: {error}", f"{other}{_remedy(value)}", option="column"
-        ) from error
-
-
-def read_csv(
-    path: Path, file: IO[bytes], reading: ReaderOptions, separator: str = ","
-) -> Iterator[Row]:
-    """Yield one row per line, or per several where a quoted value goes on over them; the first one
-    names the columns."""
-    table = _CsvTable(file, separator, reading.max_document, str(path))
-    header = next(table, None)
-    if header is None:
-        return
-    maker = RowMaker.of(dict.fromkeys(header, True), str(path), reading)
-    if header.count(maker.column) > 1:
-        raise InputError(f"{path} has several columns {maker.column!r}", "rename all but one")
-
-    def row() -> Row:
-        values, where = next(table), table.where
-        if len(values) != len(header):
-            raise BadRecordError(
-                f"{where} has {many(len(values), 'value')} for {many(len(header), 'column')}",
-                "mend it, or drop it",
-            )
-        record = dict(zip(header, values, strict=True))
-        require_text(record[maker.column], where)
-        return maker.row(record)
-
-    while True:
-        try:
-            yield attempt(row, reading.skip_bad)
-        except StopIteration:
-            return
-
-
-class _CsvTable:
-    """The rows of a csv file that are not blank, as lists; bytes that are no UTF-8 are surrogates.
-
-    `where` is the line in which the last row began. A row that is bad raises BadRecordError, and
-    the next one begins in the line after it.
-    """
-
-    def __init__(self, file: IO[bytes], separator: str, most: int, name: str) -> None:
-        csv.field_size_limit(max(csv.field_size_limit(), most))  # of the process; `most` bounds it
-        self._file, self._most, self._name = file, most, name
-        self._separator = separator.encode()
-        self._bytes = self._values = 0  # of the row so far
-        self._rows = csv.reader(self._lines(), delimiter=separator, strict=True)
-        self.where = name
-
-    def _lines(self) -> Iterator[str]:
-        encoding = "utf-8-sig"
-        while line := self._file.readline(self._most + 1):
-            self._bytes += len(line)
-            if self._bytes > self._most:
-                raise too_large(self.where, self._most)
-            self._values += line.count(self._separator)
-            if self._values >= MOST_VALUES:
-                raise _too_many_values(self.where)
-            yield line.decode(encoding, "surrogateescape")
-            encoding = "utf-8"
-
-    def __next__(self) -> list[str]:
-        while True:
-            self._bytes = self._values = 0
-            self.where = f"{self._name}, line {self._rows.line_num + 1}"
-            try:
-                if row := next(self._rows):
-                    return row
-            except csv.Error as error:
-                raise BadRecordError(
-                    f"{self.where}: {error}", "mend its quotes, or drop it"
-                ) from error
-
-
-def require_text(text: str, where: str) -> None:
-    """Raise BadRecordError where a text holds half a character: a surrogate, or in its place a byte
-    that is no UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise BadRecordError(
-            f"{where} is not UTF-8: character {error.start:,}", "convert it to UTF-8"
-        ) from error
 
 
 def read_parquet(
@@ -481,7 +211,7 @@ def read_parquet(
 
     try:
         schema = pq.read_schema(file)
-        maker = RowMaker.of(string_columns(schema), str(path), reading)
+        maker = RowMaker.of(Columns.of_schema(schema), str(path), reading)
         # As dictionaries: a value that occurs a million times is in memory once.
         folded = pq.ParquetFile(file, read_dictionary=_text_paths(pq.read_metadata(file)))
         at_once = _rows_at_once(folded.metadata, reading.max_document)
@@ -519,7 +249,7 @@ def read_arrow(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[
     try:
         batches = _arrow_batches(file, reading.max_document)
         for first in islice(batches, 1):
-            maker = RowMaker.of(string_columns(first.schema), str(path), reading)
+            maker = RowMaker.of(Columns.of_schema(first.schema), str(path), reading)
             yield from table_rows(path, maker, chain([first], batches), reading)
     except (pa.ArrowException, OSError, UnicodeError, MessageError) as error:
         raise _damaged(path, error) from error
@@ -537,11 +267,6 @@ def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
     yield from pa.ipc.open_stream(file)
 
 
-def string_columns(schema: Any) -> dict[str, bool]:
-    """Return {column: whether it holds strings} of an Arrow schema."""
-    return {field.name: is_string(field.type) for field in schema}
-
-
 def _text_paths(footer: Any) -> list[str]:
     """Return the paths of columns of texts, also below lists and objects."""
     columns = (footer.schema.column(i) for i in range(footer.num_columns))
@@ -555,55 +280,6 @@ def _rows_at_once(footer: Any, most: int) -> int:
     return max(1, min(BATCH, most // max(size, 1)))
 
 
-def table_rows(
-    where: Path | str,
-    maker: RowMaker,
-    batches: Iterable[Any],
-    reading: ReaderOptions,
-    *,
-    first: int = 0,
-) -> Iterator[Row]:
-    """Yield the rows of Arrow batches, of which the first is the row `first` of `where`."""
-    for batch in batches:
-        for number, record in enumerate(_records(where, maker, batch, reading), first):
-            make = partial(read_row, f"{where}, row {number}", maker, record)
-            yield attempt(make, reading.skip_bad)
-        first += batch.num_rows
-
-
-def _records(
-    where: Path | str, maker: RowMaker, batch: Any, reading: ReaderOptions
-) -> Iterator[dict[str, Any]]:
-    """Yield the records of an Arrow batch, unfolded a few at a time: together they take about as
-    many bytes as the largest document may."""
-    import pyarrow as pa
-
-    chosen, most = batch.select(maker.columns), reading.max_document
-    chosen.validate(full=True)  # other functions of pyarrow trust offsets and indices
-    try:
-        all_sizes = [row_sizes(column) for column in chosen.columns]
-    except TypeError as error:
-        raise InputError(f"{where}: {error}", "choose another column", option="column") from error
-    bytes_ = np.sum([sizes.bytes for sizes in all_sizes], axis=0)
-    values = np.sum([sizes.values for sizes in all_sizes], axis=0)
-    if bytes_.max(initial=0) > most:
-        raise too_large(str(where), most)
-    if values.max(initial=0) > MOST_VALUES:
-        raise _too_many_values(where)
-    longest = int((bytes_ + BYTES_OF_VALUE * values).max(initial=0))
-    step = max(1, min(BATCH, most // max(longest, 1)))
-    plain = pa.schema([(field.name, without_dictionaries(field.type)) for field in chosen.schema])
-    for begin in range(0, chosen.num_rows, step):
-        rows = chosen.slice(begin, step)
-        with suppress(pa.ArrowNotImplementedError):  # of a dictionary of views
-            rows = rows.cast(plain)  # which takes half the time
-        yield from rows.to_pylist()
-
-
-def _too_many_values(where: Path | str) -> InputError:
-    return InputError(f"{where} holds more than {MOST_VALUES:,} values", "cut it into several")
-
-
 def _damaged(path: Path, error: Exception) -> InputError:
     return InputError(f"{path} is damaged: {first_line(error)}", "fetch the file again")
 
@@ -612,10 +288,11 @@ READERS: dict[str, Reader] = {
     ".txt": read_text,
     ".md": read_text,
     ".py": read_python,
-    ".jsonl": read_jsonl,
-    ".json": json_rows,
-    ".csv": read_csv,
-    ".tsv": partial(read_csv, separator="\t"),
+    ".jsonl": read_json,
+    ".ndjson": read_json,
+    ".json": partial(read_json, usually_document=True),
+    ".csv": read_separated,
+    ".tsv": partial(read_separated, separator="\t"),
     ".parquet": read_parquet,
     ".arrow": read_arrow,
 }

@@ -63,13 +63,15 @@ def _is_whole(line: bytes) -> bool:
 def value_at(record: Any, path: str) -> Any:
     """Return the value of the name `path`, else of b inside a for the path a.b.
 
-    Names may hold dots, numbers are places in a list, and nothing but null is inside null. Raises
-    KeyError where there is no such value.
+    Names may hold dots, and nothing but null is inside null. A number is a place in a list; another
+    name, of each of its items. Raises KeyError where there is no such value.
     """
     if record is None:
         return None
     if isinstance(record, list):
         head, _, rest = path.partition(".")
+        if not head.isdecimal() and record:
+            return [value for item in record for value in _listed(value_at(item, path))]
         if head.isdecimal() and int(head[:9]) < len(record):
             item = record[int(head[:9])]
             return value_at(item, rest) if rest else item
@@ -85,6 +87,26 @@ def value_at(record: Any, path: str) -> Any:
                     pass
             at = path.rfind(".", 0, at)
     raise KeyError(path)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def is_null(value: Any) -> bool:
+    """Return whether there is no value: None, or what pandas has in its place, NaN or NA."""
+    if isinstance(value, float):
+        return value != value
+    return value is None or type(value).__name__ == "NAType"
+
+
+def is_turn(value: Any) -> bool:
+    """Return whether it is a turn of a conversation: who says what."""
+    return (
+        isinstance(value, Mapping)
+        and ("role" in value or "from" in value)
+        and any(name in value for name in ("content", "value", "tool_calls"))
+    )
 
 
 def role_of(turn: Any) -> str:
@@ -183,7 +205,8 @@ def _parts(turn: Mapping[str, Any], lost: Lost | None) -> list[Part]:
         raise BadTurnError(f"`tool_calls` must be a list, got {type(calls).__name__}")
     thoughts = (turn.get(key) for key in ("reasoning_content", "reasoning", "thinking"))
     thought = next((each for each in thoughts if isinstance(each, str) and each), "")
-    name = next((key for key in CONTENTS if key in turn), None)
+    named = sorted((key for key in CONTENTS if key in turn), key=lambda key: turn[key] is None)
+    name = named[0] if named else None
     if name is None and not calls and not thought:
         raise BadTurnError("a message without content")
     parts = [("think", thought)] if thought else []

@@ -25,15 +25,15 @@ from itertools import chain, islice
 from typing import IO, Any, Protocol
 
 from ngramkit.basics.errors import InputError, UsageError, first_line
+from ngramkit.corpus.columns import Columns
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.hub import columns_of, dataset_errors
-from ngramkit.corpus.readers import (
+from ngramkit.corpus.rows import (
     ReaderOptions,
     RowMaker,
     attempt,
     record_rows,
     require_text,
-    string_columns,
     table_rows,
 )
 
@@ -140,7 +140,7 @@ def _arrow_rows(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
             _require_no_column(reading, name)
             column = texts if isinstance(texts, pa.Array) else pa.chunked_array(texts)
             batches, reading = pa.table({NAME: column}).to_reader(), replace(reading, column=NAME)
-        maker = RowMaker.of(string_columns(batches.schema), name, reading)
+        maker = RowMaker.of(Columns.of_schema(batches.schema), name, reading)
         yield from table_rows(name, maker, batches, reading)
     except (pa.ArrowException, UnicodeError) as error:
         raise _not_arrow(name, error) from error

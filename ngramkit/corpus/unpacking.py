@@ -23,13 +23,19 @@ from typing import IO, Any, NamedTuple, cast
 import numpy as np
 import zstandard
 
-from ngramkit.basics.errors import InputError
+from ngramkit.basics.errors import InputError, reason
 from ngramkit.basics.untrusted import open_stream
 from ngramkit.formats.safetensors import Array
 
 MAX_DOCUMENT = 64 << 20  # bytes
+UNFOLDED = 16  # a file that is unpacked as a whole may have so many times its size, or a document's
 BLOCK = 1 << 20
 SMALLER = "leave it out, or raise max_document"
+MOST_LAYERS = 2  # servers pack what is packed already
+GZIP, ZSTD = b"\x1f\x8b", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
+NOT_READ = {b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z"}
+START = 8  # bytes that tell
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 BOM = b"\xef\xbb\xbf"
 BLANK = re.compile(rb"\s*")
 SUFFIXES = (".gz", ".zst")
@@ -41,18 +47,20 @@ MAGIC = b"ARROW1\0\0"  # before the stream that is the first part of an IPC file
 DICTIONARY, BATCH = 2, 3  # kinds of messages that have buffers
 
 
-def whole(file: IO[bytes], most: int, where: str) -> bytes:
-    """Read all of the file. Raises InputError where it has more than `most` bytes."""
-    raw = file.read(most + 1)
+def whole(file: IO[bytes], most: int, where: str, head: bytes = b"") -> bytes:
+    """Read all of the file, of which `head` is read. Raises InputError where it has more than
+    `most` bytes."""
+    raw = head + file.read(most + 1 - len(head)) if len(head) <= most else head
     if len(raw) > most:
         raise too_large(where, most)
     return raw
 
 
 def lines(
-    file: IO[bytes], most: int, where: str, hint: str = SMALLER
+    file: IO[bytes], most: int, where: str, hint: str = SMALLER, head: bytes = b""
 ) -> Iterator[tuple[int, bytes]]:
-    r"""Yield every line that is not blank, with its number from 1 on; no byte order mark.
+    r"""Yield every line that is not blank, with its number from 1 on; no byte order mark. `head` is
+    what was read of the file.
 
     Blank lines, even billions, are skipped a block at a time. Raises InputError where a line has
     more than `most` bytes.
@@ -62,11 +70,10 @@ def lines(
     [(3, b'a'), (5, b'b')]
     """
     number, line = 1, bytearray()
-    begun = False
-    while block := file.read(BLOCK):
-        at = 0
-        if not begun:
-            at, begun = len(BOM) * block.startswith(BOM), True
+    block = head or file.read(BLOCK)
+    require_utf_8(block, where)
+    at = len(BOM) * block.startswith(BOM)
+    while block:
         while at < len(block):
             if not line:
                 after = BLANK.match(block, at).end()  # type: ignore[union-attr]
@@ -83,8 +90,15 @@ def lines(
                 line = bytearray()
                 number += 1
             at = end + 1
+        block, at = file.read(BLOCK), 0
     if line:
         yield number, bytes(line)
+
+
+def require_utf_8(start: bytes, where: str) -> None:
+    """Raise InputError for a file that begins with the byte order mark of UTF-16."""
+    if start.startswith(UTF_16):
+        raise InputError(f"{where} is UTF-16", "convert it to UTF-8")
 
 
 def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
@@ -97,19 +111,52 @@ def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
 # Compressed streams, which raise where they were cut short.
 
 
-def decompress(suffix: str, raw: IO[bytes]) -> IO[bytes]:
-    """Return a stream of the plain bytes; `raw` itself where the suffix is of no compression."""
-    if suffix == ".gz":
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
-    if suffix == ".zst":
-        return cast("IO[bytes]", io.BufferedReader(_ZstdFrames(raw)))
-    return raw
+def decompress(raw: IO[bytes], path: Path) -> IO[bytes]:
+    """Return a stream of the plain bytes: `raw` itself where they are not packed.
+
+    The bytes tell, not the suffix. Raises InputError for what is packed in a way that is not read.
+    """
+    file = raw
+    if not hasattr(file, "peek") and not file.seekable():
+        file = io.BufferedReader(cast("io.RawIOBase", file))
+    for layer in range(MOST_LAYERS + 1):
+        start = _beginning(file)
+        for mark, what in NOT_READ.items():
+            if start.startswith(mark):
+                raise InputError(
+                    f"{path} is packed as {what}", "unpack it, or pack it as gzip or zstd"
+                )
+        if start.startswith(GZIP):
+            file = cast("IO[bytes]", gzip.GzipFile(fileobj=file, mode="rb"))
+        elif ZSTD.match(start) or (not start and not layer and path.suffix.lower() == ".zst"):
+            file = cast("IO[bytes]", io.BufferedReader(_ZstdFrames(file)))
+        else:
+            return file
+    raise InputError(f"{path} is packed more than {MOST_LAYERS} times", "unpack it")
 
 
-def open_lines(path: Path, suffix: str) -> Iterator[tuple[int, bytes]]:
+def _beginning(file: Any) -> bytes:
+    if hasattr(file, "peek"):
+        return bytes(file.peek(START)[:START])
+    start: bytes = file.read(START)
+    file.seek(0)
+    return start
+
+
+def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file that are not blank, with their numbers, as `lines`."""
-    with open_stream(path) as raw, decompress(suffix, raw) as file:
+    with open_stream(path) as raw, decompress(raw, path) as file:
         yield from lines(file, MAX_DOCUMENT, str(path), "leave it out")
+
+
+def damaged(what: str, error: Exception) -> InputError:
+    """Return the error for a packed file that ERRORS are raised for."""
+    if "ictionary" in str(error):
+        return InputError(
+            f"{what} was packed with a zstd dictionary, which it does not hold",
+            "unpack it with `zstd -d -D DICTIONARY`",
+        )
+    return InputError(f"{what} is damaged: {reason(error)}", "fetch it again")
 
 
 class _ZstdFrames(io.RawIOBase):

@@ -38,7 +38,6 @@ MOST_VALUES = 1 << 23  # in a document or a line
 DIGITS = re.compile(r"(\d+)")
 LISTED = re.compile(rb"\[\s*(\{|\[|\]|\"|$)")  # "[2026-11-24 12:00:00] ..." is a line of text
 TORCH = b"PK\x03\x04"
-PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}  # first bytes
 HINT = "Write one object per line, or one document."
 Bad = Callable[[FilePlace, InputError], None]  # called for a line without an object
 Lose = Callable[[str], None]  # called for a part that is not read
@@ -60,7 +59,6 @@ class LogFile:
                 "write the requests as JSON lines",
             )
         self.is_torch = start == TORCH
-        self._packed = PACKED.get(start[:2]) or PACKED.get(start, "")
 
     @cached_property
     def is_json(self) -> bool:
@@ -125,7 +123,7 @@ class LogFile:
         with (
             self._undamaged(),
             open_stream(self.path) as raw,
-            unpacking.decompress(self._packed, raw) as file,
+            unpacking.decompress(raw, self.path) as file,
         ):
             text = unpacking.whole(file, MOST_DOCUMENT, str(self.path))
         body = _parsed(text, FilePlace(self.path))
@@ -142,7 +140,7 @@ class LogFile:
 
     def _raw(self, lose: Lose = lambda _: None) -> Iterator[tuple[int, bytes]]:
         with self._undamaged():
-            yield from unwrapped(unpacking.open_lines(self.path, self._packed), lose)
+            yield from unwrapped(unpacking.open_lines(self.path), lose)
 
     @contextmanager
     def _undamaged(self) -> Iterator[None]:
@@ -150,7 +148,7 @@ class LogFile:
         try:
             yield
         except unpacking.ERRORS as error:
-            raise InputError(f"{self.path} is damaged: {error}", "copy it again") from error
+            raise unpacking.damaged(str(self.path), error) from error
 
 
 def _refuse(where: FilePlace, error: InputError) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,9 +71,48 @@ def test_a_zst_file_of_several_frames(tmp_path):
     assert texts(path) == ["one " * 50_000 + "two"]
 
 
+@pytest.mark.parametrize("packed", PACK)
+@pytest.mark.parametrize("suffix", PACK)
+def test_the_content_tells_whether_a_file_is_packed(tmp_path, packed, suffix):
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(PACK[packed](KINDS["a.jsonl"]))
+    assert texts(path) == TEXTS
+    path.write_bytes(gzip.compress(PACK[packed](KINDS["a.jsonl"])))  # as servers do to packed files
+    assert texts(path) == TEXTS
+
+
+def test_a_zstd_dictionary_is_named(tmp_path):
+    samples = [f'{{"text": "sample number {i} of the corpus"}}'.encode() for i in range(500)]
+    packer = zstandard.ZstdCompressor(dict_data=zstandard.train_dictionary(2048, samples))
+    (tmp_path / "a.jsonl.zst").write_bytes(packer.compress(samples[0]))
+    with pytest.raises(InputError, match="dictionary") as failure:
+        texts(tmp_path / "a.jsonl.zst")
+    assert "fetch" not in failure.value.hint
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz", "a.ndjson"])
+def test_json_is_lines_or_one_document_by_its_content(tmp_path, name):
+    path = tmp_path / name
+    for raw in (
+        KINDS["a.jsonl"],
+        KINDS["a.json"],
+        json.dumps([{"text": t} for t in TEXTS], indent=1).encode(),
+    ):
+        path.write_bytes(b"\xef\xbb\xbf" + raw)
+        assert texts(path) == TEXTS
+    path.write_bytes(b'{"text": "cut\n{"text": "b"}\n{"text": "c"}\n')
+    assert texts(path, skip_bad=True) == ["b", "c"]
+
+
 def test_a_source_is_read_in_the_encoding_it_declares(tmp_path):
-    (tmp_path / "a.py").write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe4'\n")
-    assert texts(tmp_path / "a.py") == ["# -*- coding: latin-1 -*-\nx = 'ä'\n"]
+    for source in (
+        b"# -*- coding: latin-1 -*-\nx = '\xe4'\n",
+        "# -*- coding: utf-8-unix -*-\nx = 'ä'\n".encode(),  # as Emacs writes it
+        "x = 1\n# coding: latin-1\ny = 'ä'\n".encode(),  # behind code: it declares nothing
+    ):
+        (tmp_path / "a.py").write_bytes(source)
+        (text,) = texts(tmp_path / "a.py")
+        assert "'ä'" in text
 
 
 def test_folders_and_globs_are_sorted(tmp_path):
@@ -100,9 +140,84 @@ def test_turns_and_columns(tmp_path):
     path = tmp_path / "chats.jsonl"
     chat = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello!"}]
     path.write_bytes(lines([{"messages": chat, "data": ["a", "b"], "title": "t"}]))
-    assert texts(path) == ["t"]  # the only string column
-    assert texts(path, column="messages") == ["Hi.", "Hello!"]
+    assert texts(path) == ["Hi.", "Hello!"]  # a conversation under its usual name
+    assert texts(path, column="title") == ["t"]
     assert texts(path, column="data", join_turns=True) == ["a\n\nb"]
+
+
+CHAT = [{"from": "human", "value": "Hi."}, {"from": "gpt", "value": "Hello!"}]
+ASKED = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello!"}]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.parquet", "held"])
+@pytest.mark.parametrize(
+    "record", [{"id": "1", "conversations": CHAT}, {"source": "a", "messages": ASKED}]
+)
+def test_a_conversation_is_read_rather_than_its_id(tmp_path, name, record):
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist([record]), path)
+    else:
+        path.write_bytes(lines([record]) if name == "a.jsonl" else json.dumps([record]).encode())
+    corpus = open_corpus([record]) if name == "held" else open_corpus(path)
+    assert [document.text for document in corpus.documents()] == ["Hi.", "Hello!"]
+
+
+def test_turns_without_text_and_in_parts(tmp_path):
+    turns = [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {"role": "assistant", "content": None},
+        {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]},
+        None,
+    ]
+    (tmp_path / "a.jsonl").write_bytes(lines([{"messages": turns}]))
+    first, second, call, last = texts(tmp_path / "a.jsonl")
+    assert (first, second, last) == ("ab", "", "")
+    assert '"name": "f"' in call
+
+
+UNCLEAR = {
+    "null": ([{"url": "u", "body": None}, {"url": "v", "body": "b"}], "body", ["", "b"]),
+    "late": ([{"url": "u"}] * 3 + [{"url": "v", "body": "b"}], "url", ["u", "u", "u", "v"]),
+    "wrapped": (
+        [{"version": "1", "data": [{"text": "a"}, {"text": "b"}]}],
+        "data.text",
+        ["a", "b"],
+    ),
+    "inside": (
+        [{"id": "1", "meta": {"text": "a"}}, {"id": "2", "meta": None}],
+        "meta.text",
+        ["a", ""],
+    ),
+    "several": ([{"instruction": "i", "output": "o"}], "output", ["o"]),
+    "pair": ([{"chosen": CHAT, "rejected": CHAT}], "chosen", ["Hi.", "Hello!"]),
+    "parts": ([{"id": "1", "data": ["a", "b"]}], "data", ["a", "b"]),
+}
+
+
+@pytest.mark.parametrize("name", UNCLEAR)
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "held"])
+def test_an_unclear_column_is_asked_for_and_can_be_given(tmp_path, name, kind):
+    records, column, expected = UNCLEAR[name]
+    path = tmp_path / f"a.{kind}"
+    path.write_bytes(lines(records))
+    if kind == "parquet":
+        names = dict.fromkeys(key for record in records for key in record)
+        pq.write_table(pa.table({n: [r.get(n) for r in records] for n in names}), path)
+    corpus = records if kind == "held" else path
+    read = partial(open_corpus, corpus)
+    with pytest.raises(InputError, match="which of its columns") as failure:
+        list(read().documents())
+    assert column in failure.value.hint
+    assert [document.text for document in read(column=column).documents()] == expected
+
+
+def test_the_first_record_alone_does_not_decide_the_column(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines([{"url": "u"}, {"url": "v", "text": "b"}, {"text": None, "url": "w"}]))
+    with pytest.raises(InputError, match="line 1 has no 'text'"):
+        texts(path)
+    assert texts(path, skip_bad=True) == ["b", ""]
 
 
 def test_licences_and_repositories_are_found(tmp_path):
@@ -125,10 +240,13 @@ def test_licences_and_repositories_are_found(tmp_path):
         ("a.py", b"# coding: klingon\n", "klingon"),
         ("a.parquet", b"PAR1 not really", r"a\.parquet is damaged"),
         ("a.arrow", b"ARROW1 not really", r"a\.arrow is damaged"),
-        ("a.txt.gz", b"not gzip", r"a\.txt\.gz is damaged"),
         ("a.txt.gz", gzip.compress(b"text" * 99, mtime=0)[:-9], r"a\.txt\.gz is damaged"),
         ("a.txt.zst", zstandard.compress(b"text" * 99)[:-1], r"a\.txt\.zst is damaged"),
-        ("a.txt.zst", b"not zstandard", r"a\.txt\.zst is damaged"),
+        ("a.jsonl.zst", b"", r"a\.jsonl\.zst is damaged"),
+        ("a.jsonl", b"\xfd7zXZ\0", r"a\.jsonl is packed as xz"),
+        ("a.csv.gz", b"BZh91AY&SY", r"a\.csv\.gz is packed as bzip2"),
+        ("a.jsonl", '{"text": "a"}\n'.encode("utf-16"), r"a\.jsonl is UTF-16"),
+        ("a.csv", "text\na\n".encode("utf-16"), r"a\.csv is UTF-16"),
         ("a.bin", b"", "no kind that can be read"),
     ],
 )
@@ -202,6 +320,39 @@ def test_separated_values_without_a_clear_column_or_any_row(tmp_path):
     for empty in ("", "text\n"):
         path.write_text(empty)
         assert texts(path) == []
+
+
+STRAY = (
+    'id\ttext\n1\t"Start\n2\tmiddle\n3\tend"\n4\t"a" b\n5\t"q ""r"""\n6\t"two\nlines"\n7\t"open\n'
+)
+
+
+def test_a_line_of_a_tsv_that_has_all_values_is_a_row(tmp_path):
+    (tmp_path / "a.tsv").write_text(STRAY)
+    read = ['"Start', "middle", 'end"', '"a" b', 'q "r"', "two\nlines", '"open']
+    assert texts(tmp_path / "a.tsv") == read
+
+
+def test_an_open_quote_costs_one_record(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        'id,text\n1,"open\n' + "2,b\n" * 50 + '3,"x"y\n4,c\n5,"end\n6,d\n'
+    )
+    corpus = open_corpus(tmp_path / "a.csv", skip_bad=True)
+    assert [document.text for document in corpus.documents()] == ["b"] * 50 + ["c", "d"]
+    assert corpus.skipped.records == 3
+    assert "line 2" in corpus.skipped.first
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_header_tells_the_separator(tmp_path, name, separator):
+    path = tmp_path / name
+    path.write_text(CSV.replace(",", separator))
+    assert texts(path) == ['one\n\ntwo "2"', "", "drei ä €", "四"]
+    path.write_text(f"sep={separator}\r\n" + CSV.replace(",", separator))  # as Excel wants it
+    assert texts(path, licenses=["gpl"]) == [""]
+    path.write_text("text\na; b\nc | d\n")
+    assert texts(path) == ["a; b", "c | d"]
 
 
 def test_a_row_of_any_size_is_read_and_a_larger_one_than_allowed_is_not(tmp_path):

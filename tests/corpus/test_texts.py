@@ -211,7 +211,8 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
         ([["a", "b"]], "row 0 is neither a text nor an object: list", "skip_bad"),
         (["a", {"text": "b"}], "row 1 is an object among texts", "skip_bad"),
         ([{"text": "b"}, "a"], "row 1: str where an object was expected", "skip_bad"),
-        ([{"a": "x"}, {"b": "y"}], "row 1 has no 'a'", "skip_bad"),
+        ([{"text": "x"}, {"b": "y"}], "row 1 has no 'text'", "skip_bad"),
+        ([{"a": "x"}, {"b": "y"}], "which of its columns", "column, one of a, b"),
         (
             [{"a": "x"}, {"a": b"y"}],
             "row 1: bytes where a text",
@@ -263,7 +264,7 @@ def test_bad_texts_are_skipped_and_counted(held, tmp_path):
 
 
 def test_the_row_of_a_later_batch_is_counted_from_the_first(tmp_path):
-    turns = pa.array([[{"content": "x"}]] * 4 + [[{"content": None}]])
+    turns = pa.array([[{"content": "x"}]] * 4 + [[{"content": "x", "tool_calls": 5}]])
     table = pa.table({"turns": pa.chunked_array([turns[:2], turns[2:]])})
     pq.write_table(table, tmp_path / "turns.parquet", row_group_size=2)
     with (
@@ -272,7 +273,7 @@ def test_the_row_of_a_later_batch_is_counted_from_the_first(tmp_path):
     ):
         writer.write_table(table, max_chunksize=2)
     for held in (table, tmp_path / "turns.parquet", tmp_path / "turns.arrow"):
-        with pytest.raises(InputError, match="row 4: a turn that is neither"):
+        with pytest.raises(InputError, match="row 4: `tool_calls`"):
             documents(held, column="turns")
 
 

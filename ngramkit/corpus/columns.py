@@ -1,0 +1,157 @@
+"""The column that holds the text, chosen by what the columns of records or of a table hold.
+
+It is the one that is asked for, by name or by path (a.b is b inside a). Else it is `text` or
+`content`, else a conversation under one of its usual names, else the only column that holds text
+in any form. Where several do, none is guessed: the column must be given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import islice
+from typing import Any
+
+from ngramkit.basics.errors import BadRecordError, InputError
+from ngramkit.basics.terminal_text import visible
+from ngramkit.corpus.shapes import is_null, is_turn
+from ngramkit.corpus.unpacking import is_string
+
+PREFERRED = ("text", "content")
+CONVERSATIONS = ("messages", "conversations", "conversation")
+LISTED = 30  # columns in an error
+DEEPEST = 4  # objects inside each other, of which the fields are looked at
+MOST_FIELDS = 1000
+
+
+class Holds(IntEnum):
+    """What a column holds. If its values differ, the greatest counts."""
+
+    NULLS = 0  # nothing so far
+    OTHER = 1
+    FIELDS = 2  # an object, or a list of them
+    PARTS = 3  # a list of texts, or a text in each object of a list
+    TURNS = 4  # a conversation
+    TEXT = 5
+
+
+@dataclass
+class Columns:
+    """What the columns hold, and by path what the fields inside them do."""
+
+    top: dict[str, Holds] = field(default_factory=dict)
+    inside: dict[str, Holds] = field(default_factory=dict)
+
+    @classmethod
+    def of_schema(cls, schema: Any) -> Columns:
+        """Return the columns of a pyarrow.Schema."""
+        columns = cls()
+        columns.top = {f.name: columns._of_type(f.type, f.name) for f in schema}
+        return columns
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take in the columns of one record more."""
+        for name, value in record.items():
+            holds = self._of_value(value, str(name))
+            self.top[name] = max(holds, self.top.get(name, holds))
+
+    def _of_value(self, value: Any, path: str, depth: int = 0) -> Holds:
+        if isinstance(value, str):
+            return Holds.TEXT
+        if is_null(value):
+            return Holds.NULLS
+        if isinstance(value, Mapping):
+            for name, inner in islice(value.items(), MOST_FIELDS if depth < DEEPEST else 0):
+                below = f"{path}.{name}"
+                self._add_field(below, self._of_value(inner, below, depth + 1))
+            return Holds.FIELDS
+        if not isinstance(value, list):
+            return Holds.OTHER
+        first = next((item for item in value if not is_null(item)), None)
+        return Holds.TURNS if is_turn(first) else self._of_item(self._of_value(first, path, depth))
+
+    def _of_type(self, kind: Any, path: str, depth: int = 0) -> Holds:
+        from pyarrow import types
+
+        if types.is_dictionary(kind):
+            return self._of_type(kind.value_type, path, depth)
+        if is_string(kind):
+            return Holds.TEXT
+        if types.is_null(kind):
+            return Holds.NULLS
+        if types.is_struct(kind):
+            for name, inner in ((f.name, f.type) for f in kind if depth < DEEPEST):
+                below = f"{path}.{name}"
+                self._add_field(below, self._of_type(inner, below, depth + 1))
+            return Holds.FIELDS
+        if not (types.is_list(kind) or types.is_large_list(kind)):
+            return Holds.OTHER
+        item = kind.value_type
+        if types.is_struct(item) and is_turn({f.name: None for f in item}):
+            return Holds.TURNS
+        return self._of_item(self._of_type(item, path, depth))
+
+    def _of_item(self, holds: Holds) -> Holds:
+        """Return what a list of such values holds."""
+        if holds >= Holds.PARTS:
+            return Holds.PARTS
+        return holds if holds is Holds.FIELDS else Holds.OTHER
+
+    def _add_field(self, path: str, holds: Holds) -> None:
+        if path in self.inside or len(self.inside) < MOST_FIELDS:
+            self.inside[path] = max(holds, self.inside.get(path, holds))
+
+    def top_of(self, path: str) -> str | None:
+        """Return the column that `path` is, or that it leads into; None without one."""
+        if path in self.top:
+            return path
+        ends = [at for at, mark in enumerate(path) if mark == "."]
+        return next((path[:at] for at in reversed(ends) if path[:at] in self.top), None)
+
+    def usual(self, *, final: bool) -> str | None:
+        """Return the usual name of a column that holds text.
+
+        None where there is none, or, before it is `final`, where one held nothing so far.
+        """
+        for name in PREFERRED:
+            holds = self.top.get(name, Holds.OTHER)
+            if holds >= Holds.PARTS:
+                return name
+            if holds is Holds.NULLS and not final:
+                return None
+        return next((name for name in CONVERSATIONS if self.top.get(name) is Holds.TURNS), None)
+
+
+def text_column(columns: Columns, wanted: str | None, where: str) -> str:
+    """Return the name or the path of the column to read.
+
+    Raises BadRecordError where there is no such column or none holds text, InputError where
+    several do.
+    """
+    top = columns.top
+    if wanted is not None:
+        if columns.top_of(wanted) is None:
+            raise BadRecordError(f"{where} has no column {wanted!r}", f"its columns: {listed(top)}")
+        return wanted
+    if name := columns.usual(final=True):
+        return name
+    for name in PREFERRED:
+        if top.get(name, Holds.FIELDS) is not Holds.FIELDS:
+            return name
+    holding = [name for name, holds in top.items() if holds is Holds.NULLS or holds >= Holds.PARTS]
+    fields = [path for path, holds in columns.inside.items() if holds >= Holds.PARTS]
+    if len(holding) == 1 and not fields and top[holding[0]] is not Holds.PARTS:
+        return holding[0]
+    kind = InputError if fields or any(top[name] for name in holding) else BadRecordError
+    raise kind(
+        f"nothing tells which of its columns holds the text of {where}",
+        f"give column, one of {listed([*holding, *fields] or top)}" if top else "it has no columns",
+        option="column",
+    )
+
+
+def listed(columns: Collection[str]) -> str:
+    """Return the columns' names for an error."""
+    names = ", ".join(visible(str(name), 60) for name in islice(columns, LISTED)) or "none"
+    return names if len(columns) <= LISTED else f"{names} and {len(columns) - LISTED:,} more"

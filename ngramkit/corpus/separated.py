@@ -1,0 +1,184 @@
+"""Tables of separated values: CSV, and TSV, in which a line with as many values as the first one is
+a row, whatever its quotes are.
+
+A value that begins with a quote may go on over several lines. If it never ends, or the row that it
+ends has another number of values, only the line in which it began is bad. The separator is that of
+the file's suffix. If the first line has none, it is the one that splits all lines alike: Excel
+writes semicolons where the comma is the decimal point.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from ngramkit.basics.errors import BadRecordError, InputError
+from ngramkit.basics.terminal_text import many
+from ngramkit.corpus.columns import Columns, Holds
+from ngramkit.corpus.document import Row
+from ngramkit.corpus.rows import (
+    MOST_VALUES,
+    ReaderOptions,
+    RowMaker,
+    attempt,
+    require_text,
+    too_many_values,
+)
+from ngramkit.corpus.unpacking import BOM, require_utf_8, too_large
+
+SEPARATORS = ",;\t|"
+TOLD = re.compile(rb"sep=([,;\t|])\s*")  # a first line for Excel
+SAMPLE, LONGEST_SAMPLE = 32, 1 << 16  # lines and bytes by which an unusual separator is told
+
+
+def read_separated(
+    path: Path, file: IO[bytes], reading: ReaderOptions, separator: str = ","
+) -> Iterator[Row]:
+    """Yield one row per line, or per several where a quoted value goes on over them; the first one
+    names the columns."""
+    table = _Table(file, separator, reading.max_document, str(path))
+    header = next(table, None)
+    if header is None:
+        return
+    table.width = len(header)
+    maker = RowMaker.of(Columns(dict.fromkeys(header, Holds.TEXT)), str(path), reading)
+    if header.count(maker.column) > 1:
+        raise InputError(f"{path} has several columns {maker.column!r}", "rename all but one")
+
+    def row() -> Row:
+        values, where = next(table), table.where
+        if len(values) != len(header):
+            raise BadRecordError(table.wrong_width(values), "mend it, or drop it")
+        record = dict(zip(header, values, strict=True))
+        require_text(record[maker.column], where)
+        return maker.row(record)
+
+    while True:
+        try:
+            yield attempt(row, reading.skip_bad)
+        except StopIteration:
+            return
+
+
+class _Table:
+    """The rows that are not blank, as lists; bytes that are no UTF-8 are surrogates.
+
+    `where` is the line in which the last row began. A row that is bad raises BadRecordError, and
+    the next one begins in the line after `where`. `width` is how many values a row should have.
+    """
+
+    def __init__(self, file: IO[bytes], separator: str, most: int, name: str) -> None:
+        csv.field_size_limit(max(csv.field_size_limit(), most))  # of the process; `most` bounds it
+        self.where, self.width = name, 0
+        self._file, self._most, self._name = file, most, name
+        head = _head(file, most)
+        require_utf_8(b"".join(head[:1]), name)
+        self._again = io.BytesIO(b"".join(head))  # lines to read before those of the file
+        self._first = 1  # the number of the reader's first line
+        if head and (told := TOLD.fullmatch(head[0])):
+            separator = told[1].decode()
+            self._again.seek(len(head[0]))
+            self._first = 2
+        else:
+            separator = _separator(head, separator, name)
+        self._separator = separator
+        self._mark = separator.encode()
+        self._span = bytearray()  # the lines of the row so far
+        self._line = self._values = 0  # where it begins, and how many values it has so far
+        self._rows = self._reader()
+
+    def _reader(self) -> Any:
+        return csv.reader(self._lines(), delimiter=self._separator, strict=True)
+
+    def _lines(self) -> Iterator[str]:
+        most, span, mark = self._most + 1, self._span, self._mark
+        for readline in (self._again.readline, self._file.readline):
+            while line := readline(most):
+                span += line
+                if len(span) >= most:
+                    if len(span) == len(line):
+                        raise too_large(self.where, self._most)
+                    raise csv.Error(f"a document of more than {self._most:,} bytes")
+                self._values += line.count(mark) + 1
+                if self._values > MOST_VALUES:
+                    raise too_many_values(self.where)
+                yield line.decode("utf-8", "surrogateescape")
+
+    def __next__(self) -> list[str]:
+        while True:
+            self._span.clear()
+            self._values, before = 0, self._rows.line_num
+            self._line = self._first + before
+            self.where = f"{self._name}, line {self._line}"
+            try:
+                row: list[str] = next(self._rows)
+            except csv.Error as error:
+                return self._first_line_of_row(f"{self.where}: {error}")
+            joined = self._rows.line_num - before > 1
+            if joined and self.width and self._has_stray_quote(row):
+                return self._first_line_of_row(self.wrong_width(row))
+            if row:
+                return row
+
+    def wrong_width(self, row: Sequence[str]) -> str:
+        values, columns = many(len(row), "value"), many(self.width, "column")
+        return f"{self.where} has {values} for {columns}"
+
+    def _has_stray_quote(self, row: Sequence[str]) -> bool:
+        """Return whether the quote that joined the row's lines is a part of the text."""
+        if len(row) != self.width:
+            return True
+        between = self.width - 1
+        lines = bytes(self._span).splitlines() if self._separator == "\t" else []
+        return between > 0 and bool(lines) and all(each.count(b"\t") == between for each in lines)
+
+    def _first_line_of_row(self, problem: str) -> list[str]:
+        """Return the values of the row's first line as it is, if it may be a row of a TSV; else
+        raise BadRecordError. The lines after it are read again."""
+        line, _, others = bytes(self._span).partition(b"\n")
+        if self._again.tell() < len(self._again.getbuffer()):
+            self._again.seek(-len(others), io.SEEK_CUR)
+        else:
+            self._again = io.BytesIO(others)
+        self._first = self._line + 1
+        self._rows = self._reader()
+        if self._separator == "\t" and line.count(b"\t") == self.width - 1:
+            return line.removesuffix(b"\r").decode("utf-8", "surrogateescape").split("\t")
+        raise BadRecordError(problem, "mend its quotes, or drop it")
+
+
+def _head(file: IO[bytes], most: int) -> list[bytes]:
+    """Return the first lines, at least one of a file that is not empty, without a byte order
+    mark."""
+    head: list[bytes] = []
+    while len(head) < SAMPLE and sum(map(len, head)) < LONGEST_SAMPLE:
+        if not (line := file.readline(most + 1)):
+            break
+        head.append(line if head else line.removeprefix(BOM))
+    return head
+
+
+def _separator(head: Sequence[bytes], usual: str, name: str) -> str:
+    """Return what separates the values: another than `usual` if it is in all of the lines, equally
+    often, and the first one lacks the usual one."""
+    lines = [text for line in head if (text := line.decode("utf-8", "replace")).strip()]
+    if len(lines) < 2 or usual in lines[0]:
+        return usual
+    found = [other for other in SEPARATORS if other in lines[0] and _splits_alike(lines, other)]
+    if len(found) > 1:
+        raise InputError(
+            f"{name} has columns between {' or '.join(map(repr, found))}: nothing tells which",
+            "save it with another separator",
+        )
+    return found[0] if found else usual
+
+
+def _splits_alike(lines: Sequence[str], separator: str) -> bool:
+    rows = list(csv.reader(lines, delimiter=separator))
+    if len(rows) > 2:
+        rows.pop()  # it may go on behind the sample
+    return all(len(row) == len(rows[0]) for row in rows)
