@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ngramkit.basics.errors import ArtifactError, require_list
-from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, ROLES
+from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, ROLES, a_kind
 from ngramkit.basics.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public_with
 from ngramkit.basics.terminal_text import many
 from ngramkit.drafters.checked import require_drafter
+from ngramkit.drafters.options import OPTIONS
 from ngramkit.drafters.registry import (
     DEFAULT_DRAFTER,
     DRAFTERS,
@@ -69,6 +70,17 @@ CHEAP = {"model-bigram": 2e11, "model-unigram": 2e14}
 LoadModel = Callable[[], Any]  # returns a decode.load.LanguageModel
 
 
+class MissingSourceError(ArtifactError):
+    """An artifact that a drafter needs, that nobody named, and that is not to be made here.
+
+    `needs`: its kind, in words.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, needs: str) -> None:
+        super().__init__(message, hint)
+        self.needs = needs
+
+
 @dataclass(frozen=True)
 class DrafterChoice:
     """A drafter's name and options, and its sources; `load` makes the drafter."""
@@ -79,16 +91,40 @@ class DrafterChoice:
     artifacts: Mapping[str, Any] = field(default_factory=dict)  # by role, opened
     past: PastUse | None = None  # None: it does not learn from finished requests
     made: Callable[[], Drafter] | None = None  # returns a drafter of the caller's, in place of that
+    absent: MissingSourceError | None = None  # the artifact that it needs and that is not there
 
     @property
     def learns(self) -> bool:
-        """Return whether it learns from finished requests."""
-        return self.past is not None
+        """Return whether what it learns from a request changes its later drafts of others."""
+        if self.past is not None:
+            return self.past.store
+        keep = {each.name: each.default for each in OPTIONS.get(self.spec.name, ())}.get("keep")
+        return bool(self.spec.options.get("keep", keep)) and self.made is None
 
     @property
     def needs_evidence(self) -> bool:
         """Return whether it drafts little or nothing where no model gives it Evidence."""
         return self.made is None and DRAFTERS[self.spec.name].needs_evidence
+
+    def missing(self, *, evidence: bool, learns: bool, references: bool = False) -> str | None:
+        """Return what the drafter needs and does not have, None if nothing.
+
+        `evidence`: a model or a record of its top-k gives it Evidence; `learns`: finished requests
+        join its past requests; `references`: the requests have some.
+        """
+        if self.made is not None:
+            return None
+        if self.absent is not None:
+            return f"needs {self.absent.needs}"
+        entry = DRAFTERS[self.spec.name]
+        if entry.needs_evidence and not evidence:
+            return "needs the model's top-k (--oracle)"
+        if entry.required and "past" in entry.sources and not learns:
+            past = None if self.past is None else self.past.history(self.tokenizer)
+            empty = past is None or not past.log.read().requests
+            if empty and not (entry.references and references):
+                return "needs past requests (--history)"
+        return None
 
     @property
     def opened(self) -> list[Artifact]:
@@ -103,6 +139,12 @@ class DrafterChoice:
         """Return where the artifacts are, and the history."""
         history = [] if self.past is None or self.past.path is None else [str(self.past.path)]
         return [*(artifact.where for artifact in self.opened), *history]
+
+    @property
+    def builds(self) -> list[str]:
+        """Return the artifacts with the beginnings of their builds, and the history."""
+        builds = [f"{each.where} ({each.manifest.build[:12]})" for each in self.opened]
+        return [*builds, *self.names[len(builds) :]]
 
     def load(self, *, forgetful: bool = False) -> Drafter:
         """Make the drafter, new but for its past requests; with `forgetful` it remembers none."""
@@ -214,6 +256,14 @@ def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
     return DrafterChoice(name, DrafterSpec(name), tokenizer, made=made)
 
 
+def absent_drafter(
+    drafter: str, tokenizer: TokenizerRecord, error: MissingSourceError
+) -> DrafterChoice:
+    """Choose a drafter, by name, whose artifact is missing: it has no figures."""
+    spec = DrafterSpec.parse(drafter)
+    return DrafterChoice(str(spec), spec, tokenizer, absent=error)
+
+
 def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
     """Return the choices with each label once: equal names are one choice; of the caller's own
     drafters, the second is `NAME-2`."""
@@ -289,7 +339,9 @@ def _find(
         artifact = provide(KIND_OF_ROLE[role], tokenizer, reporter, load_model)
     except ArtifactError as error:
         if entry.required:
-            raise
+            raise MissingSourceError(
+                str(error), error.hint, needs=a_kind(KIND_OF_ROLE[role])
+            ) from error
         reporter.note(f"{error}: drafting from the text itself; {error.hint}")
         return by_role
     return {role: [artifact], **by_role}

@@ -75,18 +75,24 @@ def say(results: Forecasts, out: Output) -> None:
     rows = [
         [
             str(each.tokens),
-            f"{each.passes:.3f}",
-            f"{each.time:.3f}",
+            f"{each.batch:.1f}",
+            f"{each.passes_share:.3f}",
+            f"{each.time_share:.3f}",
             f"{each.replay.total.tokens_per_step:.2f}",
-            f"{each.served.drafted:,}",
+            f"{each.drafted:,}",
             f"{each.accepted_share:.0%}",
             f"{each.draft_us:.0f} us",
         ]
         for each in results
     ]
-    head = ["tokens", "passes", "time", "tokens/step", "drafted", "accepted", "draft of a request"]
+    head = ["tokens", "batch", "passes share", "time share", "tokens/step", "drafted",
+            "accepted share", "draft us"]  # fmt: skip
     requests = many(len(best.replay.names), "request")
-    out.say("", f"{requests}; passes and time as shares of those without drafts")
+    out.say(
+        "",
+        f"{requests}, while the batch is fullest ({best.output_share:.0%} of the output tokens); "
+        "shares of what the same requests take without drafts",
+    )
     out.say(*figures(rows, head, justify="right"))
     for what, tallies in (("kind", best.by_kind()), ("run", best.by_run())):
         if len(tallies) > 1 or what == "kind":
@@ -97,14 +103,19 @@ def say(results: Forecasts, out: Output) -> None:
         out.say("", "tokens/step from the log's first tenth to its last")
         out.say("  " + " ".join(f"{steps:.2f}" for steps in parts))
     out.say("", results.sentence)
+    if best.warning:
+        out.say(f"warning: {best.warning}")
 
 
 def _table(tallies: dict[str, Tally]) -> list[str]:
+    from ngramkit.evaluate.forecast import passes_share
+
     rows = [
-        [name, f"{t.tokens:,}", f"{t.passes / max(t.tokens, 1):.3f}", f"{t.tokens_per_step:.2f}"]
+        [name, f"{t.tokens:,}", f"{passes_share(t):.3f}", f"{t.tokens_per_step:.2f}"]
         for name, t in list(tallies.items())[:SHOWN]
     ]
-    lines = list(figures(rows, ["", "tokens", "passes", "tokens/step"], justify="right"))
+    head = ["", "output tokens", "passes share", "tokens/step"]
+    lines = list(figures(rows, head, justify="right"))
     more = len(tallies) - SHOWN
     return [*lines, f"and {more:,} more"] if more > 0 else lines
 
@@ -155,9 +166,9 @@ def forecast(
         reporter=out.reporter,
     )
     say(results, out)
+    out.result(plot, **results.to_dict())
     if plot is not None:
         from ngramkit.evaluate.plots import plot_warming
 
         plot_warming([each.replay for each in results], plot)
         out.say(f"picture: {plot}")
-    out.result(plot, **results.to_dict())

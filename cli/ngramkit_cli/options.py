@@ -60,7 +60,7 @@ class NamedModel:
 
 
 Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Only the first N questions or requests.")
+    int | None, typer.Option("--limit", min=1, help="Only the first N questions or conversations.")
 ]
 Model = Annotated[
     str | None,

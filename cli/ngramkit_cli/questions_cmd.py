@@ -95,11 +95,17 @@ def _say(results: BenchResults, out: Output) -> None:
         )
         for r in results.results
     ]
-    head = ("", "tokens/step", "tokens/s", "speed-up", "95% interval")
+    rows += [(name, "n/a", "n/a", "n/a", "") for name in results.missing]
+    head = ("", "tokens/step", "tokens/s", "speed-up", "95 % interval")
     out.say("", *figures(rows, head))
+    for interval in dict.fromkeys(r.speedup_interval for r in results.results[1:]):
+        names = [r.drafter for r in results.results[1:] if r.speedup_interval == interval]
+        out.say(f"intervals of {', '.join(names)}: {interval}")
     for r in results.results:
         if r.remarks:
             out.say(f"{r.drafter}: {r.remarks}")
+    for name, needs in results.missing.items():
+        out.say(f"{name}: n/a, {needs}")
     spec_bench = [
         f"{r.drafter} {r.spec_bench['speedup']:.2f}" for r in results.results[1:] if r.spec_bench
     ]
@@ -107,7 +113,7 @@ def _say(results: BenchResults, out: Output) -> None:
         out.say("", f"speed-ups as Spec-Bench counts: {', '.join(spec_bench)}")
     ratios = [f"  {each}" for each in results.ratios()]
     if ratios:
-        out.say("", "ratios of tokens/s (95% intervals over questions)", *ratios)
+        out.say("", "ratios of tokens/s", *ratios)
     out.say("", f"{results.folder}/report.html, results.json, answers-*.jsonl")
 
 

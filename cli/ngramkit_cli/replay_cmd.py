@@ -28,7 +28,7 @@ from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.drafter_replay import Replay
+    from ngramkit.evaluate.drafter_replay import Replay, Tally
     from ngramkit.evaluate.replay import Replays
 
 
@@ -126,36 +126,58 @@ def parse_curves(given: list[str]) -> dict[str, list[str]]:
 # The tables that `ngramkit replay` prints for people.
 
 
+NOT_COUNTED = "n/a"
+
+
 def say(results: Replays, out: Output) -> None:
     """Print tokens/step by budget, and more of the widest budget."""
     budgets = sorted({r.budget for r in results})
     widest = [r for r in results if r.budget == budgets[-1]]
-    passes = f"{results[0].total.tokens:,} tokens after the prefills'"
+    replayed = [r for r in widest if r.missing is None]
+    passes = f"{replayed[0].total.tokens:,} tokens after the prefills'"
     out.say("", f"tokens/step by draft nodes per pass ({passes})")
     _say_budgets(results, budgets, out)
+    if remarks := _remarks(results):
+        out.say("", *remarks)
     if results.curves:
         _say_curves(results, out)
         return
     out.say("", f"with {budgets[-1]} nodes")
-    _say_passes(widest, out)
-    missing = _missing(results)
-    if missing:
-        out.say("", *missing)
-    _say_categories(widest, out)
-    ratios = results.ratios()
-    if ratios:
-        out.say(
-            "", f"ratios of tokens/step with {budgets[-1]} nodes (95% intervals over questions)"
-        )
-    for each in ratios:
-        out.say(f"  {each}")
+    _say_passes(replayed, out)
+    _say_categories(replayed, out)
+    if ratios := results.ratios():
+        out.say("", f"ratios of tokens/step with {budgets[-1]} nodes")
+        out.say(*(f"  {each}" for each in ratios))
 
 
 def _say_budgets(results: Sequence[Replay], budgets: list[int], out: Output) -> None:
-    cell = {(r.drafter, r.budget): f"{r.total.tokens_per_step:.3f}" for r in results}
+    cell = {(r.drafter, r.budget): _steps(r) for r in results}
     names = dict.fromkeys(r.drafter for r in results)
     rows = [[name, *(cell[name, budget] for budget in budgets)] for name in names]
     out.say(*figures(rows, ["", *map(str, budgets)], justify="right"))
+
+
+def _steps(result: Replay) -> str:
+    """Return tokens/step; with a star if evidence is missing."""
+    if not result.total.passes:
+        return NOT_COUNTED
+    return f"{result.total.tokens_per_step:.3f}{'*' * (result.incomplete is not None)}"
+
+
+def _remarks(results: Sequence[Replay]) -> list[str]:
+    """Return a line for each drafter that was not replayed, and each replay without evidence of
+    some contexts."""
+    missing = {r.drafter: r.missing for r in results if r.missing is not None}
+    lines = [f"{name}: n/a, {needs}" for name, needs in missing.items()]
+    for r in results:
+        if r.misses is not None and r.misses.missing:
+            share = f"{r.misses.missing:,} of {r.misses.rows:,} contexts"
+            percent = f"{_share(r.misses.missing, r.misses.rows):.1%}"
+            low = "; * too low, left out of ratios; --model verifies them" if r.incomplete else ""
+            lines.append(
+                f"{r.drafter}, {r.budget} nodes: {share} ({percent}) were not on record{low}"
+            )
+    return lines
 
 
 def _say_curves(results: Replays, out: Output) -> None:
@@ -172,26 +194,16 @@ def _say_curves(results: Replays, out: Output) -> None:
 
 
 def _say_passes(results: Sequence[Replay], out: Output) -> None:
-    head = ["", "draft p50", "p99", "empty", "accepted 0, 1, 2, ... of passes"]
+    head = ["", "draft p50", "p99", "empty", "tokens of a pass: 1, 2, 3, ..."]
     rows = []
     for r in results:
         t = r.total
-        shares = " ".join(f"{_share(t.accepted[i], t.passes):.0%}" for i in range(8))
-        more = sum(n for i, n in t.accepted.items() if i >= 8)
+        shares = " ".join(f"{_share(t.lengths[i], t.passes):.0%}" for i in range(1, 9))
+        more = sum(n for i, n in t.lengths.items() if i > 8)
         times = (f"{t.draft_us(percent):.0f} us" for percent in (50, 99))
-        accepted = f"{shares}, more {_share(more, t.passes):.0%}"
-        rows.append([r.drafter, *times, f"{_share(t.empty, t.passes):.0%}", accepted])
+        lengths = f"{shares}, more {_share(more, t.passes):.0%}"
+        rows.append([r.drafter, *times, f"{_share(t.empty, t.passes):.0%}", lengths])
     out.say(*figures(rows, head))
-
-
-def _missing(results: Sequence[Replay]) -> list[str]:
-    """Return a line for each replay that lacked evidence of some contexts."""
-    return [
-        f"{r.drafter}, {r.budget} nodes: {r.misses.missing:,} of {r.misses.rows:,} contexts "
-        f"({_share(r.misses.missing, r.misses.rows):.1%}) were not on record"
-        for r in results
-        if r.misses is not None and r.misses.missing
-    ]
 
 
 def _say_categories(results: Sequence[Replay], out: Output) -> None:
@@ -201,8 +213,12 @@ def _say_categories(results: Sequence[Replay], out: Output) -> None:
     if len(shown) < 2:
         return
     out.say("", "by category")
-    rows = [[c, *(f"{r.by_category[c].tokens_per_step:.3f}" for r in results)] for c in shown]
+    rows = [[c, *(_steps_of(r.by_category[c]) for r in results)] for c in shown]
     out.say(*figures(rows, ["", *(r.drafter for r in results)], justify="right"))
+
+
+def _steps_of(tally: Tally) -> str:
+    return f"{tally.tokens_per_step:.3f}" if tally.passes else NOT_COUNTED
 
 
 def _share(part: int, whole: int) -> float:
@@ -265,7 +281,7 @@ def replay(
         reporter=out.reporter,
     )
     say(results, out)
+    out.result(plot, **results.to_dict())
     if plot is not None:
         results.plot(plot)
         out.say(f"picture: {plot}")
-    out.result(plot, **results.to_dict())

@@ -11,19 +11,26 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from ngramkit.basics.errors import ArtifactError, InputError, UsageError
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public_with
 from ngramkit.basics.results import Tabular
 from ngramkit.basics.terminal_text import many
-from ngramkit.choose import DrafterChoice, distinct, listed_drafters, require_named
+from ngramkit.choose import (
+    DrafterChoice,
+    MissingSourceError,
+    distinct,
+    listed_drafters,
+    require_named,
+)
 from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import MOST_NODES, TRANSFORMERS_WAYS, BenchWords, DecodeOptions
 from ngramkit.decode.pending import PendingModel, prepare
@@ -72,6 +79,7 @@ class BenchResults(Tabular):
     runs: list[QuestionRun]  # a drafter's, the baseline's too, of questions that all answered
     plan: dict[str, Any]
     folder: Path
+    missing: dict[str, str] = field(default_factory=dict)  # what drafters need that were left out
 
     @property
     def identical(self) -> bool:
@@ -93,17 +101,20 @@ class BenchResults(Tabular):
             }
 
     def ratios(self, of: Literal["tokens/step", "tokens/s"] = "tokens/s") -> list[Ratio]:
-        """Return every drafter over every later one, with 95 % intervals over questions."""
+        """Return every drafter over every later one, with 95 % intervals over questions; none with
+        a drafter that learns from one question to the next."""
         gain, cost = {
             "tokens/step": ("tokens", "passes"),
             "tokens/s": ("new_tokens", "seconds"),
         }[of]
-        columns = []
-        for name in (r.drafter for r in self.results if r.drafter != BASELINE):
-            runs = [run for run in self.runs if run.drafter == name]
-            gains, costs = ([getattr(run, figure) for run in runs] for figure in (gain, cost))
-            columns.append((name, gains, costs))
-        return ratios(columns)
+        columns, learns = [], []
+        for result in self.results:
+            if result.drafter != BASELINE:
+                runs = [run for run in self.runs if run.drafter == result.drafter]
+                gains, costs = ([getattr(run, figure) for run in runs] for figure in (gain, cost))
+                columns.append((result.drafter, gains, costs))
+                learns.append(result.learns)
+        return ratios(columns, dependent=learns)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as `ngramkit bench --json` prints them."""
@@ -112,6 +123,7 @@ class BenchResults(Tabular):
             "results": [result.to_dict() for result in self.results],
             "ratios": [{"figure": of, **r.to_dict()} for of in units for r in self.ratios(of)],
             "questions": list(self.rows()),
+            "missing": self.missing,
             "plan": self.plan,
         }
 
@@ -188,7 +200,7 @@ def bench(
         known = {} if prepared.context is None else question_facts(fitting(wanted, prepared, form))
         budget = {"budget": options.budget or "auto"} if options.cache is None else {}
         require_begun_with(folder, {**settings, **known, **budget})
-    budgets, choices = _choices(names, prepared, sources, options)
+    budgets, choices, missing = _choices(names, prepared, sources, options)
     ways = list(dict.fromkeys(filter(_is_transformers, names)))
     labels = [*ways, *(choice.label for choice in choices)]
     settings |= {"drafters": labels, "artifacts": _artifacts(choices)}
@@ -210,34 +222,49 @@ def bench(
             kept = many(len(runs.found), "answer")
             reporter.note(f"{kept} in {folder}; the same command goes on from there")
             raise
-        results = publish(contest, runs, plan, folder, reporter)
+        results = publish(contest, runs, plan, folder, reporter, missing)
     shared = runs.shared_by([result.drafter for result in results])
-    return BenchResults(results, [run for own in shared.values() for run in own], plan, folder)
+    answered = [run for own in shared.values() for run in own]
+    return BenchResults(results, answered, plan, folder, missing)
 
 
 def _choices(
     names: Sequence[Any], model: PendingModel, artifacts: Sources, options: DecodeOptions
-) -> tuple[dict[str, Budget], list[DrafterChoice]]:
-    """Return the drafters that are named, else all that have what they need; and their budgets."""
+) -> tuple[dict[str, Budget], list[DrafterChoice], dict[str, str]]:
+    """Return the budgets of drafters, the drafters, and what named ones need that is missing.
+
+    They are those that are named, else all that have what they need. Raises ArtifactError if none
+    of the named ones has.
+    """
     choices: list[DrafterChoice] = []
     budgets: dict[str, Budget] = {}
+    missing: dict[str, str] = {}
     for each in names or DRAFTERS:
         if _is_transformers(each):
             continue
         plain, budget = split_budget(each) if isinstance(each, str) else (each, 0)
         try:
             choice = model.choose(plain, options, artifacts)
-        except ArtifactError as error:
-            if names:
+        except MissingSourceError as error:
+            if names and len(missing) + 1 == len(names):
                 raise
+            if names:
+                missing[str(each)] = f"needs {error.needs}"
             options.reporter.note(f"without {each}: {error}")
             continue
         label = choice.label
         if budget:
             label += f"{',' if ':' in label else ':'}budget={budget}"
+        if needs := choice.missing(evidence=True, learns=artifacts.past.store):
+            if names and len(missing) + 1 == len(names):
+                raise UsageError(f"cannot measure {label}: {needs}", "name another drafter")
+            if names:
+                missing[label] = needs
+            options.reporter.note(f"without {label}: {needs}")
+            continue
         choices.append(replace(choice, label=label))
         budgets[label] = budget
-    return budgets, distinct(choices)
+    return budgets, distinct(choices), missing
 
 
 @dataclass(frozen=True)
@@ -331,10 +358,7 @@ def _drafting(
 
 
 def _artifacts(choices: Sequence[DrafterChoice]) -> list[str]:
-    builds = {a.path: a.manifest.build for choice in choices for a in choice.opened}
-    histories = {c.past.path for c in choices if c.past is not None and c.past.path is not None}
-    named = [f"{path} ({builds[path][:12]})" for path in sorted(builds)]
-    return [*named, *map(str, sorted(histories))]
+    return sorted({name for choice in choices for name in choice.builds})
 
 
 class Bench:
@@ -524,12 +548,21 @@ def publish(
     plan: dict[str, Any],
     folder: Path,
     reporter: Reporter = SILENT,
+    missing: Mapping[str, str] = MappingProxyType({}),
 ) -> list[BenchResult]:
-    """Write all files into `folder`; the baseline's result comes first."""
+    """Write all files into `folder`; the baseline's result comes first.
+
+    `missing`: what drafters need that could not be measured.
+    """
     from ngramkit.decode.load import device_facts
 
     tokenizer = bench.model.tokenizer
-    results = summarize(runs, plan["drafters"], lambda text: len(tokenizer.encode_prompt(text)))
+    results = summarize(
+        runs,
+        plan["drafters"],
+        lambda text: len(tokenizer.encode_prompt(text)),
+        {contestant.name for contestant in bench.contestants if contestant.learns},
+    )
     curves = by_budget(bench, runs, reporter)
     facts = machine(device_facts(bench.model.model))
     for result in results:
@@ -538,11 +571,13 @@ def publish(
         {"drafter": c.drafter, "budget": c.budget, "tokens_per_step": c.total.tokens_per_step}
         for c in curves
     ]
-    write_results(folder, results, plan=plan, machine=facts, by_budget=points)
+    write_results(
+        folder, results, missing=dict(missing), plan=plan, machine=facts, by_budget=points
+    )
     title = f"{plan['model']} on {plan['questions']}, {many(plan['count'], 'question')}"
     from ngramkit.evaluate.report import write_report
 
-    write_report(folder / "report.html", title, results, curves, plan, facts)
+    write_report(folder / "report.html", title, results, curves, plan, facts, missing)
     return results
 
 

@@ -8,6 +8,7 @@ TopKRecord of it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,7 @@ from ngramkit.evaluate.statistics import Reliability
 from ngramkit.evaluate.topk_record import Misses, ReplayedEvidence, TopKRecord
 
 END = -1  # no token: the record is over
+MOST_MISSING = 0.01  # of contexts that a top-k record may lack, for a figure to be the drafter's
 CHAIN_WIDTH = 4  # nodes of the tree that a chain is taken from, for each of its tokens, as engines
 
 
@@ -38,19 +40,27 @@ class Tally:
     tokens: int = 0  # after the prefill's own
     passes: int = 0
     empty: int = 0  # passes without a draft
-    accepted: Counter[int] = field(default_factory=Counter)  # accepted draft tokens -> passes
+    lengths: Counter[int] = field(default_factory=Counter)  # tokens of a pass -> passes
     draft_ns: list[int] = field(default_factory=list)
 
     @property
     def tokens_per_step(self) -> float:
-        return self.tokens / self.passes if self.passes else 0.0
+        """Return the mean number of tokens of a pass; nan without passes."""
+        return self.tokens / self.passes if self.passes else math.nan
+
+    def count(self, written: int, *, empty: bool) -> None:
+        """Count a pass that wrote so many tokens, the bonus token included."""
+        self.tokens += written
+        self.passes += 1
+        self.empty += empty
+        self.lengths[written] += 1
 
     def figures(self) -> dict[str, Any]:
         """Return tokens, passes and tokens/step as plain values."""
         return {
             "tokens": self.tokens,
             "passes": self.passes,
-            "tokens_per_step": self.tokens_per_step,
+            "tokens_per_step": self.tokens_per_step if self.passes else None,
         }
 
     def draft_us(self, percentile: float) -> float:
@@ -61,13 +71,17 @@ class Tally:
         self.tokens += other.tokens
         self.passes += other.passes
         self.empty += other.empty
-        self.accepted += other.accepted
+        self.lengths += other.lengths
         self.draft_ns += other.draft_ns
 
 
 @dataclass(repr=False)
 class Replay:
-    """One drafter at one budget over all records."""
+    """One drafter at one budget over all records.
+
+    Without what it drafts from, it was not replayed: `missing` says what it needs, and all figures
+    are nan.
+    """
 
     drafter: str
     budget: int
@@ -77,17 +91,41 @@ class Replay:
     by_record: list[Tally] = field(default_factory=list)  # likewise
     categories: list[str] = field(default_factory=list)  # likewise
     runs: list[str] = field(default_factory=list)  # likewise
+    asked_before: list[bool] = field(default_factory=list)  # likewise: the same first prompt
     reliability: Reliability = field(default_factory=Reliability)
     misses: Misses | None = None  # of the top-k record, for a drafter that wants evidence
     bytes: int = 0  # of the artifacts that it drafts from
+    sources: list[str] = field(default_factory=list)  # artifacts with their builds, the history
+    missing: str | None = None
+    _prompts: set[Any] = field(default_factory=set)  # first ones so far, as bytes
+
+    @property
+    def incomplete(self) -> str | None:
+        """Return why the figures are too low, None if they are not: a top-k record lacks more than
+        MOST_MISSING of the contexts."""
+        misses = self.misses
+        if misses is None or misses.missing <= MOST_MISSING * misses.rows:
+            return None
+        return (
+            f"{misses.missing:,} of {misses.rows:,} contexts "
+            f"({misses.missing / misses.rows:.0%}) were not on record"
+        )
+
+    @property
+    def comparable(self) -> bool:
+        """Return whether it has a figure of its own, which ratios compare."""
+        return self.missing is None and self.incomplete is None and self.total.passes > 0
 
     def add(self, record: Record, tally: Tally, name: str | None = None) -> None:
-        """Add what came of a record, under its own name where no other is given."""
+        """Add the counts of a record, under its own name if no other is given."""
         self.total.add(tally)
         self.by_category.setdefault(record.category, Tally()).add(tally)
         self.names.append(record.name if name is None else name)
         self.categories.append(record.category)
         self.runs.append(record.run)
+        prompt = record.turns[0].prompt.tobytes()
+        self.asked_before.append(prompt in self._prompts)
+        self._prompts.add(prompt)
         self.by_record.append(tally)
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -103,17 +141,20 @@ class Replay:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, per question too."""
-        total = self.total
+        total, replayed = self.total, self.missing is None
         whole = ("drafter", "budget")
         return {
             "drafter": self.drafter,
             "budget": self.budget,
+            "missing": self.missing,
+            "incomplete": self.incomplete,
+            "sources": self.sources,
             "bytes": self.bytes,
             **total.figures(),
-            "draft_us_p50": total.draft_us(50),
-            "draft_us_p99": total.draft_us(99),
-            "empty_share": total.empty / total.passes if total.passes else 0.0,
-            "accepted_lengths": {str(n): total.accepted[n] for n in sorted(total.accepted)},
+            "draft_us_p50": total.draft_us(50) if replayed else None,
+            "draft_us_p99": total.draft_us(99) if replayed else None,
+            "empty_share": total.empty / total.passes if total.passes else None,
+            "accepted_lengths": {str(n): total.lengths[n] for n in sorted(total.lengths)},
             "reliability": self.reliability.rows(),
             **({} if self.misses is None else {"oracle": asdict(self.misses)}),
             "by_category": {name: tally.figures() for name, tally in self.by_category.items()},
@@ -124,6 +165,8 @@ class Replay:
         }
 
     def __repr__(self) -> str:
+        if self.missing is not None:
+            return f"<Replay of {self.drafter}, {self.budget} nodes: n/a ({self.missing})>"
         return (
             f"<Replay of {self.drafter}, {self.budget} nodes: "
             f"{self.total.tokens_per_step:.3f} tokens/step over {len(self.names)} questions>"
@@ -142,7 +185,7 @@ def replay_drafter(
     vocabulary: int = ANY_VOCABULARY,
     reporter: Reporter = SILENT,
 ) -> Replay:
-    """Replay `records` in the order given.
+    """Replay `records` in the order given; with `keep_state` turn by turn, by their places.
 
     `make` gives a drafter that has seen nothing; it is called once per record, or once in all with
     `keep_state`, for drafters that learn across requests. Turns of a record share the drafter.
@@ -159,16 +202,24 @@ def replay_drafter(
     if records:  # compilation and cold pages are not a draft's cost
         first = records[0].turns[0]
         replay_turn(make(), replace(first, answer=first.answer[:16]), budget, **way)
-    for record in records:
-        drafter = drafter if keep_state else make()
-        tally = Tally()
-        for turn in record.turns:
-            evidence = None if topk_record is None else topk_record.evidence_of(turn)
-            tally.add(replay_turn(drafter, turn, budget, result.reliability, evidence, **way))
-            if evidence is not None and result.misses is not None:
-                result.misses.add(evidence.misses)
+    tallies = [Tally() for _ in records]
+    turns = [
+        (i, n, turn) for i, record in enumerate(records) for n, turn in enumerate(record.turns)
+    ]
+    if keep_state:  # conversations overlap
+        turns.sort(key=lambda each: each[2].place)
+    left = Counter(i for i, _, _ in turns)
+    for i, number, turn in turns:
+        if not keep_state and number == 0:
+            drafter = make()
+        evidence = None if topk_record is None else topk_record.evidence_of(turn)
+        tallies[i].add(replay_turn(drafter, turn, budget, result.reliability, evidence, **way))
+        if evidence is not None and result.misses is not None:
+            result.misses.add(evidence.misses)
+        left[i] -= 1
+        reporter.advance(not left[i])
+    for record, tally in zip(records, tallies, strict=True):
         result.add(record, tally)
-        reporter.advance(1)
     return result
 
 
@@ -204,10 +255,7 @@ def replay_turn(
         written = answer[position : position + len(nodes) + 1]  # one bonus token
         evidence = None if recorded is None or left <= 0 else recorded.after_draft(tree)
         position += _write(drafter, written, evidence, recorded)
-        tally.passes += 1
-        tally.tokens += len(written)
-        tally.empty += len(tree) == 0
-        tally.accepted[len(nodes)] += 1
+        tally.count(len(written), empty=len(tree) == 0)
         if reliability is not None:
             reliability.add(tree.scores, nodes)
     drafter.finish()

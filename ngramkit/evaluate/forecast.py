@@ -20,9 +20,10 @@ from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.token_cost import TokenCost
 from ngramkit.evaluate.drafter_replay import Replay, Tally
+from ngramkit.evaluate.pass_times import SHOWN, Cost, PassTimes
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import read_answers
-from ngramkit.evaluate.simulated_server import SHOWN, Cost, PassTimes, Served, serve
+from ngramkit.evaluate.simulated_server import Served, serve
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 if TYPE_CHECKING:
@@ -35,28 +36,42 @@ PARTS = 10  # of the log, to show how the history warms up
 
 @dataclass(frozen=True)
 class Forecast:
-    """The traffic of a log with drafts of at most `tokens`; shares are of what it takes without."""
+    """The traffic of a log with drafts of at most `tokens`, while the batch is full.
+
+    All figures are of the passes with the fullest batches, see `Served.fullest`; shares are of what
+    the same requests take without drafts in batches of the same size.
+    """
 
     tokens: int
-    passes: float  # share of the passes
-    time: float  # share of their time
-    served: Served = field(repr=False)
+    concurrency: int
+    batch: float  # requests of a pass, on average
+    passes: int
+    passes_share: float
+    time_share: float
+    output_share: float  # of the log's output tokens that these passes wrote
+    drafted: int  # tokens
+    draft_us: float  # of drafting for one request in one pass, on this machine
+    replay: Replay = field(repr=False)  # tallies by request, in the order in which they ended
 
     @property
-    def replay(self) -> Replay:
-        """Return the tallies, by request in the order in which they ended."""
-        return self.served.replay
+    def accepted(self) -> int:
+        """Return the number of drafted tokens that were accepted."""
+        return self.replay.total.tokens - self.replay.total.passes
 
     @property
     def accepted_share(self) -> float:
         """Return the share of drafted tokens that were accepted."""
-        total = self.replay.total
-        return (total.tokens - total.passes) / max(self.served.drafted, 1)
+        return self.accepted / max(self.drafted, 1)
 
     @property
-    def draft_us(self) -> float:
-        """Return the time of drafting for one request in one pass, on this machine."""
-        return self.served.draft_seconds / max(self.replay.total.passes, 1) * 1e6
+    def warning(self) -> str | None:
+        """Return why the figures are not those of a full batch, None if they are."""
+        if self.batch >= self.concurrency:
+            return None
+        return (
+            f"the log is too short for a concurrency of {self.concurrency}: its fullest batches "
+            f"held {self.batch:.1f} requests on average; use a longer log or a lower concurrency"
+        )
 
     def by_kind(self) -> dict[str, Tally]:
         return self.replay.by_category
@@ -78,18 +93,19 @@ class Forecast:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        total, served = self.replay.total, self.served
         return {
             "tokens": self.tokens,
-            "passes_share": self.passes,
-            "time_share": self.time,
-            "passes": len(served.passes),
-            "passes_without": len(served.plain),
+            "batch": self.batch,
+            "passes": self.passes,
+            "passes_share": self.passes_share,
+            "time_share": self.time_share,
+            "output_share": self.output_share,
+            "warning": self.warning,
             "requests": len(self.replay.names),
-            "output_tokens": total.tokens,
-            "tokens_per_step": total.tokens_per_step,
-            "drafted": served.drafted,
-            "accepted": total.tokens - total.passes,
+            **_row(self.replay.total),
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "accepted_share": self.accepted_share,
             "draft_us": self.draft_us,
             "by_kind": {name: _row(tally) for name, tally in self.by_kind().items()},
             "by_run": {name: _row(tally) for name, tally in self.by_run().items()},
@@ -102,7 +118,18 @@ def _by_number(run: tuple[str, Tally]) -> tuple[int, str]:
 
 
 def _row(tally: Tally) -> dict[str, Any]:
-    return {**tally.figures(), "passes_share": tally.passes / max(tally.tokens, 1)}
+    """Return the figures of requests; a step is a request's part in a pass."""
+    return {
+        "output_tokens": tally.tokens,
+        "steps": tally.passes,
+        "tokens_per_step": tally.tokens_per_step,
+        "passes_share": passes_share(tally),
+    }
+
+
+def passes_share(tally: Tally) -> float:
+    """Return the passes that requests take, as a share of those without drafts."""
+    return tally.passes / max(tally.tokens, 1)
 
 
 class Forecasts(Entries[Forecast], Tabular):
@@ -116,16 +143,17 @@ class Forecasts(Entries[Forecast], Tabular):
 
     @property
     def best(self) -> Forecast:
-        return min(self, key=lambda each: each.time)
+        return min(self, key=lambda each: each.time_share)
 
     @property
     def sentence(self) -> str:
-        """Return what it comes to, in words."""
+        """Return the best forecast, in words."""
         best = self.best
-        where = f" where a pass of {SHOWN} tokens costs {self.times.cost:.2f} passes of 1"
         return (
-            f"With drafts of at most {best.tokens} tokens this traffic would take "
-            f"{best.passes:.2f} of the passes, and {best.time:.2f} of the time{where}."
+            f"With drafts of at most {best.tokens} tokens and {best.batch:.1f} requests in a "
+            f"batch, this traffic takes {best.passes_share:.2f} of the passes and "
+            f"{best.time_share:.2f} of the time, if a pass of {SHOWN} tokens costs "
+            f"{self.times.cost:.2f} times a pass of 1."
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -171,15 +199,17 @@ def forecast(
 ) -> Forecasts:
     """Serve the requests of logs again, with drafts, and say what that would take.
 
-    The engine's own rules decide what is drafted. What is drafted from as in `decode`, in the same
-    words: a history grows, unless `store` is False, and begins with the one that is named, which is
-    left alone. `files`, `format`, `columns`, `where`: see ngramkit.logs.read.read_log; or Records,
-    as `replay`. `concurrency`: requests at once; `tokens`: of a draft, one forecast for each.
+    The figures are of the passes with the fullest batches, as a server has them all day. The
+    engine's own rules decide what is drafted. Sources as in `decode`, in the same words; a history
+    grows unless `store` is False, and starts with the named one, which is not changed. `files`,
+    `format`, `columns`, `where`: see ngramkit.logs.read.read_log; or Records, as `replay`.
+    `concurrency`: requests at once; `tokens`: of a draft, at most, one forecast for each.
     `pass_cost`: what a pass of 9 tokens costs, in passes of one, or a curve or profile, see
-    evaluate.simulated_server; None: as engines suppose of a GPU. `prompts`: the history remembers
-    prompts, too. `limit`: only the first requests.
+    evaluate.pass_times; None: as engines suppose of a GPU. `prompts`: the history remembers
+    prompts, too. `limit`: only the first conversations.
 
-    Raises UsageError for what makes no sense, InputError for files that cannot be read.
+    Raises UsageError for what makes no sense, InputError for files that cannot be read and for logs
+    whose answers take no pass.
     """
     require_between("concurrency", concurrency, 1, 4096)
     if not tokens:
@@ -195,22 +225,62 @@ def forecast(
         files, None, model, template, format, columns, where, reporter
     )
     records = records[:limit]
+    if not any(len(turn.answer) > 1 for record in records for turn in record.turns):
+        raise InputError(
+            "every answer of the log has at most one token, which the prefill writes",
+            "check which column has the outputs",
+        )
     if any(len(turn.references) for record in records for turn in record.turns):
         reporter.note("references of requests are left out: serving engines take none")
     choice = choose_drafter(drafter, tokenizer, given, reporter=reporter)
+    if missing := choice.missing(evidence=False, learns=given.past.store):
+        raise UsageError(f"cannot forecast {choice.label}: {missing}", "name another drafter")
     results = []
+    requests = sum(len(record.turns) for record in records)
     for most in dict.fromkeys(tokens):
         engine = _engine(choice, given, tokenizer, times, prompts=prompts)
-        reporter.stage(f"drafts of at most {most} tokens", len(records), "requests")
-        served = serve(
-            records, engine, concurrency=concurrency, tokens=most, label=f"{most} tokens",
-            reporter=reporter,
-        )  # fmt: skip
-        plain = float(times.of(served.plain).sum())
-        spent = float(times.of(served.passes).sum())
-        share = len(served.passes) / max(len(served.plain), 1)
-        results.append(Forecast(most, share, spent / plain if plain else 1.0, served))
+        reporter.stage(f"drafts of at most {most} tokens", requests, "requests")
+        served = serve(records, engine, concurrency=concurrency, tokens=most, reporter=reporter)
+        results.append(_forecast(served, times, concurrency, most))
     return Forecasts(results, choice.label, concurrency, times)
+
+
+def _forecast(served: Served, times: PassTimes, concurrency: int, tokens: int) -> Forecast:
+    """Return the figures of the passes with the fullest batches."""
+    chosen = served.fullest()
+    batches = np.array(served.batches)
+    written, drafted = np.array(served.written), np.array(served.drafted)
+    passes = np.repeat(np.arange(len(batches)), batches)  # of each step
+    replay = Replay(f"{tokens} tokens", tokens)
+    tallies: dict[int, Tally] = {}
+    for step in np.flatnonzero(chosen[passes]).tolist():
+        tallies.setdefault(served.request[step], Tally()).count(
+            served.written[step], empty=not served.drafted[step]
+        )
+    for number in served.ended:
+        if number in tallies:
+            replay.add(served.requests[number], tallies[number])
+    # A step costs its part of the pass's time, with drafts and without.
+    read = batches + np.bincount(passes, drafted, len(batches))
+    contexts = np.array(served.contexts)
+    spent, plain = (
+        float((times.of(each.astype(np.float64), contexts) * batches)[chosen].sum())
+        for each in (read, batches)
+    )
+    share = passes_share(replay.total)
+    steps = int(batches[chosen].sum())
+    return Forecast(
+        tokens=tokens,
+        concurrency=concurrency,
+        batch=steps / int(chosen.sum()),
+        passes=int(chosen.sum()),
+        passes_share=share,
+        time_share=share * spent / plain,
+        output_share=replay.total.tokens / int(written.sum()),
+        drafted=int(drafted[chosen[passes]].sum()),
+        draft_us=float(np.array(served.draft_seconds)[chosen].sum()) / steps * 1e6,
+        replay=replay,
+    )
 
 
 def _engine(

@@ -5,6 +5,7 @@ matplotlib is imported when a picture is asked for.
 
 from __future__ import annotations
 
+import math
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 from ngramkit.basics.errors import UsageError, reason
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.terminal_text import fold_name, many
-from ngramkit.evaluate.drafter_replay import Replay, categories
+from ngramkit.evaluate.drafter_replay import Replay, Tally, categories
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
 MUTED = "#6a737d"
@@ -109,7 +110,10 @@ def _draw_panels(path: Path, panels: Panels) -> None:
 def draw_steps(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
     """Draw tokens/step by category."""
     rows = categories(results)
-    values = {r.drafter: [r.by_category[row].tokens_per_step for row in rows] for r in results}
+    values = {
+        r.drafter: [r.by_category.get(row, Tally()).tokens_per_step for row in rows]
+        for r in results
+    }
     draw_categories(axes, values, rows, colors, "tokens/step")
 
 
@@ -118,7 +122,7 @@ def saved_figure(target: Path | IO[bytes], size: tuple[float, float]) -> Iterato
     """Yield a new matplotlib figure of `size` inches, and save it to `target`.
 
     A path's suffix says the format, a file gets an SVG. The same drawing gives the same bytes,
-    whatever matplotlibrc lies in the working folder.
+    whatever matplotlibrc lies in the working folder. All text is plain: `$5 to $9` is no formula.
     """
     import matplotlib
 
@@ -130,7 +134,8 @@ def saved_figure(target: Path | IO[bytes], size: tuple[float, float]) -> Iterato
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(
             {"axes.prop_cycle": cycler(color=PALETTE), "svg.hashsalt": "ngramkit",
-             "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False}
+             "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False,
+             "text.parse_math": False}
         )  # fmt: skip
         figure = pyplot.figure(figsize=size, layout="constrained")
         try:
@@ -159,16 +164,19 @@ def colors_of(names: Any) -> dict[str, str]:
 
 def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
     """Draw tokens/step against budget, a line per drafter."""
+    from matplotlib.ticker import NullLocator
+
     for mark, (name, color) in zip(cycle(MARKS), colors.items(), strict=False):
         points = sorted((r.budget, r.total.tokens_per_step) for r in results if r.drafter == name)
         if not points:  # cannot be replayed: transformers' own ways
             continue
         budgets, heights = zip(*points, strict=True)
-        label = f"{fold_name(name)} {heights[-1]:.2f}"
+        label = shown_name(name, "n/a" if math.isnan(heights[-1]) else f"{heights[-1]:.2f}")
         axes.plot(budgets, heights, f"-{mark}", color=color, label=label)
     ticks = sorted({result.budget for result in results})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, map(str, ticks))
+    axes.xaxis.set_minor_locator(NullLocator())  # its labels would be formulas
     axes.set(xlabel="draft nodes per pass", ylabel="tokens/step")
     draw_no_gain(axes.axhline)
     legend_below(axes, f"tokens/step with {many(ticks[-1], 'node')}")
@@ -183,7 +191,7 @@ def draw_learning(
         for again, style in ((False, "-"), (True, "--")):
             at, steps = learning_curve(result, again=again)
             if len(steps):
-                name = f"{fold_name(result.drafter)}{', asked before' * again} {steps[-1]:.2f}"
+                name = shown_name(result.drafter + ", asked before" * again, f"{steps[-1]:.2f}")
                 every = max(len(at) // 8, 1)
                 axes.plot(at, steps, style + mark, color=color, label=name, markevery=every)
     axes.set(
@@ -199,12 +207,11 @@ def learning_curve(result: Replay, *, again: bool) -> tuple[Any, Any]:
 
     Of the questions asked for the first time, or `again`; means over a tenth of them.
     """
-    seen: set[str] = set()
-    rows = []
-    for i, (name, tally) in enumerate(zip(result.names, result.by_record, strict=True)):
-        if (name in seen) == again:
-            rows.append((i, tally.tokens, tally.passes))
-        seen.add(name)
+    rows = [
+        (i, tally.tokens, tally.passes)
+        for i, (before, tally) in enumerate(zip(result.asked_before, result.by_record, strict=True))
+        if before == again
+    ]
     if not rows:
         return np.empty(0), np.empty(0)
     window = np.ones(max(1, len(rows) // 10))
@@ -225,12 +232,12 @@ def draw_bytes(axes: Any, curves: ByBytes) -> None:
     strokes = {name: STROKES[i % len(STROKES)] for i, name in enumerate(names)}
     for number, (drafter, lines) in enumerate(curves.items()):
         color = f"C{number}"
-        axes.plot([], [], color=color, label=drafter)
+        axes.plot([], [], color=color, label=shown_name(drafter))
         for name, points in lines.items():
             sizes, steps = zip(*((size / 1e6, step) for size, step in points), strict=True)
             axes.plot(sizes, steps, strokes[name], markersize=4, color=color)
     for name in filter(None, names):
-        axes.plot([], [], strokes[name], markersize=4, color=MUTED, label=name)
+        axes.plot([], [], strokes[name], markersize=4, color=MUTED, label=shown_name(name))
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -254,7 +261,7 @@ def draw_categories(
     step = min(0.15, 0.7 / max(len(values) - 1, 1))
     for i, (mark, (name, figures)) in enumerate(zip(cycle(MARKS), values.items(), strict=False)):
         heights = [row + (i - (len(values) - 1) / 2) * step for row in range(len(rows))]
-        axes.plot(figures, heights, mark, color=colors[name], label=fold_name(name))
+        axes.plot(figures, heights, mark, color=colors[name], label=shown_name(name))
     labels = [textwrap.fill(row.replace("_", " "), 14) for row in rows]
     lines = max(1 + label.count("\n") for label in labels)
     row_height = max(0.12 + 0.17 * lines, 0.1 + 0.06 * len(values))
@@ -264,10 +271,17 @@ def draw_categories(
     axes.set_ylim(len(rows) - 0.5, -0.5)
     for row in range(len(rows) - 1):
         axes.axhline(row + 0.5, color=MUTED, linewidth=0.4)
-    axes.set_xlim(0, 1.05 * max((1.0, *(f for figures in values.values() for f in figures))))
+    most = np.nanmax([1.0, *(f for figures in values.values() for f in figures)])
+    axes.set_xlim(0, 1.05 * float(most))
     axes.set_xlabel(unit)
     draw_no_gain(axes.axvline)
     legend_below(axes)
+
+
+def shown_name(name: str, *figures: str) -> str:
+    """Return the label of a name in a legend; matplotlib leaves out labels that begin with "_"."""
+    label = " ".join([fold_name(name), *figures])
+    return f"\u200b{label}" if label.startswith("_") else label
 
 
 def draw_no_gain(line: Callable[..., Any]) -> None:

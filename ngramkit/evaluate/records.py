@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -41,6 +40,8 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray, token_ids_of
 from ngramkit.drafters.references import Given as References
+from ngramkit.evaluate.statistics import Units
+from ngramkit.logs.conversations import continued
 from ngramkit.logs.files import LogFile
 from ngramkit.logs.read import in_time, read_log
 from ngramkit.logs.request import FilePlace, LoggedRequest, take
@@ -183,6 +184,8 @@ class Turn:
     answer: TokenArray  # int32[m], the last is EOS where the tokenizer has one
     references: References = ()  # what the answer was likely to repeat
     longest: int | None = None  # tokens that it could have, at most; None: not known
+    place: int = 0  # in the log, from 0
+    after: int | None = None  # the place of the request that it continues
 
     def __post_init__(self) -> None:
         for name in ("prompt", "answer"):
@@ -191,13 +194,12 @@ class Turn:
 
 @dataclass(frozen=True)
 class Record:
-    """One question with all its turns."""
+    """One question or conversation with all its turns."""
 
     name: str
     category: str
     turns: list[Turn]
     run: str = ""  # of the same tasks, as a trial, or a step of training
-    turn: int = 0  # the first one's, of a conversation whose other turns are records too
 
 
 def read_records(
@@ -213,9 +215,10 @@ def read_records(
 ) -> tuple[list[Record], Template | None]:
     """Return all records, and the template of their prompts.
 
-    They stand in the order of their time, where all have one, else as in the files. `format` and
-    `columns`: see ngramkit.logs.read. The template is that of `find_template`; None where all
-    prompts are taken as they stand.
+    A record is a conversation, see ngramkit.logs.conversations. Requests are in the order of their
+    times if all have one, else in that of the files; records in the order of their first requests.
+    `format` and `columns`: see ngramkit.logs.read. The template is that of `find_template`; None if
+    all prompts are taken as they are.
 
     `where` chooses requests, see ngramkit.logs.read. Raises InputError if none is left.
     """
@@ -229,23 +232,46 @@ def read_records(
     if not requests:
         raise InputError(f"{', '.join(map(str, files[:3]))} holds no answers", "check the path")
     tokens = RequestTokenizer(tokenizer, template, reporter)
-    encoded = tokens.encoded(requests)
-    records = [_record(list(same)) for _, same in groupby(encoded, key=_conversation)]
+    records: list[Record] = []
+    ending_at: dict[int, Record] = {}  # by the place of their last turn so far
+    encoded = list(tokens.encoded(requests))
+    before = continued([each for each, _ in encoded], tokenizer.decode, tokenizer.eos_token or "")
+    for place, ((request, ids), after) in enumerate(zip(encoded, before, strict=True)):
+        record = None if after is None else ending_at.pop(after, None)
+        if record is None:
+            name, kind, run = (visible(s, NAME) for s in (request.name, request.kind, request.run))
+            record = Record(name or str(place + 1), kind, [], run)
+            records.append(record)
+        record.turns.append(Turn(*ids, place=place, after=after))
+        ending_at[place] = record
     return records, tokens.template
 
 
-def _conversation(encoded: tuple[LoggedRequest, RequestTokens]) -> tuple[str, str, str]:
-    """Return what requests of one conversation share; they are one record where they stand side by
-    side."""
-    request, _ = encoded
-    return request.name, request.kind, request.run
+def units_of(records: Sequence[Record], *, dependent: bool = False) -> Units:
+    """Return the independent units of records: tasks.
 
+    Records of one task have the same category and name, or the same first prompt, or one continues
+    a request of the other. If no task has two records, the units are called conversations.
+    """
+    tasks = list(range(len(records)))  # of each record, that of an earlier one or its own
 
-def _record(encoded: list[tuple[LoggedRequest, RequestTokens]]) -> Record:
-    turns = [Turn(*tokens) for _, tokens in encoded]
-    first, _ = encoded[0]
-    name, kind, run = (visible(text, NAME) for text in (first.name, first.kind, first.run))
-    return Record(name, kind, turns, run, first.turn)
+    def task_of(number: int) -> int:
+        while tasks[number] != number:
+            number = tasks[number] = tasks[tasks[number]]
+        return number
+
+    branches = {record.turns[0].after for record in records} - {None}
+    known: dict[Any, int] = {}
+    for number, record in enumerate(records):
+        first = record.turns[0]
+        alike: list[Any] = [(record.category, record.name), first.prompt.tobytes()]
+        alike += [turn.place for turn in record.turns if turn.place in branches]
+        alike += [] if first.after is None else [first.after]
+        for key in alike:
+            tasks[task_of(number)] = task_of(known.setdefault(key, number))
+    of = [task_of(number) for number in range(len(records))]
+    several = len(set(of)) < len(of)
+    return Units("tasks" if several else "conversations", of if several else None, dependent)
 
 
 def _with_questions(files: Sequence[str | Path], questions: Path) -> list[LoggedRequest]:

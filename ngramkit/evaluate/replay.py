@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from numbers import Integral
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Unpack
 
-from ngramkit.basics.errors import UsageError, require_between, require_list
+from ngramkit.basics.errors import NgramkitError, UsageError, require_between, require_list
 from ngramkit.basics.kinds import ROLES
+from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import named_model
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public_with, require_plain
 from ngramkit.basics.results import Entries, Tabular
 from ngramkit.basics.terminal_text import many
-from ngramkit.choose import DrafterChoice, asked_drafters, choose_drafter, distinct
+from ngramkit.choose import (
+    DrafterChoice,
+    MissingSourceError,
+    absent_drafter,
+    asked_drafters,
+    choose_drafter,
+    distinct,
+)
 from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
@@ -23,8 +31,8 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, DrafterSpec
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.evaluate.drafter_replay import Replay, replay_drafter, shuffle
 from ngramkit.evaluate.leakage import Leakage, without_leaks
-from ngramkit.evaluate.records import Record, Turn, read_records, require_files
-from ngramkit.evaluate.statistics import Ratio, ratios
+from ngramkit.evaluate.records import Record, Turn, read_records, require_files, units_of
+from ngramkit.evaluate.statistics import SEED, Ratio, Units, ratios
 from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -32,6 +40,7 @@ from ngramkit.remote.fetch import open_fetched
 
 BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 
+CONVERSATIONS = Units("conversations")
 Curves = Mapping[str, Sequence[Given]]  # name -> artifacts, each drafted from by itself
 ByBytes = dict[str, dict[str, list[tuple[int, float]]]]
 
@@ -50,9 +59,25 @@ class KeepState:
         require_between("repeat", self.repeat, 1)
 
     def order(self, records: list[Record]) -> list[Record]:
-        """Return the records in the order in which they are replayed."""
-        records = records * self.repeat
-        return records if self.seed is None else shuffle(records, self.seed)
+        """Return the records as often and in the order in which they are replayed; the places of
+        their turns follow it."""
+        if self.seed is None:
+            length = 1 + max((turn.place for each in records for turn in each.turns), default=0)
+            return [
+                _placed(each, lambda place, n=n: place + n * length)  # type: ignore[misc]
+                for n in range(self.repeat)
+                for each in records
+            ]
+        shuffled = shuffle(records * self.repeat, self.seed)
+        return [
+            _placed(each, lambda place, n=n: n)  # type: ignore[misc]
+            for n, each in enumerate(shuffled)
+        ]
+
+
+def _placed(record: Record, place_of: Callable[[int], int]) -> Record:
+    turns = [replace(turn, place=place_of(turn.place)) for turn in record.turns]
+    return replace(record, turns=turns)
 
 
 class Curve(NamedTuple):
@@ -74,10 +99,12 @@ class Replays(Entries[Replay], Tabular):
         curves: Sequence[Curve] = (),
         *,
         kept_state: bool = False,
+        units: Units = CONVERSATIONS,
+        origin: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(results)
         self.leakage, self.template, self.curves = leakage, template, curves
-        self.kept_state = kept_state
+        self.kept_state, self.units, self.origin = kept_state, units, dict(origin or {})
 
     @property
     def results(self) -> list[Replay]:
@@ -89,25 +116,34 @@ class Replays(Entries[Replay], Tabular):
             yield from result.rows()
 
     def ratios(self, budget: int | None = None) -> list[Ratio]:
-        """Return tokens/step of every drafter over that of every later one, with 95 % intervals
-        over questions, at `budget` or the widest."""
+        """Return tokens/step of every drafter over that of every later one, at `budget` or the
+        widest, with 95 % intervals over conversations, or over tasks if several are of one.
+
+        Drafters without a figure of their own are left out, see `Replay.comparable`. There is no
+        interval if the drafters kept their state.
+        """
         nodes = budget or max(r.budget for r in self.results)
         return ratios(
             [
                 (r.drafter, [t.tokens for t in r.by_record], [t.passes for t in r.by_record])
                 for r in self.results
-                if r.budget == nodes
-            ]
+                if r.budget == nodes and r.comparable
+            ],
+            self.units,
         )
 
     def by_bytes(self, budget: int | None = None) -> ByBytes:
         """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first, at `budget` or
         the widest."""
         nodes = budget or max(r.budget for r in self)
-        steps = {r.drafter: (r.bytes, r.total.tokens_per_step) for r in self if r.budget == nodes}
+        steps = {
+            r.drafter: (r.bytes, r.total.tokens_per_step)
+            for r in self
+            if r.budget == nodes and r.comparable
+        }
         points: ByBytes = {}
         for curve in self.curves:
-            line = sorted(steps[label] for label in curve.labels)
+            line = sorted(steps[label] for label in curve.labels if label in steps)
             points.setdefault(curve.drafter, {})[curve.name] = line
         return points
 
@@ -132,6 +168,7 @@ class Replays(Entries[Replay], Tabular):
                 for each in self.ratios(nodes)
             ],
             **({"by_bytes": self.by_bytes()} if self.curves else {}),
+            **self.origin,
             "template": self.template,
             "records": self.leakage.records,
             "leaked": self.leakage.leaked,
@@ -141,7 +178,9 @@ class Replays(Entries[Replay], Tabular):
     def __repr__(self) -> str:
         best = max(r.budget for r in self.results)
         shown = ", ".join(
-            f"{r.drafter} {r.total.tokens_per_step:.2f}" for r in self.results if r.budget == best
+            f"{r.drafter} {r.total.tokens_per_step:.2f}" if r.comparable else f"{r.drafter} n/a"
+            for r in self.results
+            if r.budget == best
         )
         return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
 
@@ -208,17 +247,31 @@ def replay(
     choices, curves = _choices(names, artifacts, sources, tokenizer, keep_state, reporter)
     if topk_record is not None:
         _verify_by(topk_record, model, reporter)
-    untold = [choice.label for choice in choices if choice.needs_evidence]
-    if untold and topk_record is None:
-        reporter.note(f"no recorded logits (--oracle): {', '.join(untold)} runs without evidence")
-    records, leakage = without_leaks(records[:limit], choices, drop_leaked, reporter)
+    records = records[:limit]
+    given = any(len(turn.references) for record in records for turn in record.turns)
+    lacking = {
+        choice.label: choice.missing(
+            evidence=topk_record is not None, learns=keep_state is not None, references=given
+        )
+        for choice in choices
+    }
+    for label, needs in lacking.items():
+        if needs:
+            reporter.note(f"{label} is not replayed: {needs}")
+    if all(lacking.values()):
+        raise _nothing_to_replay(choices, lacking)
+    records, leakage = without_leaks(records, choices, drop_leaked, reporter)
+    units = units_of(records, dependent=keep_state is not None)
     if keep_state is not None:
         records = keep_state.order(records)
     results = []
     verified = 0  # contexts that were not on record
     for choice in choices:
         for nodes in dict.fromkeys(budgets):
-            reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "questions")
+            if needs := lacking[choice.label]:
+                results.append(Replay(choice.label, nodes, missing=needs))
+                continue
+            reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "conversations")
             try:
                 result = replay_drafter(
                     choice.label, choice.load, _suit_references(records, choice, reporter), nodes,
@@ -229,11 +282,36 @@ def replay(
                 if topk_record is not None:
                     verified += topk_record.save()
             result.bytes = sum(each.manifest.bytes for each in choice.opened)
+            result.sources = choice.builds
             results.append(result)
     if verified:
         reporter.note(f"the model verified {verified:,} contexts that were not on record")
     name = None if form is None else form.name
-    return Replays(results, leakage, name, curves, kept_state=keep_state is not None)
+    files = [] if answers is None else [answers] if isinstance(answers, str | Path) else answers
+    origin = {
+        "ngramkit": version_of("ngramkit"),
+        "tokenizer": tokenizer.id,
+        "answers": [str(each) for each in files if isinstance(each, str | Path)],
+        "questions": None if questions is None else str(questions),
+        "oracle": None if oracle is None else str(oracle),
+        "keep_state": None if keep_state is None else asdict(keep_state),
+        "chain": chain,
+        "interval_seed": SEED,
+    }
+    kept = keep_state is not None
+    return Replays(results, leakage, name, curves, kept_state=kept, units=units, origin=origin)
+
+
+def _nothing_to_replay(
+    choices: Sequence[DrafterChoice], lacking: Mapping[str, str | None]
+) -> NgramkitError:
+    """Return the error of drafters of which each lacks its source: that of the first."""
+    first = choices[0]
+    if first.absent is not None:
+        return first.absent
+    return UsageError(
+        f"cannot replay {first.label}: {lacking[first.label]}", "give it, or name another drafter"
+    )
 
 
 def _choices(
@@ -255,7 +333,12 @@ def _choices(
         if keep_state is not None:
             past = replace(sources.past, grows=True, prompts=keep_state.prompts)
             sources = replace(sources, past=past)
-        return choose_drafter(drafter, tokenizer, sources, reporter=reporter, load_model=load_model)
+        try:
+            return choose_drafter(
+                drafter, tokenizer, sources, reporter=reporter, load_model=load_model
+            )
+        except MissingSourceError as error:
+            return absent_drafter(drafter, tokenizer, error)
 
     if not isinstance(artifacts, Mapping):
         sources = given_sources(artifacts, **words).recorded()

@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -25,6 +26,7 @@ from ngramkit.evaluate.plots import (
     draw_no_gain,
     legend_below,
     saved_figure,
+    shown_name,
 )
 from ngramkit.evaluate.results import BenchResult
 from ngramkit.evaluate.runs import BASELINE
@@ -37,7 +39,7 @@ COLUMNS = (
     "drafter",
     "answers as without drafts",
     "speed-up",
-    "95% interval",
+    "95 % interval over questions",
     "as Spec-Bench counts",
     "tokens/step",
     "tokens/s",
@@ -79,8 +81,10 @@ def write_report(
     curves: Sequence[Replay],
     plan: Mapping[str, Any],
     machine: Mapping[str, str],
+    missing: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write the page. `results[0]` is the baseline; `curves` are replays of its answers."""
+    """Write the page. `results[0]` is the baseline; `curves` are replays of its answers; `missing`
+    is what drafters need that could not be measured."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -95,7 +99,7 @@ def write_report(
     page = environment.get_template("report.html.jinja").render(
         title=title,
         columns=COLUMNS,
-        rows=[_row(result) for result in results],
+        rows=[*map(_row, results), *_missing_rows(missing)],
         explanation=_explanation(plan["budget"], bool(curves)),
         pictures=_pictures(drafters, curves),
         budgets=_budgets(drafters, curves, plan["budget"]),
@@ -108,8 +112,7 @@ def write_report(
 
 def _row(result: BenchResult) -> tuple[str, ...]:
     wrong = len(result.differing)
-    low, high = result.speedup_low, result.speedup_high
-    interval = "" if result.drafter == BASELINE else shown_interval(low, high)
+    interval = "" if result.drafter == BASELINE else _interval(result)
     return (
         result.drafter,
         "all" if not wrong else f"all but {wrong}",
@@ -120,6 +123,16 @@ def _row(result: BenchResult) -> tuple[str, ...]:
         f"{result.tokens_per_second:,.1f}",
         f"{result.draft_seconds / result.seconds:.1%}",
     )
+
+
+def _missing_rows(missing: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Return a row for each drafter that could not be measured, with the reason."""
+    return [(name, f"n/a: {needs}", *[""] * (len(COLUMNS) - 2)) for name, needs in missing.items()]
+
+
+def _interval(result: BenchResult) -> str:
+    """Return the interval of the speed-up, or why there is none."""
+    return shown_interval(result.speedup_low, result.speedup_high) or result.speedup_interval
 
 
 def _explanation(budget: int | str, replayed: bool) -> str:
@@ -175,11 +188,8 @@ def _pictures(drafters: Sequence[BenchResult], curves: Sequence[Replay]) -> list
     pictures = [
         _picture(
             "Speed-up over no drafts"
-            + (", with its 95% interval over questions" if _has_interval(drafters) else ""),
-            "; ".join(
-                f"{r.drafter} {r.speedup:.2f} ({shown_interval(r.speedup_low, r.speedup_high)})"
-                for r in drafters
-            ),
+            + (", with its 95 % interval over questions" if _has_interval(drafters) else ""),
+            "; ".join(f"{r.drafter} {r.speedup:.2f} ({_interval(r)})" for r in drafters),
             lambda axes: _draw_speedups(axes, drafters, colors),
             1.2 + 0.55 * max(len(drafters), 2),
         )
@@ -255,7 +265,7 @@ def _draw_lengths(axes: Any, drafters: Sequence[BenchResult], colors: Colors) ->
         places = [n + 1 + (i - (len(drafters) - 1) / 2) * width for n in range(shown)]
         shares = [count / max(result.passes, 1) for count in counts]
         name = result.drafter
-        axes.bar(places, shares, width=width, color=colors[name], label=fold_name(name))
+        axes.bar(places, shares, width=width, color=colors[name], label=shown_name(name))
     ticks = [str(n + 1) for n in range(shown)]
     if longest > shown:
         ticks[-1] += "+"

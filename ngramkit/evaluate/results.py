@@ -1,7 +1,8 @@
 """The results of a benchmark: one row of figures per drafter, with its speed-up's interval.
 
 Speed-up is the ratio of two token rates over the same questions. Its interval is a bootstrap over
-questions (95%): it says how far the figure depends on which questions were asked.
+questions (95 %): it says how far the figure depends on which questions were asked. A drafter that
+learns from earlier questions has none.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.decode.options import TRANSFORMERS_WAYS
 from ngramkit.evaluate.runs import BASELINE, QuestionRun, Runs
-from ngramkit.evaluate.statistics import ratio
+from ngramkit.evaluate.statistics import QUESTIONS, Ratio, ratio
 from ngramkit.formats.resumable_writer import write_text
 
 PACKAGES = ("ngramkit", "torch", "transformers", "tokenizers", "numpy", "numba")
@@ -39,7 +40,7 @@ class BenchResult(Result):
     tokens_per_step: float
     tokens_per_second: float
     speedup: float
-    speedup_low: float | None  # of the 95 % interval; None of too few questions
+    speedup_low: float | None  # of the 95 % interval; None if there is none
     speedup_high: float | None
     identical: bool  # every answer is the baseline's, token for token
     draft_seconds: float
@@ -50,6 +51,8 @@ class BenchResult(Result):
     differing: list[str] = field(default_factory=list)  # questions with another answer
     drafted: int | None = None  # draft nodes that were verified; None where that was not kept
     spec_bench: dict[str, float] = field(default_factory=dict)  # see `spec_bench`
+    speedup_interval: str = ""  # what it is over, or why there is none
+    learns: bool = False  # from one question to the next
 
     @property
     def remarks(self) -> str:
@@ -61,31 +64,38 @@ class BenchResult(Result):
 
 
 def summarize(
-    runs: Runs, drafters: Sequence[str], count: Callable[[str], int] | None = None
+    runs: Runs,
+    drafters: Sequence[str],
+    count: Callable[[str], int] | None = None,
+    learning: Collection[str] = (),
 ) -> list[BenchResult]:
     """Return the baseline's result, then those of `drafters`, over questions that all answered.
 
-    `count` gives a text's tokens, those around a text (BOS) included: for `spec_bench`.
+    `learning`: the drafters that learn from earlier questions. `count` gives a text's tokens, those
+    around a text (BOS) included: for `spec_bench`.
     """
     shared = runs.shared_by([BASELINE, *drafters])
     base = shared[BASELINE]
-    results = [_result(name, own, base) for name, own in shared.items()]
+    results = [_result(name, own, base, dependent=name in learning) for name, own in shared.items()]
     if count is not None:
         for result in results:
             result.spec_bench = spec_bench(shared[result.drafter], base, count)
     return results
 
 
-def _result(name: str, runs: list[QuestionRun], base: list[QuestionRun]) -> BenchResult:
-    low, high = spread(runs, base)
+def _result(
+    name: str, runs: list[QuestionRun], base: list[QuestionRun], *, dependent: bool
+) -> BenchResult:
+    speedup = speedup_of(runs, base, dependent=dependent)
     turns = [turn for run in runs for turn in run.turns]
     lengths = Counter(length for run in runs for length in run.tokens_per_pass)
     nodes = [run.drafted for run in runs]
     return BenchResult(
         drafter=name,
         **_figures(runs, base),
-        speedup_low=low,
-        speedup_high=high,
+        speedup_low=speedup.low,
+        speedup_high=speedup.high,
+        speedup_interval=speedup.interval,
         drafted=None if None in nodes else sum(filter(None, nodes)),
         identical=all(a.same_text(b) for a, b in zip(runs, base, strict=True)),
         draft_seconds=sum(turn.draft_seconds for turn in turns),
@@ -93,6 +103,7 @@ def _result(name: str, runs: list[QuestionRun], base: list[QuestionRun]) -> Benc
         seconds=sum(turn.seconds for turn in turns),
         by_category=_by_category(runs, base),
         accepted_lengths={str(length): lengths[length] for length in sorted(lengths)},
+        learns=dependent,
         differing=[r.key[1] for r, b in zip(runs, base, strict=True) if not r.same_text(b)],
     )
 
@@ -142,16 +153,15 @@ def _by_category(runs: list[QuestionRun], base: list[QuestionRun]) -> dict[str, 
     return figures
 
 
-def spread(
-    runs: Sequence[QuestionRun], base: Sequence[QuestionRun]
-) -> tuple[float | None, float | None]:
-    """Return the speed-up's interval, see ngramkit.evaluate.statistics."""
-    columns = [
+def speedup_of(
+    runs: Sequence[QuestionRun], base: Sequence[QuestionRun], *, dependent: bool = False
+) -> Ratio:
+    """Return the speed-up with its interval, see ngramkit.evaluate.statistics."""
+    own, others = (
         ("", [run.new_tokens for run in each], [run.seconds for run in each])
         for each in (runs, base)
-    ]
-    speedup = ratio(*columns)
-    return speedup.low, speedup.high
+    )
+    return ratio(own, others, replace(QUESTIONS, dependent=dependent))
 
 
 def machine(device: dict[str, str]) -> dict[str, str]:

@@ -1,15 +1,16 @@
-"""Statistics of results: a paired bootstrap over questions, and the calibration of scores.
+"""Statistics of results: a paired bootstrap over independent units, and the calibration of scores.
 
-Bootstrap (Efron 1979): both drafters answered the same questions. Questions are drawn again and
-again, with repetition, and the ratio of the two is taken of each drawing: its 2.5th and 97.5th
-percentiles say how far the figure depends on which questions were asked. Same inputs, same
-interval. Of fewer than FEWEST questions nothing can be said that way, and no interval is given.
+Bootstrap (Efron 1979): both drafters answered the same questions. Units, such as questions,
+conversations or tasks, are drawn again and again, with repetition, and the ratio of the two is
+taken of each drawing: its 2.5th and 97.5th percentiles say how far the figure depends on which
+units were asked. Same inputs, same interval. There is no interval of fewer than FEWEST units, and
+none if what one request teaches a drafter changes the next: then no unit is independent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -18,59 +19,100 @@ import numpy.typing as npt
 
 RESAMPLES = 2000
 PERCENTILES = (2.5, 97.5)
-FEWEST = 5  # questions
+SEED = 0
+FEWEST = 5  # units
 DECILES = 10  # of predicted probabilities
+DEPENDENT = "requests depend on each other"
 
 Column = Sequence[float]
 
 
 @dataclass(frozen=True)
+class Units:
+    """The independent units of results: `of` has the unit's number for each row, None if each row
+    is one. `dependent`: rows depend on each other, so there is no interval."""
+
+    name: str
+    of: Sequence[int] | None = None
+    dependent: bool = False
+
+    def summed(self, columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return columns, [n, rows], with the rows of each unit added up, [n, units]."""
+        if self.of is None:
+            return columns
+        _, unit = np.unique(np.asarray(self.of, np.int64), return_inverse=True)
+        return np.array([np.bincount(unit, column) for column in columns])
+
+
+QUESTIONS = Units("questions")
+
+
+@dataclass(frozen=True)
 class Ratio:
-    """`of` over `to`, nan where nothing was counted, with its 95 % interval, None of fewer than
-    FEWEST questions."""
+    """`of` over `to`, nan if nothing was counted, with its 95 % interval over so many `units`; None
+    if there is none, and `interval` says why."""
 
     of: str
     to: str
     value: float
     low: float | None
     high: float | None
+    interval: str  # "95 % over 80 questions"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; None, which JSON knows, in place of nan."""
         return {key: None if value != value else value for key, value in asdict(self).items()}
 
     def __str__(self) -> str:
-        return f"{self.of} / {self.to}: {self.value:.3f} ({shown_interval(self.low, self.high, 3)})"
+        shown = shown_interval(self.low, self.high, 3)
+        interval = ", ".join(filter(None, [shown, self.interval]))
+        return f"{self.of} / {self.to}: {self.value:.3f} ({interval})"
 
 
 def shown_interval(low: float | None, high: float | None, digits: int = 2) -> str:
-    """Return the interval as text, or why there is none."""
-    if low is None or high is None:
-        return f"fewer than {FEWEST} questions"
-    return f"{low:.{digits}f} to {high:.{digits}f}"
+    """Return the interval as text; an empty one if there is none."""
+    return "" if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def ratio(
-    of: tuple[str, Column, Column], to: tuple[str, Column, Column], *, seed: int = 0
+    of: tuple[str, Column, Column],
+    to: tuple[str, Column, Column],
+    units: Units = QUESTIONS,
+    *,
+    seed: int = SEED,
 ) -> Ratio:
     """Divide gains over costs of one by those of the other; both are (name, gains, costs)."""
-    columns = np.array([of[1], of[2], to[1], to[2]], np.float64)
+    columns = units.summed(np.array([of[1], of[2], to[1], to[2]], np.float64))
     value = float(_ratios(columns.sum(1, keepdims=True))[0])
-    if columns.shape[1] < FEWEST:
-        return Ratio(of[0], to[0], value, None, None)
+    count = columns.shape[1]
+    if units.dependent:
+        return Ratio(of[0], to[0], value, None, None, f"no interval: {DEPENDENT}")
+    if count < FEWEST:
+        few = f"no interval: fewer than {FEWEST} {units.name}"
+        return Ratio(of[0], to[0], value, None, None, few)
     low, high = np.percentile(_ratios(_resample(columns, seed)), PERCENTILES)
-    return Ratio(of[0], to[0], value, float(low), float(high))
+    over = f"95 % over {count:,} {units.name}"
+    return Ratio(of[0], to[0], value, float(low), float(high), over)
 
 
-def ratios(columns: Sequence[tuple[str, Column, Column]]) -> list[Ratio]:
-    """Divide each of (name, gains, costs) by every later one."""
-    return [ratio(of, to) for of, to in combinations(columns, 2)]
+def ratios(
+    columns: Sequence[tuple[str, Column, Column]],
+    units: Units = QUESTIONS,
+    dependent: Sequence[bool] | None = None,
+) -> list[Ratio]:
+    """Divide each of (name, gains, costs) by every later one; `dependent`: of each, whether its
+    requests depend on each other."""
+    learns = dependent or [units.dependent] * len(columns)
+    return [
+        ratio(of, to, replace(units, dependent=one or other))
+        for (of, one), (to, other) in combinations(zip(columns, learns, strict=True), 2)
+    ]
 
 
 def _resample(columns: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
-    """Return sums over the drawn questions, float64[4, RESAMPLES]."""
-    questions, random = columns.shape[1], np.random.default_rng(seed)
-    drawn = (random.integers(questions, size=questions) for _ in range(RESAMPLES))
+    """Return sums over the drawn units, float64[4, RESAMPLES]."""
+    units, random = columns.shape[1], np.random.default_rng(seed)
+    drawn = (random.integers(units, size=units) for _ in range(RESAMPLES))
     return np.array([columns[:, each].sum(1) for each in drawn]).T
 
 

@@ -38,6 +38,7 @@ def result(drafter, budget, steps, names=(), categories=("all",)):
     found = Replay(drafter, budget)
     for i, (step, name) in enumerate(zip(steps, names or map(str, range(99)), strict=False)):
         tally = Tally(tokens=10 * step, passes=10)
+        found.asked_before.append(name in found.names)
         found.names.append(name)
         found.by_record.append(tally)
         found.total.add(tally)
@@ -94,6 +95,22 @@ def test_names_of_any_length_are_whole_in_the_legend(axes):
     assert 0 <= legend.x0 < legend.x1 <= axes.figure.bbox.width
     shown = axes.get_legend().get_texts()[0].get_text()
     assert shown.replace("\n", "") == f"{names[0]} 2.00"
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_texts_from_a_log_are_plain(suffix, tmp_path):
+    """`$` begins no formula, a name that begins with `_` is in the legend."""
+    kinds = ("$5 to $9", r"a $\frac{$ b", "50% & _x^2_")
+    results = [
+        result(name, b, [1, 2, 3], categories=kinds) for name in ("_own", "$a$") for b in (2, 3)
+    ]
+    path = tmp_path / f"a.{suffix}"
+    plot(results, path, learning=True)
+    if suffix == "svg":
+        drawn = path.read_text()
+        for text in ("$5 to $9", "_own", "$a$", "x^2"):
+            assert text in drawn
+        assert "mathdefault" not in drawn
 
 
 @pytest.mark.parametrize("count", [1, 4, 8])

@@ -7,8 +7,8 @@ import pytest
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.decode.result import Decoded
-from ngramkit.evaluate.bench import tokens_per_pass
-from ngramkit.evaluate.results import spread, summarize
+from ngramkit.evaluate.bench import BenchResults, tokens_per_pass
+from ngramkit.evaluate.results import speedup_of, summarize
 from ngramkit.evaluate.runs import QuestionRun, Runs, TurnRun
 
 
@@ -49,9 +49,22 @@ def test_the_spread_follows_the_questions():
     mixed = [
         QuestionRun("d", i, "all", [_turn([1] * 10, 0.5 if i % 2 else 1.0)]) for i in range(40)
     ]
-    low, high = spread(mixed, slow)
-    assert 1.2 < low < 4 / 3 < high < 1.5
-    assert spread(mixed, slow) == (low, high)
+    found = speedup_of(mixed, slow)
+    assert 1.2 < found.low < 4 / 3 < found.high < 1.5
+    assert found.interval == "95 % over 40 questions"
+    assert speedup_of(mixed, slow) == found
+
+
+def test_a_drafter_that_learns_from_earlier_questions_has_no_interval(folder):
+    runs = Runs(folder, {})
+    for question in range(9):
+        for name in ("none", "ssd", "rest"):
+            runs.add(QuestionRun(name, question, "all", [_turn([7, 8, 9], 1.0 + question)]))
+    _, ssd, rest = summarize(runs, ["ssd", "rest"], learning={"ssd"})
+    assert (ssd.speedup_low, ssd.speedup_high) == (None, None)
+    assert "depend" in ssd.speedup_interval
+    assert rest.speedup_low is not None
+    assert [each.low for each in BenchResults([ssd, rest], [], {}, folder).ratios()] == [None]
 
 
 @pytest.mark.parametrize("left", [b"", b'{"pl', b'{"plan": {"model"'])

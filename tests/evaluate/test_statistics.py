@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ngramkit.evaluate import statistics
-from ngramkit.evaluate.statistics import ratio
+from ngramkit.evaluate.statistics import Units, ratio, ratios
 
 
 def naive(of, to, seed):
@@ -49,17 +49,40 @@ def test_pairs_are_surer_than_their_parts():
     assert better.high == pytest.approx(1.2)
     alone = ratio(("a", tokens, passes), ("one", passes, passes))
     assert alone.high - alone.low > 0.5
-    assert str(better) == "a / b: 1.200 (1.200 to 1.200)"
+    assert str(better) == "a / b: 1.200 (1.200 to 1.200, 95 % over 80 questions)"
 
 
 def test_nothing_counted_is_no_number_and_no_crash():
     nothing = ratio(("a", [0] * 5, [0] * 5), ("b", [2] * 5, [1] * 5))
     assert math.isnan(nothing.value)
     plain = json.loads(json.dumps(nothing.to_dict(), allow_nan=False))
-    assert plain == {"of": "a", "to": "b", "value": None, "low": None, "high": None}
+    assert plain == {"of": "a", "to": "b", "value": None, "low": None, "high": None,
+                     "interval": "95 % over 5 questions"}  # fmt: skip
 
 
 def test_of_too_few_questions_there_is_no_interval():
     few = ratio(("a", [3.0] * 4, [2.0] * 4), ("b", [1.0] * 4, [1.0] * 4))
     assert (few.value, few.low, few.high) == (1.5, None, None)
-    assert str(few) == "a / b: 1.500 (fewer than 5 questions)"
+    assert "fewer than 5 questions" in str(few)
+
+
+def test_rows_of_one_task_are_drawn_together():
+    """20 samples each of 10 tasks say as much as 10 tasks: calls are not independent."""
+    random = np.random.default_rng(1)
+    tasks = np.repeat(np.arange(10), 20)
+    passes = np.full(200, 50)
+    tokens = passes * np.repeat(random.uniform(1, 3, 10), 20)
+    alone = ratio(("a", tokens, passes), ("b", passes, passes), Units("calls"))
+    together = ratio(("a", tokens, passes), ("b", passes, passes), Units("tasks", tasks.tolist()))
+    assert together.value == pytest.approx(alone.value)
+    assert together.interval == "95 % over 10 tasks"
+    assert together.high - together.low > 3 * (alone.high - alone.low)
+
+
+def test_rows_that_depend_on_each_other_have_no_interval():
+    columns = [2] * 80, [1] * 80
+    one = ratio(("a", *columns), ("b", *columns), Units("conversations", dependent=True))
+    assert (one.value, one.low, one.high) == (1, None, None)
+    assert "depend" in str(one)
+    pairs = ratios([("a", *columns), ("b", *columns), ("c", *columns)], dependent=[1, 0, 0])
+    assert [pair.low is None for pair in pairs] == [True, True, False]

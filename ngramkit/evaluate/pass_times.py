@@ -1,0 +1,93 @@
+"""The time of a server's passes, by the tokens that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.budget.profile import Pass, Profile
+from ngramkit.engines.token_cost import FREE
+
+SHOWN = 9  # tokens of the pass whose cost is told
+MOST_COST = SHOWN - 0.01
+UNBOUNDED = 1e9  # tokens that cost nothing
+Floats = npt.NDArray[np.float64]
+Cost = float | Mapping[int, float] | str | Path | None
+
+
+class PassTimes:
+    """The times of passes, in passes of one token.
+
+    `cost`: what a pass of SHOWN tokens costs; a pass of T is then taken to last 1 + T / free, as
+    engines.token_cost has it, and None is what engines suppose of a GPU. Or times by tokens, such
+    as {1: 57, 9: 109}, or the path of a profile of `ngramkit calibrate`, by tokens and context:
+    between them it is interpolated, beyond the last it goes on as at the end.
+
+    Raises UsageError for a cost that makes no sense, InputError for a file that is no profile.
+    """
+
+    def __init__(self, cost: Cost = None) -> None:
+        self._seconds: Floats | None = None  # [contexts, sizes]
+        shown = self._read(cost) if isinstance(cost, str | Path | Mapping) else cost
+        self.free = float(FREE)  # tokens that cost as much as reading the weights
+        if shown is not None:
+            require_between("pass_cost", shown, 1, MOST_COST)
+            self.free = min((SHOWN - shown) / max(shown - 1, 1e-12), UNBOUNDED)
+        self.cost = (1 + SHOWN / self.free) / (1 + 1 / self.free)
+
+    def of(self, tokens: Floats, contexts: Floats) -> Floats:
+        """Return the times of passes, float64[n], over `tokens` each after contexts of this mean
+        length."""
+        if self._seconds is not None:
+            return self._measured(tokens, contexts)
+        times: Floats = (1 + tokens / self.free) / (1 + 1 / self.free)
+        return times
+
+    def _read(self, given: Mapping[int, float] | str | Path) -> float:
+        """Take the times of a curve or a profile, and return what a pass of SHOWN tokens costs."""
+        curve = isinstance(given, Mapping)
+        profile = _curve(given) if isinstance(given, Mapping) else _profile(Path(given))
+        seconds = profile.table() if profile.passes else np.zeros((1, 1))
+        if seconds.shape[1] < 2 or not (np.isfinite(seconds).all() and seconds.min() > 0):
+            what = "the curve" if curve else f"the profile {given}"
+            raise UsageError(
+                f"{what} has no two times above 0", "like 1:57,9:109", option="pass_cost"
+            )
+        self._sizes, self._contexts = np.array(profile.sizes) + 1.0, np.array(profile.contexts)
+        self._seconds = seconds
+        return float(self._measured(np.array([float(SHOWN)]), np.zeros(1))[0])
+
+    def _measured(self, tokens: Floats, contexts: Floats) -> Floats:
+        assert self._seconds is not None
+        sizes = self._sizes
+        nearest = np.abs(contexts[:, None] - self._contexts).argmin(1)
+        times = np.empty(len(tokens))
+        for row in np.unique(nearest):
+            own, seconds = nearest == row, self._seconds[row]
+            slope = (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
+            beyond = slope * np.maximum(tokens[own] - sizes[-1], 0)
+            times[own] = np.interp(tokens[own], sizes, seconds) + beyond
+        one: Any = np.interp(1.0, sizes, self._seconds[0])
+        relative: Floats = times / one
+        return relative
+
+
+def _curve(times: Mapping[int, float]) -> Profile:
+    for tokens in times:
+        require_between("pass_cost", tokens, 1, 1 << 20, "the tokens of a pass, like 1:57,9:109")
+    return Profile("", "", "", [Pass(n - 1, 0, float(time)) for n, time in times.items()])
+
+
+def _profile(path: Path) -> Profile:
+    if not path.is_file():
+        raise InputError(
+            f"there is no profile {path}",
+            f"give one of ngramkit calibrate, or what a pass of {SHOWN} tokens costs",
+            option="pass_cost",
+        )
+    return Profile.load(path)

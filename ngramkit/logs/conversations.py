@@ -1,0 +1,131 @@
+"""Conversations in a log: which request continues which, judged by content and never by names.
+
+A request continues an earlier one if its prompt begins with the prompt and the answer of that one.
+Prompts of messages are compared message by message, all others as text (token ids are decoded).
+White space and thoughts are not compared: chat templates and clients drop both from earlier turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ngramkit.corpus.chat import Message
+from ngramkit.logs.request import ASSISTANT, LoggedRequest, TokenIds
+
+# How thoughts begin and end: of most models, of Mistral's, of gpt-oss.
+THOUGHTS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
+)
+Key = Any  # a text, or a tuple of texts: what is compared
+
+
+def continued(
+    requests: Sequence[LoggedRequest], decode: Callable[[TokenIds], str], eos: str = ""
+) -> list[int | None]:
+    """Return for each request the number of the earlier one that it continues, or None.
+
+    `eos` at the end of an answer is not part of it. If several requests have the same prompt and
+    answer, each is continued once before any is continued again, the latest first.
+    """
+    keys = _Keys(decode, eos)
+    prompts = [keys.prompt(request) for request in requests]
+    ends = [keys.end(each, prompt) for each, prompt in zip(requests, prompts, strict=True)]
+    shorter, longest = _prefixes({end for end in ends if end is not None}, set(prompts))
+    waiting: dict[Key, list[int]] = {}  # requests that nothing continues yet, by their end
+    last: dict[Key, int] = {}  # the latest request with this end
+    found: list[int | None] = []
+    for number, (prompt, end) in enumerate(zip(prompts, ends, strict=True)):
+        before = longest[prompt]
+        while before is not None and before not in last:  # it came later
+            before = shorter[before]
+        if before is None:
+            found.append(None)
+        else:
+            found.append(waiting[before].pop() if waiting[before] else last[before])
+        if end is not None:
+            waiting.setdefault(end, []).append(number)
+            last[end] = number
+    return found
+
+
+class _Keys:
+    """The keys of requests; equal messages share one text, which makes comparing them fast."""
+
+    def __init__(self, decode: Callable[[TokenIds], str], eos: str) -> None:
+        self._decode, self._eos = decode, eos
+        self._known: dict[tuple[str, str], str] = {}
+
+    def prompt(self, request: LoggedRequest) -> Key:
+        messages = _messages(request)
+        if messages is None:
+            return _plain(self._text(request.prompt))
+        return tuple(self._message(each.role, each.content) for each in messages)
+
+    def end(self, request: LoggedRequest, prompt: Key) -> Key | None:
+        """Return the key of prompt and answer; None without an answer."""
+        answer = self._text(request.output).removesuffix(self._eos)
+        if isinstance(prompt, tuple):
+            written = self._message(ASSISTANT, answer)
+            return None if written == ASSISTANT else (*prompt, written)
+        return _plain(self._text(request.prompt) + answer) if _plain(answer) else None
+
+    def _message(self, role: str, content: str) -> str:
+        key = role, content
+        if key not in self._known:
+            text = _plain(content.removesuffix(self._eos))
+            if role == ASSISTANT and THOUGHTS[0][1] in text:  # the prompt began the thought
+                text = text.partition(THOUGHTS[0][1])[2]
+            self._known[key] = role + text
+        return self._known[key]
+
+    def _text(self, given: Any) -> str:
+        return given if isinstance(given, str) else self._decode(list(given))
+
+
+def _messages(request: LoggedRequest) -> list[Message] | None:
+    """Return the messages of a prompt, None of a text or of ids."""
+    prompt: Any = request.prompt
+    if isinstance(prompt, str) or not prompt or not isinstance(prompt[0], Message):
+        return None
+    return list(prompt)
+
+
+def _plain(text: str) -> str:
+    """Return a text without white space, thoughts and halves of characters.
+
+    >>> _plain("Well <think>1 + 1</think> it is 2.")
+    'Wellitis2.'
+    """
+    for begin, end in THOUGHTS:
+        parts, at = [], 0
+        while (start := text.find(begin, at)) >= 0 and (stop := text.find(end, start)) >= 0:
+            parts.append(text[at:start])
+            at = stop + len(end)
+        text = "".join([*parts, text[at:]]) if parts else text
+    return "".join(text.replace("\ufffd", "").split())
+
+
+def _prefixes(
+    ends: set[Key], prompts: set[Key]
+) -> tuple[dict[Key, Key | None], dict[Key, Key | None]]:
+    """Return for each end the next shorter end that it begins with, and for each prompt the
+    longest end that it begins with."""
+    shorter: dict[Key, Key | None] = {}
+    longest: dict[Key, Key | None] = {}
+    for kind in (str, tuple):
+        items = [(end, 0) for end in ends if isinstance(end, kind)]
+        items += [(prompt, 1) for prompt in prompts if isinstance(prompt, kind)]
+        stack: list[Key] = []  # ends, each the beginning of the next
+        for key, is_prompt in sorted(items):
+            while stack and key[: len(stack[-1])] != stack[-1]:
+                stack.pop()
+            above = stack[-1] if stack else None
+            if is_prompt:
+                longest[key] = above
+            else:
+                shorter[key] = above
+                stack.append(key)
+    return shorter, longest
