@@ -272,7 +272,11 @@ def table() -> str:
     head = ["decoding"]
     rows = {name: [shown] for name, shown in NAMES.items()}
     for run in read_figures("real")["runs"]:
-        head += [f"{_threads(run)}: tokens/s", "times `generate` (95 % interval)", "tokens/step"]
+        head += [
+            f"{_threads(run)}: tokens/s",
+            f"times `generate` (95 % over {run['questions']} questions)",
+            "tokens/step",
+        ]
         for r in run["results"]:
             value, low, high = r["of_generate"]
             times = "1" if r["drafter"] == GENERATE else f"{value:.2f} ({low:.2f} to {high:.2f})"
@@ -307,8 +311,8 @@ def _facts(run: Mapping[str, Any]) -> str:
         f"`generate` run with plain weights): {run['questions']} of MT-Bench's {run['of']} "
         f"questions, first turns, at most {machine['max_new_tokens']} tokens each, "
         f"{run['tokens']:,} after the first; {same}. Over no drafts: {over_none}; as Spec-Bench "
-        f"counts: {counted}. Processes that ran or waited meanwhile: {load['least']:.1f} to "
-        f"{load['most']:.1f}, half of the time below {load['median']:.1f}."
+        f"counts: {counted}. Intervals are 95 % over the questions. Processes that ran or waited "
+        f"meanwhile: {load['least']:.1f} to {load['most']:.1f}, half of the time below {load['median']:.1f}."
     )
 
 

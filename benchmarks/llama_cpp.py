@@ -35,13 +35,13 @@ from benchmarks import existing, markdown
 from benchmarks.__main__ import machine
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.llama_cpp import SESSIONS, Drafter
-from ngramkit.evaluate.statistics import ratio, shown_interval
+from ngramkit.evaluate.statistics import Units, ratio, shown_interval
 from ngramkit.logs.read import read_log
 
 OFF = "ngramkit, switched off"  # what the engine itself takes for asking a drafter
 LOOKUPS = {"its lookup, 10 tokens": 10, "its lookup, 2 tokens": 2}
 HEAD = (
-    "draft", "tokens/s of processor time", "against none", "95 %",
+    "draft", "tokens/s of processor time", "against none", "95 % over questions",
     "least, median, most of an answer", "passes", "tokens/pass", "answers that differ",
 )  # fmt: skip
 # Drafts where a pass of many tokens costs little more than one of one, as on a GPU.
@@ -80,7 +80,9 @@ def _measure(options: argparse.Namespace, folder: str) -> None:
     else:
         prompts = _requests(llama, options.workload, count, context - options.tokens)
     runs = _answer_all(models, prompts, options.tokens, clocks)
-    print(f"Measured on {machine()}, {len(prompts)} answers.\n\n{_table(runs)}\n")
+    # The calls of an agent's session depend on each other.
+    units = Units("questions", dependent=options.questions is None)
+    print(f"Measured on {machine()}, {len(prompts)} answers.\n\n{_table(runs, units)}\n")
     for name, each in runs.items():
         gaps = [run["gap"] for run in each if run["gap"] is not None]
         drafter = models[name].draft_model
@@ -267,14 +269,14 @@ class Answer:
         return float(logits[self.ids[place]] - logits[other.ids[place]])
 
 
-def _table(runs: dict[str, list[dict[str, Any]]]) -> str:
+def _table(runs: dict[str, list[dict[str, Any]]], units: Units) -> str:
     columns = {
         name: (name, [run["tokens"] for run in each], [run["seconds"] for run in each])
         for name, each in runs.items()
     }
     rows = []
     for name, (_, tokens, seconds) in columns.items():
-        over = ratio(columns[name], columns["none"])
+        over = ratio(columns[name], columns["none"], units)
         single = np.divide(tokens, seconds) / np.divide(columns["none"][1], columns["none"][2])
         passes = sum(run["passes"] for run in runs[name])
         rows.append(

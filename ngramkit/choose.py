@@ -256,10 +256,15 @@ def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
     return DrafterChoice(name, DrafterSpec(name), tokenizer, made=made)
 
 
+def drafts_from_evidence(drafter: Any) -> bool:
+    """Return whether a drafter, by name, drafts little or nothing without Evidence."""
+    return isinstance(drafter, str) and DRAFTERS[DrafterSpec.parse(drafter).name].needs_evidence
+
+
 def absent_drafter(
-    drafter: str, tokenizer: TokenizerRecord, error: MissingSourceError
+    drafter: str, tokenizer: TokenizerRecord, error: MissingSourceError | None = None
 ) -> DrafterChoice:
-    """Choose a drafter, by name, whose artifact is missing: it has no figures."""
+    """Choose a drafter, by name, that lacks evidence or an artifact: it has no figures."""
     spec = DrafterSpec.parse(drafter)
     return DrafterChoice(str(spec), spec, tokenizer, absent=error)
 

@@ -13,7 +13,7 @@ from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public_with
 from ngramkit.basics.results import Entries, Tabular
-from ngramkit.choose import DrafterChoice, choose_drafter
+from ngramkit.choose import DrafterChoice, choose_drafter, drafts_from_evidence
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
@@ -216,6 +216,12 @@ def forecast(
         raise UsageError("no length of drafts", "like 16", option="tokens")
     for most in tokens:
         require_between("tokens", most, 1, 64)
+    if drafts_from_evidence(drafter):
+        raise UsageError(
+            f"cannot forecast {drafter}: it needs the model's top-k, which engines do not give",
+            "name another drafter",
+            option="drafter",
+        )
     times = PassTimes(pass_cost)
     given = given_sources(artifacts, **sources)
     past = given.past.path

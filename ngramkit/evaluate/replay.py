@@ -23,6 +23,7 @@ from ngramkit.choose import (
     asked_drafters,
     choose_drafter,
     distinct,
+    drafts_from_evidence,
 )
 from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
@@ -244,7 +245,9 @@ def replay(
         tokenizer, records, form = read_answers(
             answers, questions, model, template, format, columns, where, reporter
         )
-    choices, curves = _choices(names, artifacts, sources, tokenizer, keep_state, reporter)
+    choices, curves = _choices(
+        names, artifacts, sources, tokenizer, keep_state, reporter, evidence=topk_record is not None
+    )
     if topk_record is not None:
         _verify_by(topk_record, model, reporter)
     records = records[:limit]
@@ -321,6 +324,8 @@ def _choices(
     tokenizer: TokenizerRecord,
     keep_state: KeepState | None,
     reporter: Reporter,
+    *,
+    evidence: bool,
 ) -> tuple[list[DrafterChoice], list[Curve]]:
     """Choose every drafter over what is named, or over each artifact of the curves by itself."""
 
@@ -333,6 +338,8 @@ def _choices(
         if keep_state is not None:
             past = replace(sources.past, grows=True, prompts=keep_state.prompts)
             sources = replace(sources, past=past)
+        if drafts_from_evidence(drafter) and not evidence:
+            return absent_drafter(drafter, tokenizer)
         try:
             return choose_drafter(
                 drafter, tokenizer, sources, reporter=reporter, load_model=load_model

@@ -36,7 +36,8 @@ from ngramkit.logs.request import (
 
 Get = Callable[[str], Any]  # the value of a field
 FIELDS = ("prompt", "output", "name", "kind", "reference", "time", "run", "turn", "model")
-NAMES = {"name": ("question_id", "id"), "kind": ("category",)}  # besides the field's own name
+# Besides the field's own name.
+NAMES = {"name": ("question_id", "task_id", "task", "id"), "kind": ("category",)}
 
 
 def is_columns(body: Mapping[str, Any]) -> bool:
@@ -50,7 +51,7 @@ def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRe
     if is_from_cache(body):
         yield FROM_CACHE
         return
-    name = str(_first(body, "name", default=where.label))
+    name = str(_first(body, "name", default=""))
     kind = str(_first(body, "kind", default="all"))
     if "prompt" in body and "output" in body:
         yield _request(where, body, body.get, name, kind)
@@ -104,7 +105,7 @@ def reader_of(columns: Mapping[str, str]) -> Reader:
             yield FROM_CACHE
             return
         name, kind = get("name"), get("kind")
-        name = where.label if name is None else str(name)
+        name = "" if name is None else str(name)
         yield _request(where, body, get, name, "all" if kind is None else str(kind))
 
     return read

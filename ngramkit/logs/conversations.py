@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ngramkit.corpus.chat import Message
-from ngramkit.logs.request import ASSISTANT, LoggedRequest, TokenIds
+from ngramkit.logs.request import ASSISTANT, LoggedRequest
 
 # How thoughts begin and end: of most models, of Mistral's, of gpt-oss.
 THOUGHTS = (
@@ -23,7 +23,7 @@ Key = Any  # a text, or a tuple of texts: what is compared
 
 
 def continued(
-    requests: Sequence[LoggedRequest], decode: Callable[[TokenIds], str], eos: str = ""
+    requests: Sequence[LoggedRequest], decode: Callable[[Any], str], eos: str = ""
 ) -> list[int | None]:
     """Return for each request the number of the earlier one that it continues, or None.
 
@@ -54,7 +54,7 @@ def continued(
 class _Keys:
     """The keys of requests; equal messages share one text, which makes comparing them fast."""
 
-    def __init__(self, decode: Callable[[TokenIds], str], eos: str) -> None:
+    def __init__(self, decode: Callable[[Any], str], eos: str) -> None:
         self._decode, self._eos = decode, eos
         self._known: dict[tuple[str, str], str] = {}
 
@@ -82,13 +82,13 @@ class _Keys:
         return self._known[key]
 
     def _text(self, given: Any) -> str:
-        return given if isinstance(given, str) else self._decode(list(given))
+        return given if isinstance(given, str) else self._decode(given)
 
 
 def _messages(request: LoggedRequest) -> list[Message] | None:
     """Return the messages of a prompt, None of a text or of ids."""
     prompt: Any = request.prompt
-    if isinstance(prompt, str) or not prompt or not isinstance(prompt[0], Message):
+    if isinstance(prompt, str) or not len(prompt) or not isinstance(prompt[0], Message):
         return None
     return list(prompt)
 

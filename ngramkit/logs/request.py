@@ -52,11 +52,6 @@ class FilePlace(NamedTuple):
     def __str__(self) -> str:
         return f"{self.path}, {self.unit} {self.number}" if self.unit else str(self.path)
 
-    @property
-    def label(self) -> str:
-        """The name of an object or line that has none of its own: its number, else the file."""
-        return str(self.number) if self.unit else str(self.path)
-
     def lose(self, what: str) -> None:
         """Count a part of a record that is not read."""
         if self.lost is not None:
@@ -72,7 +67,7 @@ class LoggedRequest:
 
     prompt: Prompt
     output: str | TokenArray
-    name: str = ""
+    name: str = ""  # "" if the log has none
     kind: str = "all"
     references: tuple[str, ...] = ()  # texts that the output was likely to repeat
     time: float | None = None  # seconds since 1970

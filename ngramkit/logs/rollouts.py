@@ -91,7 +91,7 @@ def read_verl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
         return
     kind = body.get("data_source")
     kind, run = kind if isinstance(kind, str) else "verl", str(body.get("step", ""))
-    yield LoggedRequest(prompt, output, where.label, kind, run=run)
+    yield LoggedRequest(prompt, output, kind=kind, run=run)
 
 
 def is_nemo_rl(body: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from ngramkit.decode.loop import Request, decode
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
+from ngramkit.evaluate.bench import tokens_per_pass
 from ngramkit.evaluate.drafter_replay import draft_chain, replay_drafter, replay_turn, shuffle
 from ngramkit.evaluate.leakage import find_leaked, leaked_share
 from ngramkit.evaluate.records import Record, Turn
@@ -85,7 +86,7 @@ def test_a_decode_replayed_takes_the_same_passes(token_store, tmp_path, seed, bu
         tally = replay_turn(make(), Turn(prompt, done.token_ids), budget)
         assert tally.passes == done.passes
         assert tally.tokens == len(done.token_ids) - 1
-        assert sorted(tally.accepted.elements()) == sorted(done.accepted_per_pass)
+        assert sorted(tally.lengths.elements()) == sorted(tokens_per_pass(done))
         assert tally.tokens_per_step == pytest.approx(done.tokens_per_step)
 
 
@@ -121,7 +122,7 @@ def test_one_bonus_token_per_pass_and_the_first_belongs_to_the_prefill():
     tally = replay_turn(drafter, Turn(ids(1), ids(5, 7, 8, 9, 7, 3, 7)), 4)
     assert drafter.heard == [[5], [7, 8, 9], [7, 3], [7]]
     assert (tally.tokens, tally.passes, tally.empty) == (6, 3, 0)
-    assert tally.accepted == {2: 1, 1: 2}
+    assert tally.lengths == {3: 1, 2: 1, 1: 1}  # with the bonus token; the answer ends in a path
     assert (drafter.started, drafter.finished) == (1, 1)
 
 

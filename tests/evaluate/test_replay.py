@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import ngramkit
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.basics.progress import Reporter
+from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.sources import Sources
 from ngramkit.evaluate.replay import KeepState
@@ -121,8 +123,73 @@ def test_a_lines_reference_is_drafted_from(tmp_path, monkeypatch):
     notes = []
     reporter = Reporter()
     reporter.note = notes.append
-    steps(answers, "recycling", reporter=reporter)
-    assert "recycling drafts without the references of 1 request" in notes
+    steps(answers, "unigram", reporter=reporter)
+    assert "unigram drafts without the references of 1 request" in notes
+
+
+def test_a_drafter_without_its_source_has_no_figure(answers):
+    """It is n/a with the reason, and in no ratio: recycling without evidence is no recycling."""
+    drafters = ["context", "recycling", "ssd", "rest", "prompt-lookup"]
+    results = ngramkit.replay(answers, model=tokenizer_of_its_own(), drafters=drafters, budgets=[4])
+    assert [each.drafter for each in results] == drafters
+    plain = json.loads(json.dumps(results.to_dict()))
+    for row in plain["results"]:
+        name, needs = row["drafter"], row["missing"]
+        assert (row["tokens_per_step"] is None) == (needs is not None)
+        assert (needs is None) == (name in ("context", "prompt-lookup")), name
+    assert [(each["of"], each["to"]) for each in plain["ratios"]] == [("context", "prompt-lookup")]
+    assert "recycling n/a" in repr(results)
+    assert {row["drafter"] for row in results.rows()} == {"context", "prompt-lookup"}
+    learnt = ngramkit.replay(answers, model="demo", drafters="ssd", budgets=[4], keep_state=True)
+    assert learnt[0].missing is None
+    assert not any(each.interval.startswith("95") for each in learnt.ratios())
+    with pytest.raises(UsageError, match=r"recycling: needs .*--oracle"):
+        ngramkit.replay(answers, model="demo", drafters="recycling")
+    with pytest.raises(ArtifactError, match="datastore"):
+        ngramkit.replay(answers, model=tokenizer_of_its_own(), drafters="rest")
+
+
+def tokenizer_of_its_own():
+    """Return a tokenizer for which there is no artifact, and none is made."""
+    tokenizer = load_tokenizer("demo")
+    return replace(tokenizer, record=replace(tokenizer.record, id="nobody/knows-it"))
+
+
+def test_a_result_names_what_was_drafted_from(answers, tmp_path):
+    ngramkit.history_import(answers, tmp_path / "past", model="demo")
+    (result,) = ngramkit.replay(
+        answers, model="demo", drafters="ssd", budgets=[4], history=tmp_path / "past"
+    )
+    assert result.sources == [str(tmp_path / "past")]
+    plain = ngramkit.replay(answers, model="demo", drafters="context", budgets=[4]).to_dict()
+    assert plain["answers"] == [str(answers)]
+    assert plain["results"][0]["sources"] == []
+
+
+def test_a_limit_counts_conversations(tmp_path, monkeypatch):
+    """Requests of one name are not one conversation; what a conversation said comes with it."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": "x", "prompt": "a = ", "output": f"{i}\n" * 4} for i in range(3)]
+    rows += [{"id": "y", "prompt": rows[0]["prompt"] + rows[0]["output"], "output": "b\n" * 4}]
+    answers = log(tmp_path / "a.jsonl", *rows)
+    one = ngramkit.replay(answers, model="demo", drafters="context", budgets=[4], limit=1)
+    all_of_it = ngramkit.replay(answers, model="demo", drafters="context", budgets=[4])
+    assert one.leakage.records == 1
+    assert all_of_it.leakage.records == 3
+    assert (all_of_it.units.name, len(set(all_of_it.units.of))) == ("tasks", 1)
+
+
+def test_a_kept_state_follows_the_log_across_conversations(tmp_path, monkeypatch):
+    """The second turn of a conversation drafts from a request that came between."""
+    monkeypatch.chdir(tmp_path)
+    text = LIKE[0] + LIKE[1]
+    rows = [{"id": "a", "prompt": "q = ", "output": "1\n"}, {"id": "b", "prompt": "c", "output": text},
+            {"id": "a", "prompt": "q = 1\nr = ", "output": text}]  # fmt: skip
+    later = [rows[0], rows[2], rows[1]]
+    found = [
+        steps(log(tmp_path / "a.jsonl", *each), "ssd", keep_state=True) for each in (rows, later)
+    ]
+    assert found[0]["a"] > 1.5 * found[1]["a"]
 
 
 def test_a_replay_refuses_what_makes_no_sense(answers):

@@ -180,10 +180,9 @@ def best_of(records, concurrency):
     ).best  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_more_requests_at_once_promise_no_fewer_passes_while_each_writes_less(seed):
-    records = made_up_log(60, seed)
-    found = [best_of(records, concurrency) for concurrency in (1, 4, 16, 60, 200)]
+def test_more_requests_at_once_promise_no_fewer_passes_while_each_writes_less():
+    records = made_up_log(48, 0)
+    found = [best_of(records, concurrency) for concurrency in (2, 6, 12, 48, 200)]
     for each in found:
         total = each.replay.total
         assert each.passes_share * total.tokens_per_step == pytest.approx(1)
@@ -192,13 +191,13 @@ def test_more_requests_at_once_promise_no_fewer_passes_while_each_writes_less(se
         kinds = [tally.passes for tally in each.by_kind().values()]
         assert sum(kinds) == total.passes == pytest.approx(each.passes * each.batch)
     assert [each.warning is None for each in found] == [True, True, True, False, False]
-    assert found[2].batch == 16
-    assert found[3].batch == found[4].batch < 60  # the same server: the log has no more requests
+    assert found[2].batch == 12
+    assert found[3].batch == found[4].batch < 48  # the same server: the log has no more requests
     assert found[3].passes_share == found[4].passes_share
 
 
 def test_one_long_last_answer_does_not_decide():
-    alone, beside = (best_of(made_up_log(48, 3, last), 8).passes_share for last in (0, 400))
+    alone, beside = (best_of(made_up_log(32, 3, last), 4).passes_share for last in (0, 400))
     assert beside == pytest.approx(alone, rel=0.02)
 
 
@@ -212,7 +211,7 @@ def test_a_log_of_empty_answers_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("drafter", ["recycling", "automaton", "ssd"])
 def test_a_drafter_without_its_source_is_not_forecast(log, drafter):
-    with pytest.raises(UsageError, match=f"{drafter}.* needs"):
+    with pytest.raises(UsageError, match=f"{drafter}.*needs"):
         ngramkit.forecast(log, model="demo", drafter=drafter, store=False)
 
 

@@ -21,6 +21,7 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
 from ngramkit.drafters.base import TOPS
 from ngramkit.drafters.blend import Blend
+from ngramkit.evaluate.bench import tokens_per_pass
 from ngramkit.evaluate.drafter_replay import replay_turn
 from ngramkit.evaluate.record import BUDGET as NODES, verifying_model
 from ngramkit.evaluate.records import Question
@@ -114,7 +115,7 @@ def test_a_replay_takes_the_passes_of_a_live_run(model, make, folder):
         tally = replay_turn(replayed, turn, BUDGET, recorded=evidence)
         assert done.token_ids.tolist() == turn.answer.tolist()
         assert (tally.passes, tally.tokens) == (done.passes, len(done.token_ids) - 1)
-        assert sorted(tally.accepted.elements()) == sorted(done.accepted_per_pass)
+        assert sorted(tally.lengths.elements()) == sorted(tokens_per_pass(done))
         assert evidence.misses.missing == 0
         assert_same_request(replayed, decoded)
 
