@@ -312,7 +312,8 @@ def _facts(run: Mapping[str, Any]) -> str:
         f"questions, first turns, at most {machine['max_new_tokens']} tokens each, "
         f"{run['tokens']:,} after the first; {same}. Over no drafts: {over_none}; as Spec-Bench "
         f"counts: {counted}. Intervals are 95 % over the questions. Processes that ran or waited "
-        f"meanwhile: {load['least']:.1f} to {load['most']:.1f}, half of the time below {load['median']:.1f}."
+        f"meanwhile: {load['least']:.1f} to {load['most']:.1f}, half of the time below "
+        f"{load['median']:.1f}."
     )
 
 

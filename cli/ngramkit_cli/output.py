@@ -43,6 +43,7 @@ class Output:
         self._debug, self._verbosity = debug, verbosity
         self._started = time.perf_counter()
         self._reporter: QuietReporter | None = None
+        self._written = False  # the JSON line
 
     def __enter__(self) -> Self:
         self._log = _log_to(self.note, self._verbosity)
@@ -105,6 +106,7 @@ class Output:
         fetched = self._reporter.revisions if self._reporter else {}
         revisions = {"revisions": fetched} if fetched else {}
         screen.write(json.dumps({**head, **values, **revisions}))
+        self._written = True
 
     def made(self, artifact: Artifact, from_bytes: int | None = None) -> None:
         """Say what was made, and write the JSON line; `from_bytes`: of what it was made smaller."""
@@ -133,7 +135,7 @@ class Output:
     def _fail(self, error: NgramkitError, notes: Sequence[str]) -> None:
         message, hint = in_flags(error)
         self._to_stderr(*error_lines(message, hint, *notes))
-        if self.json:
+        if self.json and not self._written:
             body = {"command": self.command, "error": message, "hint": hint}
             with suppress(NgramkitError, OSError):
                 screen.write(json.dumps(body))

@@ -183,8 +183,11 @@ def test_a_kept_state_follows_the_log_across_conversations(tmp_path, monkeypatch
     """The second turn of a conversation drafts from a request that came between."""
     monkeypatch.chdir(tmp_path)
     text = LIKE[0] + LIKE[1]
-    rows = [{"id": "a", "prompt": "q = ", "output": "1\n"}, {"id": "b", "prompt": "c", "output": text},
-            {"id": "a", "prompt": "q = 1\nr = ", "output": text}]  # fmt: skip
+    rows = [
+        {"id": "a", "prompt": "q = ", "output": "1\n"},
+        {"id": "b", "prompt": "c", "output": text},
+        {"id": "a", "prompt": "q = 1\nr = ", "output": text},
+    ]
     later = [rows[0], rows[2], rows[1]]
     found = [
         steps(log(tmp_path / "a.jsonl", *each), "ssd", keep_state=True) for each in (rows, later)
