@@ -88,23 +88,22 @@ def say(results: Forecasts, out: Output) -> None:
     head = ["tokens", "batch", "passes share", "time share", "tokens/step", "drafted",
             "accepted share", "draft us"]  # fmt: skip
     requests = many(len(best.replay.names), "request")
-    out.say(
-        "",
+    out.show(
         f"{requests}, while the batch is fullest ({best.output_share:.0%} of the output tokens); "
         "shares of what the same requests take without drafts",
     )
-    out.say(*figures(rows, head, justify="right"))
+    out.show(*figures(rows, head, justify="right"))
     for what, tallies in (("kind", best.by_kind()), ("run", best.by_run())):
         if len(tallies) > 1 or what == "kind":
-            out.say("", f"by {what} of request, drafts of at most {best.tokens} tokens")
-            out.say(*_table(tallies))
+            out.show("", f"by {what} of request, drafts of at most {best.tokens} tokens")
+            out.show(*_table(tallies))
     parts = best.over_time()
     if len(parts) > 1:
-        out.say("", "tokens/step from the log's first tenth to its last")
-        out.say("  " + " ".join(f"{steps:.2f}" for steps in parts))
-    out.say("", results.sentence)
+        out.show("", "tokens/step from the log's first tenth to its last")
+        out.show("  " + " ".join(f"{steps:.2f}" for steps in parts))
+    out.show("", results.sentence)
     if best.warning:
-        out.say(f"warning: {best.warning}")
+        out.show(f"warning: {best.warning}")
 
 
 def _table(tallies: dict[str, Tally]) -> list[str]:

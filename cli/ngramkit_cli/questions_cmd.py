@@ -97,24 +97,24 @@ def _say(results: BenchResults, out: Output) -> None:
     ]
     rows += [(name, "n/a", "n/a", "n/a", "") for name in results.missing]
     head = ("", "tokens/step", "tokens/s", "speed-up", "95 % interval")
-    out.say("", *figures(rows, head))
+    out.show(*figures(rows, head))
     for interval in dict.fromkeys(r.speedup_interval for r in results.results[1:]):
         names = [r.drafter for r in results.results[1:] if r.speedup_interval == interval]
-        out.say(f"intervals of {', '.join(names)}: {interval}")
+        out.show(f"intervals of {', '.join(names)}: {interval}")
     for r in results.results:
         if r.remarks:
-            out.say(f"{r.drafter}: {r.remarks}")
+            out.show(f"{r.drafter}: {r.remarks}")
     for name, needs in results.missing.items():
-        out.say(f"{name}: n/a, {needs}")
+        out.show(f"{name}: n/a, {needs}")
     spec_bench = [
         f"{r.drafter} {r.spec_bench['speedup']:.2f}" for r in results.results[1:] if r.spec_bench
     ]
     if spec_bench:
-        out.say("", f"speed-ups as Spec-Bench counts: {', '.join(spec_bench)}")
+        out.show("", f"speed-ups as Spec-Bench counts: {', '.join(spec_bench)}")
     ratios = [f"  {each}" for each in results.ratios()]
     if ratios:
-        out.say("", "ratios of tokens/s", *ratios)
-    out.say("", f"{results.folder}/report.html, results.json, answers-*.jsonl")
+        out.show("", "ratios of tokens/s", *ratios)
+    out.show("", f"{results.folder}/report.html, results.json, answers-*.jsonl")
 
 
 RecordFolder = Annotated[

@@ -135,26 +135,26 @@ def say(results: Replays, out: Output) -> None:
     widest = [r for r in results if r.budget == budgets[-1]]
     replayed = [r for r in widest if r.missing is None]
     passes = f"{replayed[0].total.tokens:,} tokens after the prefills'"
-    out.say("", f"tokens/step by draft nodes per pass ({passes})")
+    out.show(f"tokens/step by draft nodes per pass ({passes})")
     _say_budgets(results, budgets, out)
     if remarks := _remarks(results):
-        out.say("", *remarks)
+        out.show("", *remarks)
     if results.curves:
         _say_curves(results, out)
         return
-    out.say("", f"with {budgets[-1]} nodes")
+    out.show("", f"with {budgets[-1]} nodes")
     _say_passes(replayed, out)
     _say_categories(replayed, out)
     if ratios := results.ratios():
-        out.say("", f"ratios of tokens/step with {budgets[-1]} nodes")
-        out.say(*(f"  {each}" for each in ratios))
+        out.show("", f"ratios of tokens/step with {budgets[-1]} nodes")
+        out.show(*(f"  {each}" for each in ratios))
 
 
 def _say_budgets(results: Sequence[Replay], budgets: list[int], out: Output) -> None:
     cell = {(r.drafter, r.budget): _steps(r) for r in results}
     names = dict.fromkeys(r.drafter for r in results)
     rows = [[name, *(cell[name, budget] for budget in budgets)] for name in names]
-    out.say(*figures(rows, ["", *map(str, budgets)], justify="right"))
+    out.show(*figures(rows, ["", *map(str, budgets)], justify="right"))
 
 
 def _steps(result: Replay) -> str:
@@ -189,8 +189,8 @@ def _say_curves(results: Replays, out: Output) -> None:
         for curve, points in curves.items()
         for size, steps in points
     ]
-    out.say("", f"tokens/step by bytes, {budget} nodes")
-    out.say(*figures(rows, ["", "curve", "MB", "tokens/step"], justify="right"))
+    out.show("", f"tokens/step by bytes, {budget} nodes")
+    out.show(*figures(rows, ["", "curve", "MB", "tokens/step"], justify="right"))
 
 
 def _say_passes(results: Sequence[Replay], out: Output) -> None:
@@ -203,7 +203,7 @@ def _say_passes(results: Sequence[Replay], out: Output) -> None:
         times = (f"{t.draft_us(percent):.0f} us" for percent in (50, 99))
         lengths = f"{shares}, more {_share(more, t.passes):.0%}"
         rows.append([r.drafter, *times, f"{_share(t.empty, t.passes):.0%}", lengths])
-    out.say(*figures(rows, head))
+    out.show(*figures(rows, head))
 
 
 def _say_categories(results: Sequence[Replay], out: Output) -> None:
@@ -212,9 +212,9 @@ def _say_categories(results: Sequence[Replay], out: Output) -> None:
     shown = categories(results)
     if len(shown) < 2:
         return
-    out.say("", "by category")
+    out.show("", "by category")
     rows = [[c, *(_steps_of(r.by_category[c]) for r in results)] for c in shown]
-    out.say(*figures(rows, ["", *(r.drafter for r in results)], justify="right"))
+    out.show(*figures(rows, ["", *(r.drafter for r in results)], justify="right"))
 
 
 def _steps_of(tally: Tally) -> str:

@@ -10,6 +10,7 @@ TEXT = "    return self.name, self.value\n" * 4
 def test_a_log_is_forecast_and_drawn(ngramkit_cli, tmp_path):
     rows = [
         {
+            "category": "$5 to $9",
             "custom_id": str(i),
             "response": {"status_code": 200, "body": {"choices": [{"text": TEXT * (1 + i % 2)}]}},
             "error": None,
@@ -28,7 +29,7 @@ def test_a_log_is_forecast_and_drawn(ngramkit_cli, tmp_path):
         ["forecast", "out.jsonl", *options, "--pass-cost", "profile.json"],
     )
     assert told.code == 0, told.err
-    shown = " ".join(told.err.split())
+    shown = " ".join(told.out.split())
     assert "6 requests" in shown
     assert "by kind of request" in shown
     assert "With drafts of at most" in shown.rpartition("tokens/step from")[2]

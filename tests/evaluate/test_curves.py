@@ -89,16 +89,17 @@ def test_the_command_prints_and_draws_the_curves(ngramkit_cli, made):
     line = ["replay", "--answers", f"{made}/answers.jsonl", "--template", "none", "--model", "demo",
             "--drafter", "rest", "--budget", "8"]  # fmt: skip
     curve = [word for name in ("small", "whole") for word in ("--curve", f"cut={made}/{name}")]
-    drawn, clash = ngramkit_cli(
+    drawn, told, clash = ngramkit_cli(
         [*line, *curve, "--plot", f"{made}/p.png", "--json"],
+        [*line, *curve],
         [*line, *curve, "--datastore", f"{made}/small"],
     )
     assert drawn.code == 0, drawn.err
     points = drawn.json["by_bytes"]["rest"]["cut"]
-    assert [f"{size / 1e6:.3f}" in drawn.err for size, _ in points] == [True, True]
+    assert [f"{size / 1e6:.3f}" in told.out for size, _ in points] == [True, True]
     assert points[0][0] < 1e6, "small enough to be 0.0 MB"
-    assert "tokens/step by bytes, 8 nodes" in drawn.err
-    assert f"{points[0][1]:.3f}" in drawn.err
+    assert "tokens/step by bytes, 8 nodes" in told.out
+    assert f"{points[0][1]:.3f}" in told.out
     assert (made / "p.png").read_bytes().startswith(b"\x89PNG")
     assert clash.code == 2
     assert "--curve names one artifact after another, not beside --datastore" in clash.err

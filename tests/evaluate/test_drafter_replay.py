@@ -199,7 +199,7 @@ def test_the_command_prints_one_table_and_the_promised_keys(tmp_path):
     run = CliRunner().invoke(
         app,
         ["replay", "--answers", str(answers), "--drafter", "context", "--drafter", "prompt-lookup",
-         "--budget", "4,16", "--plot", str(picture), "--json"],
+         "--budget", "4,16", "--json"],
     )  # fmt: skip
     assert run.exit_code == 0, run.output
     results = json.loads(run.stdout.splitlines()[-1])["results"]
@@ -209,14 +209,22 @@ def test_the_command_prints_one_table_and_the_promised_keys(tmp_path):
     keys = {"tokens", "passes", "tokens_per_step", "draft_us_p50", "draft_us_p99", "by_category"}
     assert keys <= set(results[0])
     assert all(r["tokens_per_step"] > 2 for r in results)
+    assert all(sum(r["accepted_lengths"].values()) == r["passes"] for r in results)
+    for r in results:  # as Spec-Bench counts: with the bonus token
+        assert sum(int(n) * passes for n, passes in r["accepted_lengths"].items()) == r["tokens"]
+    run = CliRunner().invoke(
+        app,
+        ["replay", "--answers", str(answers), "--drafter", "context", "--drafter", "prompt-lookup",
+         "--budget", "4,16", "--plot", str(picture)],
+    )  # fmt: skip
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "tokens/step by draft nodes" in run.stderr
-    head, *rows = run.stderr.split("by category\n")[1].splitlines()[:3]
+    assert "tokens/step by draft nodes" in run.stdout
+    head, *rows = run.stdout.split("by category\n")[1].splitlines()[:3]
     assert head.split() == ["context", "prompt-lookup"]
     assert [row.split()[0] for row in rows] == ["a", "b"]
     answers.write_text(json.dumps(asked[0]))
     alone = CliRunner().invoke(app, ["replay", "--answers", str(answers), "--drafter", "context"])
-    assert "by category" not in alone.stderr
+    assert "by category" not in alone.stdout
 
 
 def test_a_union_takes_turns_and_merges_what_its_drafters_share():

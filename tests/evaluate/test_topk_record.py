@@ -22,10 +22,10 @@ from ngramkit.decode.session import Session
 from ngramkit.drafters.base import TOPS
 from ngramkit.drafters.blend import Blend
 from ngramkit.evaluate.bench import tokens_per_pass
-from ngramkit.evaluate.drafter_replay import replay_turn
+from ngramkit.evaluate.drafter_replay import Replay, replay_turn
 from ngramkit.evaluate.record import BUDGET as NODES, verifying_model
 from ngramkit.evaluate.records import Question
-from ngramkit.evaluate.topk_record import TopKRecord
+from ngramkit.evaluate.topk_record import Misses, TopKRecord
 from ngramkit.formats.evidence import NAME, read_batch
 
 QUESTIONS = [
@@ -242,14 +242,15 @@ def test_a_top_k_record_has_its_own_answers(folder):
         ngramkit.replay(oracle=folder.parent)
 
 
-def test_a_replay_without_a_record_says_who_runs_without_evidence(tmp_path):
-    answers = tmp_path / "a.jsonl"
-    answers.write_text(json.dumps({"prompt": "def f(x):", "output": " return x"}) + "\n")
-    notes = Notes()
-    drafters = ["recycling", "prompt-lookup"]
-    results = ngramkit.replay(answers, drafters=drafters, budgets=[4], reporter=notes)
-    assert "no recorded logits (--oracle): recycling runs without evidence" in notes.lines
-    assert results[0].total.tokens_per_step == 1
+def test_figures_without_much_of_the_evidence_are_marked_and_in_no_ratio():
+    found = Replay("recycling", 8, misses=Misses(1000, 620))
+    found.total.count(2, empty=False)
+    assert not found.comparable
+    assert "62%" in found.incomplete
+    assert found.to_dict()["incomplete"] == found.incomplete
+    found.misses.missing = 10
+    assert found.incomplete is None
+    assert found.comparable
 
 
 def test_the_commands(tmp_path):
@@ -268,4 +269,4 @@ def test_the_commands(tmp_path):
     small, large = json.loads(run.stdout.splitlines()[-1])["results"]
     assert small["oracle"]["missing"] == 0
     assert large["oracle"]["rows"] > small["oracle"]["rows"]
-    assert "were not on record" in run.stderr
+    assert large["incomplete"] is not None
