@@ -82,11 +82,12 @@ def ratio(
     seed: int = SEED,
 ) -> Ratio:
     """Divide gains over costs of one by those of the other; both are (name, gains, costs)."""
-    columns = units.summed(np.array([of[1], of[2], to[1], to[2]], np.float64))
+    columns = np.array([of[1], of[2], to[1], to[2]], np.float64)
     value = float(_ratios(columns.sum(1, keepdims=True))[0])
-    count = columns.shape[1]
     if units.dependent:
         return Ratio(of[0], to[0], value, None, None, f"no interval: {DEPENDENT}")
+    columns = units.summed(columns)
+    count = columns.shape[1]
     if count < FEWEST:
         few = f"no interval: fewer than {FEWEST} {units.name}"
         return Ratio(of[0], to[0], value, None, None, few)
