@@ -45,7 +45,7 @@ from ngramkit.logs.conversations import continued
 from ngramkit.logs.files import LogFile
 from ngramkit.logs.read import in_time, read_log
 from ngramkit.logs.request import FilePlace, LoggedRequest, take
-from ngramkit.logs.tokens import RequestTokenizer, RequestTokens
+from ngramkit.logs.tokens import RequestTokenizer
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
