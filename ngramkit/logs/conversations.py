@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ngramkit.corpus.chat import Message
-from ngramkit.logs.request import ASSISTANT, LoggedRequest
+from ngramkit.corpus.shapes import ASSISTANT
+from ngramkit.logs.request import LoggedRequest
 
 # How thoughts begin and end: of most models, of Mistral's, of gpt-oss.
 THOUGHTS = (
