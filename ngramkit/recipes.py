@@ -117,7 +117,7 @@ class Recipe:
 
     def open_corpus(self, reporter: Reporter = SILENT) -> AnyCorpus:
         """Open the corpus, or the mixture of several, without what is to be left out."""
-        evaluation = read_evaluation_texts([self.folder / name for name in self.exclude])
+        evaluation = read_evaluation_texts([self.folder / name for name in self.exclude], reporter)
         parts: list[tuple[Corpus, float | None]] = []
         for table in self.corpus:
             options = dict(table)
@@ -449,7 +449,7 @@ def read_recipe(source: str) -> Recipe:
     if max(line.count(b".") for line in raw.split(b"\n")) > MOST_DOTS:
         raise _too_deep(path)
     try:
-        body = tomllib.loads(raw.decode("utf-8"))
+        body = tomllib.loads(raw.decode("utf-8-sig"))
     except RecursionError as error:
         raise _too_deep(path) from error
     except ValueError as error:  # what is no TOML or no text, and numbers of thousands of digits

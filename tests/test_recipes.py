@@ -113,7 +113,8 @@ def test_what_a_recipe_did_not_build_is_stale(tmp_path):
 def test_a_recipe_goes_on_behind_bad_records(tmp_path):
     (tmp_path / "a.csv").write_text("id,text\n1,one\n2\n3,three\n")
     corpus = f'[corpus]\nname = "{tmp_path}/a.csv"\nskip_bad = true\n'
-    (tmp_path / "r.toml").write_text(f'kind = "datastore"\n[model]\nid = "demo"\n{corpus}')
+    text = f'kind = "datastore"\n[model]\nid = "demo"\n{corpus}'
+    (tmp_path / "r.toml").write_text(text, encoding="utf-8-sig")  # as Notepad does
     recipe = read_recipe(str(tmp_path / "r.toml"))
     built = build(resolve(recipe), tmp_path / "out")
     assert built.manifest.corpus["bad_records"] == 1

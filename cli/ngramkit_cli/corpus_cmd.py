@@ -63,7 +63,10 @@ class CorpusOptions:
     ] = None
     column: Annotated[
         str | None,
-        typer.Option(help="The text column. Default: text, content, or the only string column."),
+        typer.Option(
+            help="The column with the text; a.b is the field b of the objects in a. Default: "
+            "text, content, a conversation, or the only column that holds text."
+        ),
     ] = None
     revision: Annotated[
         str | None, typer.Option(help="The Hub dataset's branch, tag or commit.")

@@ -102,7 +102,8 @@ def _read_file(file: Path) -> str:
 
 def _decode(raw: bytes, where: str) -> str:
     try:
-        return io.IncrementalNewlineDecoder(None, translate=True).decode(raw.decode("utf-8"), True)
+        text = raw.decode("utf-8-sig")
+        return io.IncrementalNewlineDecoder(None, translate=True).decode(text, True)
     except UnicodeDecodeError as error:
         raise InputError(f"{where} is not UTF-8: {error}", "convert it to UTF-8") from error
 

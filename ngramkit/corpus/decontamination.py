@@ -2,14 +2,14 @@
 
 An artifact built from such documents would look better than it is. A document contains a text if
 it has at least half of the text's n-grams of WORDS words; for a text of fewer words, but at least
-LEAST, if it has all of them in a row. Words are compared without case and punctuation. Shorter
-texts are ignored: too many documents contain them.
+LEAST, if it has all of them in a row. Words are compared without case and punctuation; of Chinese,
+Japanese and other scripts without spaces, characters are (`corpus.words`). Shorter texts are
+ignored and counted: too many documents contain them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,14 +19,16 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import InputError, NgramkitError, reason
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.terminal_text import many
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.files import reader_suffix
 from ngramkit.corpus.unpacking import open_lines
+from ngramkit.corpus.words import CHARACTER, amount, spoken_words
 from ngramkit.formats.safetensors import Array
 
 WORDS = 13  # as in Brown et al. 2020 (arXiv:2005.14165), appendix C
 LEAST = 6
-SPOKEN = re.compile(r"\w+")
 # Keys of a question's metadata: names, numbers, categories.
 METADATA = {"id", "question_id", "task_id", "category", "model", "model_id", "answer_id", "name"}
 BASE = np.uint64(0x9E3779B97F4A7C15)
@@ -41,11 +43,13 @@ class EvaluationTexts:
     def record(self) -> dict[str, Any]:
         """Return JSON for the manifest, which identifies the texts without holding them."""
         digest = hashlib.sha256("\0".join(self.texts).encode("utf-8", "replace"))
-        return {"texts": len(self.texts), "sha256": digest.hexdigest()}
+        record = {"texts": len(self.texts), "sha256": digest.hexdigest()}
+        # They were words of their own before, so other documents were left out.
+        return {**record, "characters": True} if any(map(CHARACTER.search, self.texts)) else record
 
     def occur_in(self, document: str) -> bool:
         """Return whether the document contains one of the texts."""
-        words = np.array([self._word_ids.get(w, 0) for w in _words(document)], np.uint64)
+        words = np.array([self._word_ids.get(w, 0) for w in spoken_words(document)], np.uint64)
         # A document with an n-gram of a text has LEAST of its words in a row; most have none.
         if not _any_in(_grams(words, LEAST), self._in_a_row):
             return False
@@ -64,14 +68,15 @@ class EvaluationTexts:
     @cached_property
     def _word_ids(self) -> dict[str, int]:
         """{word: id} from 1 on, for every word of the texts."""
-        words = dict.fromkeys(word for text in self.texts for word in _words(text))
+        words = dict.fromkeys(word for text in self.texts for word in spoken_words(text))
         return {word: number for number, word in enumerate(words, 1)}
 
     @cached_property
     def _ids(self) -> list[Array]:
         """The words of every text by their ids, uint64."""
         return [
-            np.array([self._word_ids[w] for w in _words(text)], np.uint64) for text in self.texts
+            np.array([self._word_ids[w] for w in spoken_words(text)], np.uint64)
+            for text in self.texts
         ]
 
     @cached_property
@@ -95,10 +100,6 @@ class EvaluationTexts:
             order = np.argsort(keys, kind="stable")
             tables[length] = keys[order], owners[order], (sizes + 1) // 2
         return tables
-
-
-def _words(text: str) -> list[str]:
-    return SPOKEN.findall(text.casefold())
 
 
 def _grams(words: Array, length: int) -> Array:
@@ -128,20 +129,25 @@ def is_evaluation(path: Path) -> bool:
     return reader_suffix(path) == ".jsonl"
 
 
-def read_evaluation_texts(paths: Iterable[Path]) -> EvaluationTexts | None:
+def read_evaluation_texts(
+    paths: Iterable[Path], reporter: Reporter = SILENT
+) -> EvaluationTexts | None:
     """Read every text of LEAST words or more in these .jsonl files (.gz and .zst too), of any key.
 
-    Return None for no files. Raises InputError where a file cannot be read, a line is no JSON, or a
-    file has no such text.
+    Return None for no files; report how many texts are too short. Raises InputError where a file
+    cannot be read, a line is no JSON, or a file has no such text.
     """
     distinct: dict[str, None] = {}
     for path in paths:
-        texts = [text for body in _lines(path) for text in _texts(body)]
-        long = [text for text in texts if len(_words(text)) >= LEAST]
+        texts = dict.fromkeys(text for body in _lines(path) for text in _texts(body))
+        long = [text for text in texts if amount(spoken_words(text)) >= LEAST]
         if not long:
             raise InputError(
                 f"{path} has no text of {LEAST} words or more", "check the path", option="exclude"
             )
+        if ignored := len(texts) - len(long):
+            what = f"{ignored:,} of its {many(len(texts), 'text')}"
+            reporter.note(f"{path}: ignoring {what}, shorter than {LEAST} words")
         distinct |= dict.fromkeys(long)
     return EvaluationTexts(tuple(distinct)) if distinct else None
 

@@ -26,6 +26,7 @@ from ngramkit.basics.machine import version_of
 from ngramkit.corpus.decontamination import EvaluationTexts
 from ngramkit.corpus.document import Corpus, Document, Position, Skipped
 from ngramkit.corpus.mixing import Composed, Mixture
+from ngramkit.corpus.words import written_words
 
 METHODS = ("exact", "minhash")
 SIMILAR = 0.8
@@ -160,7 +161,7 @@ def digest(text: str) -> bytes:
 
 def word_runs(text: str) -> list[str]:
     """Return the text's runs of WORDS words, by which texts are similar."""
-    words = text.split()
+    words = written_words(text)
     return [" ".join(words[i : i + WORDS]) for i in range(max(len(words) - WORDS + 1, 1))]
 
 

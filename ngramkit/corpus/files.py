@@ -1,14 +1,15 @@
 """Files as a corpus: on this machine, behind URLs, and the interpreter's standard library.
 
     .txt .md .py            one document
-    .jsonl .json            one document per record
+    .jsonl .ndjson .json    one document per record, of JSON lines or one JSON document
     .csv .tsv               one document per row, read from the text column; the first one names
                             the columns
     .parquet .arrow         one document per row, likewise
 
-All may be compressed (.gz, .zst). Local files are pinned by a digest of their names and contents,
-so a changed file is noticed; files behind URLs by their listing: names, sizes, and the versions
-that the storage gives (ETag, md5, time of change).
+All may be compressed (.gz, .zst); the content tells. Folders and globs are read without hidden
+files and without files about a dataset (its card, `dataset_info.json`). Local files are pinned by a
+digest of their names and contents, so a changed file is noticed; files behind URLs by their
+listing: names, sizes, and the versions that the storage gives (ETag, md5, time of change).
 """
 
 from __future__ import annotations
@@ -16,18 +17,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sysconfig
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, repeat
+from itertools import accumulate, repeat, takewhile
 from pathlib import Path
 from typing import IO, Any, cast
 
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError, storage_errors
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.terminal_text import many
+from ngramkit.basics.untrusted import open_stream
 from ngramkit.corpus import readers, unpacking
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.readers import READERS, read_parquet, row_places
@@ -39,6 +45,10 @@ from ngramkit.formats.safetensors import sha256_of
 from ngramkit.remote.urls import has_magic, label, open_storage, path_label, plain_path
 
 SUFFIXES = frozenset(READERS)
+TABLES = frozenset(READERS) - {".txt", ".md", ".py"}
+DESCRIPTIONS = ("dataset_infos.json", "dataset_dict.json")
+# Why files of folders and globs are left out.
+HIDDEN, OTHER_KINDS, ABOUT = "hidden", "of kinds that are not read", "about the dataset"
 SEEKING = (".parquet", ".arrow")
 PLAIN = (".txt", ".md", ".py")  # files without columns
 ARRAYS = ".safetensors"
@@ -78,7 +88,10 @@ def is_hidden(path: Path) -> bool:
     >>> is_hidden(Path(".git/HEAD")), is_hidden(Path("__MACOSX/a.jsonl")), is_hidden(Path("a/b.py"))
     (True, True, False)
     """
-    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
+    return any(
+        (part.startswith(".") and part not in (".", "..")) or part == "__MACOSX"
+        for part in path.parts
+    )
 
 
 def require_read(path: Path, name: str) -> None:
@@ -225,20 +238,22 @@ class LocalSource(FileSource):
             raise InputError(f"{path} is gone", "check the path") from error
 
 
-def local_source(pattern: str, reading: ReaderOptions) -> LocalSource:
+def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> LocalSource:
     """Return a file, a folder (all readable files below it) or a glob as a source, sorted.
 
-    Raises InputError where nothing matches, or a file is of a kind that is not read; UsageError for
-    a column of plain text.
+    What is hidden or describes a dataset is left out of folders and globs, and reported. Raises
+    InputError where nothing matches, or a file is of a kind that is not read; UsageError for a
+    column of plain text.
     """
     path = Path(pattern).expanduser()
+    left_out: Counter[str] = Counter()
     if path.is_dir():
-        paths = sorted(_files_below(path))
+        paths = sorted(_files_below(path, left_out))
+    elif path.exists():
+        paths = [path] if path.is_file() else []
     else:
-        # A glob below its root: pathlib takes no absolute one.
-        root = Path(path.anchor or ".")
-        matches = [path] if path.exists() else root.glob(str(path.relative_to(path.anchor)))
-        paths = sorted(match for match in matches if match.is_file())
+        paths = sorted(_matches(path, left_out))
+    _report(pattern, left_out, reporter)
     if not paths:
         if path.is_dir():
             raise InputError(f"the folder {pattern} holds no file", "check the path")
@@ -253,13 +268,54 @@ def local_source(pattern: str, reading: ReaderOptions) -> LocalSource:
     return LocalSource(name, names, paths, folder=folder, reading=reading)
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Yield every readable file but those of artifacts, which may be written there, too."""
+def _report(where: str, left_out: Counter[str], reporter: Reporter) -> None:
+    counts = [f"{many(count, 'file')} ({what})" for what, count in left_out.items() if count]
+    if counts:
+        reporter.note(f"left out of {where}: {', '.join(counts)}")
+
+
+def _matches(path: Path, left_out: Counter[str]) -> Iterator[Path]:
+    """Yield the files of a glob; hidden ones only if the glob names what is hidden."""
+    root = Path(path.anchor or ".")  # pathlib takes no absolute glob
+    below = path.relative_to(path.anchor)
+    fixed = len(list(takewhile(lambda part: not has_magic(part), below.parts)))
+    names_hidden = is_hidden(Path(*below.parts[fixed:]))
+    for match in root.glob(str(below)):
+        if match.is_file():
+            hidden = is_hidden(Path(*match.relative_to(root).parts[fixed:]))
+            if hidden and not names_hidden:
+                left_out[HIDDEN] += 1
+            else:
+                yield match
+
+
+def _files_below(folder: Path, left_out: Counter[str]) -> list[Path]:
+    """Return every readable file but those of artifacts, which may be written there, too."""
     built = {place.parent for place in folder.rglob(NAME) if _is_artifact(place.parent)}
     built |= {place.parent for place in folder.rglob(f"*.partial/{PROGRESS}")}
+    files = []
     for path in folder.rglob("*"):
-        if is_read(path) and path.is_file() and built.isdisjoint(path.parents):
-            yield path
+        if path.is_file() and built.isdisjoint(path.parents):
+            if is_hidden(path.relative_to(folder)):
+                left_out[HIDDEN] += is_read(path)
+            elif is_read(path):
+                files.append(path)
+            else:
+                left_out[OTHER_KINDS] += 1
+    has_tables = any(reader_suffix(path) in TABLES for path in files)
+    texts = [path for path in files if not (has_tables and _describes_dataset(path))]
+    left_out[ABOUT] += len(files) - len(texts)
+    return texts
+
+
+def _describes_dataset(path: Path) -> bool:
+    """Return whether a file says what a dataset is, as the Hub and `save_to_disk` write it."""
+    if path.name in ("dataset_info.json", "state.json"):
+        return all((path.parent / name).is_file() for name in ("dataset_info.json", "state.json"))
+    if path.name == "README.md":
+        with open_stream(path) as file:
+            return file.readline(8).rstrip() == b"---"  # the metadata of a card
+    return path.name in DESCRIPTIONS
 
 
 def _is_artifact(folder: Path) -> bool:
@@ -308,7 +364,7 @@ class RemoteSource(FileSource):
             yield from self._rows(part, path, raw, size if isinstance(size, int) else 0)
 
 
-def remote_source(url: str, reading: ReaderOptions) -> RemoteSource:
+def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> RemoteSource:
     """Return the files of a URL as a source: a file, a folder or a glob. No file is read.
 
     Raises UsageError for a storage that is unknown or needs a package, and for a column of plain
@@ -317,7 +373,10 @@ def remote_source(url: str, reading: ReaderOptions) -> RemoteSource:
     """
     storage, path = open_storage(url, "corpus")
     with _storage_errors(label(url)):
-        files = _list_files(storage, path)
+        listed = _list_files(storage, path)
+    left_out: Counter[str] = Counter()
+    files = list(_wanted(url, path, listed, left_out))
+    _report(label(url), left_out, reporter)
     if not files:
         raise InputError(f"no file matches {label(url)}", "check the URL, and quote a glob")
     paths = [plain_path(str(file["name"])) for file in files]
@@ -325,6 +384,25 @@ def remote_source(url: str, reading: ReaderOptions) -> RemoteSource:
         require_read(plain, label(str(file["name"])))
     require_columns(paths, reading, label(url))
     return RemoteSource(label(url), storage, files, reading=reading)
+
+
+def _wanted(
+    url: str, path: str, listed: Sequence[Mapping[str, Any]], left_out: Counter[str]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the files without hidden ones, and without those that say what a dataset is."""
+    literal = re.split(r"[*?\[]", path)[0] if has_magic(path) else f"{path}/"
+    fixed = literal.rfind("/") + 1
+    names_hidden = is_hidden(Path(path[fixed:]))
+    has_tables = any(reader_suffix(plain_path(str(file["name"]))) in TABLES for file in listed)
+    for file in listed:
+        below = Path(str(file["name"])[fixed:])
+        card = below.name == "README.md" and url.startswith("hf://datasets/")
+        if is_hidden(below) and not names_hidden:
+            left_out[HIDDEN] += 1
+        elif len(listed) > 1 and has_tables and (card or below.name in DESCRIPTIONS):
+            left_out[ABOUT] += 1
+        else:
+            yield file
 
 
 def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:

@@ -181,9 +181,10 @@ def open_corpus(
     are a mixture; `iter(strings)` is always texts.
 
     `split`, `column`, `revision`, `language` and `name` are options of a single corpus; `column`
-    holds the text, by default text, content, or the only column of strings. `join_turns` makes a
-    conversation one document. `sample` in (0, 1] keeps a document by a hash of (`seed`, index);
-    `limit` counts kept documents; `licenses` keeps documents whose licences are all listed.
+    holds the text (a.b is the field b of objects in a), by default text, content, a conversation,
+    or the only column that holds text. `join_turns` makes a conversation one document. `sample` in
+    (0, 1] keeps a document by a hash of (`seed`, index); `limit` counts kept documents; `licenses`
+    keeps documents whose licences are all listed.
     `exclude` is a file, or several: of repository names and document digests, or, where its name
     ends in .jsonl, of an evaluation set, whose texts no document may hold (corpus.decontamination).
     `dedup` leaves out duplicates ("exact" or "minhash", see corpus.deduplication). A document of
@@ -196,7 +197,7 @@ def open_corpus(
     require_texts("licenses", licenses)
     files = [] if exclude is None else given_paths("exclude", exclude)
     exclusions = [read_exclusions(file) for file in files if not is_evaluation(file)]
-    evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)])
+    evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)], reporter)
     selection = Selection(
         sample=sample,
         seed=seed,
@@ -369,7 +370,7 @@ def _source(name: str, origin: Origin) -> DocumentSource:
     if not is_url(name):
         _require_path(name)
     origin.refuse(name, "revision", "language", "split")
-    return (remote_source if is_url(name) else local_source)(name, origin.reading)
+    return (remote_source if is_url(name) else local_source)(name, origin.reading, origin.reporter)
 
 
 def _hub_source(

@@ -110,7 +110,7 @@ def read_exclusions(path: Path) -> frozenset[str]:
     """
     try:
         raw = read_plain(path, MOST_LIST, error=InputError)
-        lines = raw.decode("utf-8").splitlines()
+        lines = raw.decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"the exclude list {path} cannot be read: {reason(error)}",

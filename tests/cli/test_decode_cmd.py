@@ -125,7 +125,7 @@ def test_blend_remembers_where_it_is_told_to(decode, folder):
 
 
 def test_prompts_from_everywhere_are_the_same_prompt(decode, folder):
-    (folder / "prompt.txt").write_text("def main(")
+    (folder / "prompt.txt").write_text("def main(", encoding="utf-8-sig")
     options = ["decode", "--drafter", "none", "--max-new-tokens", 12, "--json"]
     given = [
         last_line(decode(*options, "--prompt", "def main(")),

@@ -7,11 +7,12 @@ import json
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from reporters import Notes
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.tokens import tokenize, tokens_plan
 from ngramkit.corpus.decontamination import LEAST, WORDS, EvaluationTexts, read_evaluation_texts
-from ngramkit.corpus.deduplication import Deduplicated
+from ngramkit.corpus.deduplication import Deduplicated, word_runs
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
@@ -134,6 +135,33 @@ def test_evaluation_sets_without_long_texts(tmp_path):
         read_evaluation_texts([tmp_path / "none.jsonl"])
     packed = questions(tmp_path, {"prompt": LONG}, name="packed.jsonl.gz")
     assert read_evaluation_texts([packed]).texts == (LONG,)
+
+
+UNSPACED = [
+    "请解释一下为什么天空是蓝色的并且用简单的语言",
+    "富士山の高さは何メートルですか。",
+    "ทำไมท้องฟ้าจึงเป็นสีฟ้าในตอนกลางวัน",
+]
+
+
+def test_scripts_without_spaces(tmp_path):
+    exclude = questions(tmp_path, *({"prompt": text, "answer": "四十二"} for text in UNSPACED))
+    notes = Notes()
+    held = [*(f"Q: {text} A." for text in UNSPACED), "天空是蓝色的", UNSPACED[0][::-1]]
+    corpus = corpus_of(tmp_path, held, exclude=exclude, reporter=notes)
+    assert texts_of(corpus) == held[3:]
+    assert corpus.left_out == {"evaluation": 3}
+    assert "ignoring 1 of its 4 texts" in notes
+    assert "characters" in corpus.record()["evaluation"]
+
+
+def test_near_duplicates_in_scripts_without_spaces(tmp_path):
+    pytest.importorskip("rensa")
+    text = "".join(chr(0x4E00 + 7 * i) for i in range(300))
+    near = text[:150] + "一" + text[151:]
+    corpus = corpus_of(tmp_path, [text, near, text[::-1]], dedup="minhash")
+    assert texts_of(corpus) == [text, text[::-1]]
+    assert word_runs("of a Latin text, é too") == ["of a Latin text, é", "a Latin text, é too"]
 
 
 def test_an_unknown_method(tmp_path):

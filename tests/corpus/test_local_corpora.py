@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from reporters import Notes
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.tokens import tokenize
@@ -122,6 +123,32 @@ def test_folders_and_globs_are_sorted(tmp_path):
     assert texts(tmp_path) == ["a.txt", "b/a.txt", "b/z.txt"]
     assert texts(tmp_path / "**" / "a.txt") == ["a.txt", "b/a.txt"]
     assert texts(tmp_path / "b/*.txt") == ["b/a.txt", "b/z.txt"]
+
+
+def test_hidden_files_are_left_out_of_folders_and_globs_and_counted(tmp_path):
+    for name in ("a.txt", ".git/b.txt", "__MACOSX/c.txt", "sub/._d.txt", "e.png", ".f/g.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    notes = Notes()
+    assert texts(tmp_path, reporter=notes) == ["a.txt"]
+    assert "3 files (hidden)" in notes
+    assert "1 file (of kinds that are not read)" in notes
+    assert texts(tmp_path / "**" / "*.txt", reporter=notes) == ["a.txt"]
+    assert texts(tmp_path / "sub" / "._*.txt") == ["sub/._d.txt"]  # it is asked for
+    assert texts(tmp_path / ".git") == texts(f"{tmp_path}/.git/*.txt") == [".git/b.txt"]
+    assert texts(f"file://{tmp_path}") == ["a.txt"]
+
+
+def test_a_dataset_in_a_folder_is_read_without_what_describes_it(tmp_path):
+    (tmp_path / "a.arrow").write_bytes(KINDS["stream.arrow"])
+    for name in ("dataset_info.json", "state.json", "dataset_infos.json", "dataset_dict.json"):
+        (tmp_path / name).write_text('{"citation": "", "license": ""}')
+    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n# A card\n")
+    notes = Notes()
+    assert texts(tmp_path, reporter=notes) == TEXTS
+    assert "5 files (about the dataset)" in notes
+    (tmp_path / "README.md").write_text("# Notes\n")  # an ordinary text
+    assert texts(tmp_path) == ["# Notes\n", *TEXTS]
 
 
 def test_a_changed_file_is_noticed_a_moved_folder_is_not(tmp_path):

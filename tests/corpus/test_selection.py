@@ -71,7 +71,8 @@ def test_every_licence_must_be_listed():
 def test_opt_outs_by_repository_and_by_digest(tmp_path):
     digest = hashlib.sha256("ä text".encode()).hexdigest()
     path = tmp_path / "opt-outs.txt"
-    path.write_text(f"# asked for in May\nOwner/Project\n\n{digest.upper()}  # a file\n")
+    listed = f"Owner/Project\n\n{digest.upper()}  # a file\n"
+    path.write_text(listed, encoding="utf-8-sig")
     select = Selection(excluded=read_exclusions(path))
     assert not select.admits("x", (), "owner/project")
     assert not select.admits("ä text", (), "other/project")

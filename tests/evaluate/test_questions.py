@@ -35,7 +35,7 @@ def test_every_kind_of_line(tmp_path, kind, packed):
 
 
 def test_text_files_have_a_prompt_per_line(tmp_path):
-    (tmp_path / "q.txt").write_text("one\n\ntwo words\n")
+    (tmp_path / "q.txt").write_text("one\n\ntwo words\n", encoding="utf-8-sig")
     expected = [Question(1, "all", ["one"]), Question(2, "all", ["two words"])]
     assert list(read_questions(tmp_path / "q.txt")) == expected
 
