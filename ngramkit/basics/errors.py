@@ -128,7 +128,7 @@ def require_between(
     Traceback (most recent call last):
     ngramkit.basics.errors.UsageError: scan must be 1 to 1024, is 2000
     """
-    if not isinstance(value, Real):
+    if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, is {value!r}")
     if not (value >= least and (most is None or value <= most)):  # so that NaN is refused too
         wanted = f"at least {least}" if most is None else f"{least} to {most}"

@@ -109,7 +109,8 @@ def as_plain(function: str, parameter: inspect.Parameter, value: Any) -> Any:
     names = str(parameter.annotation).split(" | ")
     if not PLAIN.keys() >= set(names):
         return value
-    if not isinstance(value, tuple(PLAIN[name] for name in names)):
+    is_switch = isinstance(value, bool) and "bool" not in names  # Python counts it as a number
+    if is_switch or not isinstance(value, tuple(PLAIN[name] for name in names)):
         wanted = " or ".join(names).replace("Reporter", "ngramkit.Reporter")
         raise TypeError(f"{function}() takes {wanted} as {parameter.name}, not {value!r:.60}")
     if isinstance(value, Real) and not isinstance(value, int | float):

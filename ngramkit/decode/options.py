@@ -136,8 +136,8 @@ class DecodeOptions:
         require_mode(self.verify)
         require_placement(self.device, self.dtype, self.device_map)
         if isinstance(self.budget, Integral):
-            object.__setattr__(self, "budget", int(self.budget))
             require_between("budget", self.budget, 1, MOST_NODES)
+            object.__setattr__(self, "budget", int(self.budget))
         elif self.budget not in (None, "auto"):
             raise UsageError(f"budget {self.budget!r} is no number of nodes", "give one, or auto")
         require_between("max_new_tokens", self.max_new_tokens, 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.budget.costs import MOST
 from ngramkit.budget.profile import Profile
 from ngramkit.budget.rule import AutoBudget
@@ -51,9 +52,16 @@ class Session:
     def settle(cls, model: LanguageModel, options: DecodeOptions | None = None) -> Session:
         """Settle what "auto" and None stand for, and report what an automatic budget begins with.
 
-        Raises InputError for a model that can take no drafts and for a profile that is none.
+        Raises InputError for a model that can take no drafts and for a profile that is none,
+        UsageError for a model in training mode.
         """
         options = options or DecodeOptions()
+        if any(module.training for module in model.model.modules()):
+            raise UsageError(
+                "the model must be in evaluation mode, is in training mode",
+                "call model.eval() first",
+                option="model",
+            )
         if options.cache is not None:
             return cls(model, options, "tree", 1)
         verify = verify_mode(model.model, options.verify)

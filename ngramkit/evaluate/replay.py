@@ -226,8 +226,10 @@ def replay(
     names = asked_drafters(drafters)
     if not names:
         raise UsageError("no drafter is named", "give at least one", option="drafters")
-    if not budgets or not all(isinstance(nodes, Integral) and nodes >= 1 for nodes in budgets):
+    if not budgets or not all(isinstance(nodes, Integral) for nodes in budgets):
         raise UsageError("budgets must be whole numbers of at least 1 each", option="budget")
+    for nodes in budgets:
+        require_between("budget", nodes, 1)
     if limit is not None:
         require_between("limit", limit, 1)
     if isinstance(keep_state, bool):

@@ -366,3 +366,16 @@ def test_time_limits_hold_for_one_row(model):
         model, PROMPT, drafter="cacheback", stopping_criteria=criteria, **GREEDY
     )
     assert found.shape[1] == PROMPT.shape[1] + 1
+
+
+@pytest.mark.parametrize("part", ["model", "layer"])
+def test_a_model_in_training_mode_is_refused(part):
+    model = endless_model()
+    model.gradient_checkpointing_enable()
+    (model if part == "model" else model.model.layers[1]).train()
+    with pytest.raises(UsageError, match="training mode") as refused:
+        ngramkit.generate(model, PROMPT, drafter="cacheback", **GREEDY)
+    assert "eval()" in refused.value.hint
+    model.eval()
+    found = ngramkit.generate(model, PROMPT, drafter="cacheback", **GREEDY)
+    assert torch.equal(found, model.generate(PROMPT, **GREEDY))
