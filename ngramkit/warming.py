@@ -158,7 +158,6 @@ def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
 
 def warm_engines(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     """Draft as engines do, from all that the drafter takes, with a history that grows."""
-    from ngramkit.budget.rule import prepare
     from ngramkit.engines.batch import BatchDrafter
     from ngramkit.engines.config import DraftConfig
 
@@ -172,7 +171,6 @@ def warm_engines(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     }
     history = True if "past" in entry.sources else None
     BatchDrafter.open(DraftConfig(name, history=history, **named), vocabulary=tokenizer.vocabulary)
-    prepare()  # what engines of one text at a time decide by
 
 
 def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:

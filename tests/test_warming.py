@@ -99,6 +99,36 @@ print(json.dumps(jit.compiled()))
     assert json.loads(done.stdout) == []
 
 
+def test_an_engine_s_first_request_loads_no_kernel():
+    """Each of two drafters drafts in a process that had loaded none."""
+    code = """
+import gc, os
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.llama_cpp import Drafter
+def loaded():
+    kernels = [each for each in gc.get_objects() if isinstance(each, Dispatcher)]
+    return {each.py_func.__name__: len(each.signatures) for each in kernels if each.signatures}
+for name in ("blend", "automaton"):
+    if os.fork():
+        os.wait()
+        continue
+    drafter = Drafter(DraftConfig(name), vocabulary=10)
+    before, size = loaded(), 3
+    text = np.array([[3, 1, 4, 1, 5, 9, 2, 6][i % 8] if i % 23 else 7 for i in range(90)], np.intc)
+    while size < 80:
+        draft = drafter(text[:size])
+        size += 1 + int(np.cumprod(draft == text[size:][: len(draft)]).sum())
+    print(name, loaded() == before, flush=True)
+    os._exit(0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["blend True", "automaton True"]
+
+
 def test_unknown_drafters_and_folders_that_cannot_be_written(monkeypatch):
     with pytest.raises(UsageError, match="no drafter is called 'blent'"):
         ngramkit.warm("blent")

@@ -22,13 +22,14 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import reason
 from ngramkit.budget.pause import CountedPause
+from ngramkit.budget.rule import prepare
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.score_threshold import ScoreThreshold
 from ngramkit.engines.sessions import Session, Sessions, clipped
-from ngramkit.engines.source import DraftSource, open_source, require_same
+from ngramkit.engines.source import DraftSource, open_source, require_known, require_same
 from ngramkit.engines.token_cost import TokenCost
 from ngramkit.engines.workspace import Job
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -118,15 +119,23 @@ class BatchDrafter:
         drafter.warm()
         return drafter
 
+    def require_known(self, vocabulary: int) -> None:
+        """Raise ArtifactError if an artifact or the history has ids that a model of `vocabulary`
+        ids does not have."""
+        require_known([*self.source.artifacts, *self.source.compared], vocabulary)
+
     def require_same(self, tokenizer: Any) -> None:
         """Raise ArtifactError where an artifact's ids are not `tokenizer`'s; see
         engines.source.require_same."""
         require_same([*self.source.artifacts, *self.source.compared], tokenizer)
 
     def warm(self) -> None:
-        """Run two dummy requests, whose text repeats itself, so that all drafters draft: compile
-        kernels and open artifacts before a request waits for it. Where there is a history, two more
-        with a dummy one, which has grown."""
+        """Compile all kernels and open the artifacts, so that no request waits for it.
+
+        Two dummy requests repeat a text, and one has a text too short to repeat. If there is a
+        history, they run a second time with a dummy one that has grown.
+        """
+        prepare()
         prompt = np.tile(np.array([0, 1], np.int32), 8)
         pasts = [self.source.past("")]
         if self.history is not None:
@@ -137,6 +146,7 @@ class BatchDrafter:
             workspace.drafts([Job(request, prompt[1:2], 2) for request in requests], 0.0)
             requests[0].append(prompt[:1])
             requests[0].rewind(workspace, 4)
+            workspace.drafts([Job(workspace.request(prompt[:1], past), NOTHING, 2)])
 
     @property
     def told(self) -> bool:

@@ -94,19 +94,25 @@ def _tokenizer(
     artifacts: Sequence[Artifact], vocabulary: int | None, engine: TokenizerRecord | None
 ) -> TokenizerRecord | None:
     """Return the artifacts' tokenizer, else the engine's, else one made up of its vocabulary."""
-    for artifact in artifacts:
-        record = artifact.tokenizer
-        if vocabulary is not None and record.vocabulary > vocabulary:
-            raise ArtifactError(
-                f"{artifact.path} was built for the tokenizer of {record.id} "
-                f"({record.vocabulary:,} tokens); the engine's model knows {vocabulary:,}",
-                "build it with the model's own tokenizer",
-            )
+    if vocabulary is not None:
+        require_known(artifacts, vocabulary)
     if artifacts:
         return artifacts[0].tokenizer
     if engine is not None or vocabulary is None:
         return engine
     return TokenizerRecord("the engine's model", vocabulary, f"engine-{vocabulary}")
+
+
+def require_known(artifacts: Sequence[Artifact], vocabulary: int) -> None:
+    """Raise ArtifactError if an artifact has ids that a model of `vocabulary` ids does not have."""
+    for artifact in artifacts:
+        record = artifact.tokenizer
+        if record.vocabulary > vocabulary:
+            raise ArtifactError(
+                f"{artifact.path} was built for the tokenizer of {record.id} "
+                f"({record.vocabulary:,} tokens); the engine's model knows {vocabulary:,}",
+                "build it with the model's own tokenizer",
+            )
 
 
 def require_same(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
