@@ -51,13 +51,11 @@ class Machine:
 
     name: str
     times: Floats
-    prior: str | float
+    prior: str  # the device that is assumed
 
     def costs(self) -> PassCosts:
         """Return costs of which nothing is learnt."""
-        if isinstance(self.prior, str):
-            return PassCosts(Prior.by_device(self.prior, MOST + 1))
-        return PassCosts(Prior.by_row(self.prior, MOST + 1))
+        return PassCosts(Prior.by_device(self.prior, MOST + 1))
 
 
 def machines() -> list[Machine]:

@@ -43,7 +43,6 @@ BY_DEVICE: dict[str, dict[int, float]] = {
     "cuda": {0: 1, 1: 1.03, 16: 1.05, 32: 1.08, 64: 1.15, 96: 1.25},
 }
 FIRST = {"cpu": 4, "cuda": 16}  # nodes of the first trial
-DEAR = 0.3  # of a pass: where a row is assumed to cost more, one node is tried first
 LATEST = 15  # passes of a size that count
 PACED = 5  # passes that give the pace
 CHANCE = 1.5  # standard errors by which they may differ from earlier ones by chance
@@ -89,12 +88,6 @@ class Prior:
         rows = np.arange(sizes)
         curve = _continued(rows, list(points), list(points.values()))
         return Prior([0], [curve], FIRST.get(device, FIRST["cuda"]))
-
-    @staticmethod
-    def by_row(cost: float, sizes: int) -> Prior:
-        """Return a prior in which each row beside the root costs so much of a pass."""
-        curve: Costs = 1 + max(cost, FLAT) * np.arange(sizes, dtype=np.float64)
-        return Prior([0], [curve], 1 if cost > DEAR else FIRST["cpu"])
 
     @staticmethod
     def by_profile(profile: Profile, sizes: int) -> Prior:

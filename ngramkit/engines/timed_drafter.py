@@ -27,15 +27,14 @@ RETRIED = 64  # steps, of which one is drafted for although nothing pays: it may
 class TimedDrafter:
     """Chains for one text after another, from `batch`, which neither pauses nor learns.
 
-    `cost` is what a drafted token costs, in passes, before any pass was timed. With `pause` False
-    it never pauses. One thread calls it at a time.
+    Passes are expected to cost what the decode loop expects on a CPU, until they are timed: a
+    guess so dear that no draft pays would never be corrected. With `pause` False it never pauses.
+    One thread calls it at a time.
     """
 
-    def __init__(
-        self, batch: BatchDrafter, cost: float, clock: Clock, *, pause: bool = True
-    ) -> None:
+    def __init__(self, batch: BatchDrafter, clock: Clock, *, pause: bool = True) -> None:
         self._batch, self._clock, self._pause = batch, clock, pause
-        self.costs = PassCosts(Prior.by_row(cost, MOST + 1))
+        self.costs = PassCosts(Prior.by_device("cpu", MOST + 1))
         self._budget: AutoBudget | None = None  # of the text
         self._text = np.empty(0, np.int32)  # when it was last drafted for
         self._size = 0  # tokens of the text in the last step

@@ -34,7 +34,7 @@ class Engine:
         self.now, self.cost, self.begun, self.zeros = 0.0, cost, begun, zeros
         self.asked = asked  # seconds that pass while a drafter is asked
         self.batch = BatchDrafter(DrafterSource(Zeros, 9), DraftConfig(threads=1), timed=True)
-        self.timed = TimedDrafter(self.batch, 0.6, self.clock)
+        self.timed = TimedDrafter(self.batch, self.clock)
         self.random = np.random.default_rng(1)
 
     def clock(self):
@@ -86,7 +86,7 @@ def test_drafts_whose_scores_are_too_low_are_drafted_too():
 def test_time_before_another_text_or_after_a_prompt_is_no_pass():
     now = [0.0]
     batch = BatchDrafter(DrafterSource(NoDraft, 9), DraftConfig(threads=1), timed=True)
-    timed = TimedDrafter(batch, 0.6, lambda: now[0])
+    timed = TimedDrafter(batch, lambda: now[0])
     texts = np.arange(40, dtype=np.int32), np.arange(40, dtype=np.int32)[::-1]
     steps = [  # text, its tokens, seconds until then
         (0, 3, 9.0), (0, 4, 0.01), (0, 24, 7.0), (0, 25, 0.01), (1, 5, 8.0), (1, 6, 0.01),
