@@ -128,6 +128,20 @@ class DraftConfig:
                 option="history_by",
             )
 
+    def require_vocabulary(self, known: int | None, hint: str) -> int:
+        """Return how many ids the model has: `known` from the engine, else `vocabulary`.
+
+        Raise UsageError if neither is given: no id may be drafted that the model does not have.
+        """
+        vocabulary = self.vocabulary if known is None else known
+        if vocabulary is None:
+            raise UsageError(
+                "the model's vocabulary must be known, or ids that it does not have may be drafted",
+                hint,
+                option="vocabulary",
+            )
+        return vocabulary
+
     def require_sources(self) -> None:
         """Raise UsageError where no artifact or history is named that the drafter needs."""
         given = {**self.artifacts, "history": self.history}

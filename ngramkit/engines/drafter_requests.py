@@ -70,7 +70,8 @@ class DrafterRequest:
     def _begin(self, tokens: TokenArray, prompt: int) -> None:
         self.prompt = prompt
         self._drafter = self._make()
-        self._draft = drafts_of(self._drafter, self._vocabulary)
+        # An unknown id of the text is the vocabulary's size, and may be copied from there.
+        self._draft = drafts_of(self._drafter, self._vocabulary + 1)
         self._shares = getattr(self._drafter, "scores_are_shares", False)
         self._record = np.zeros((LEVELS, RUNS, 2), np.float32)
         self._run, self._last = 0, DraftTree.empty()
@@ -114,7 +115,7 @@ class DrafterRequest:
 
     def tree(self, budget: int) -> DraftTree:
         """Return the drafter's tree of at most `budget` nodes."""
-        self._last = self._draft(budget)
+        self._last = _known(self._draft(budget), self._vocabulary)
         return self._last
 
     def chain(self, length: int, cost: float) -> DraftTree:
@@ -126,3 +127,16 @@ class DrafterRequest:
         path = best_path(tree.parents, scores, length, cost)
         parents = np.arange(-1, len(path) - 1, dtype=np.int32)
         return DraftTree(tree.token_ids[path], parents, scores[path], tree.source[path])
+
+
+def _known(tree: DraftTree, vocabulary: int) -> DraftTree:
+    """Return the tree without unknown ids and the nodes below them."""
+    if not len(tree) or int(tree.token_ids.max()) < vocabulary:
+        return tree
+    known = tree.token_ids < vocabulary
+    for node, parent in enumerate(tree.parents.tolist()):
+        known[node] &= parent < 0 or known[parent]
+    place = np.append(np.cumsum(known, dtype=np.int32) - 1, np.int32(-1))  # the root's is -1
+    return DraftTree(
+        tree.token_ids[known], place[tree.parents[known]], tree.scores[known], tree.source[known]
+    )

@@ -44,6 +44,7 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 LOG = logging.getLogger("ngramkit")
 # The key of a request's own parameters that names its tenant; false or 0: it is not remembered.
 REQUEST_KEY = "ngramkit_history"
+OFF = ("false", "off", "no", "0")  # texts that mean false there
 TENANTS = 64  # histories in memory at once
 FOLDERS = 4096  # tenants with a folder in one run, at most; others are in memory alone
 DIGITS = 32  # of a tenant's folder
@@ -203,7 +204,16 @@ class GrowingHistory:
 
 def forbids_remembering(parameters: Mapping[str, Any]) -> bool:
     """Return whether a request's own parameters say that it is not to be remembered."""
-    return bool(parameters.get(REQUEST_KEY) == 0)  # as False is
+    return is_off(parameters.get(REQUEST_KEY))
+
+
+def is_off(value: object) -> bool:
+    """Return whether a request's parameter means no: false, 0, or one of OFF as text.
+
+    >>> is_off(False), is_off(0.0), is_off("False"), is_off(None), is_off("")
+    (True, True, True, False, False)
+    """
+    return value == 0 or (isinstance(value, str) and value.strip().lower() in OFF)
 
 
 def tenant_of(said: Any) -> str | None:

@@ -37,7 +37,7 @@ from ngramkit.engines.growth import Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.engines.timed_drafter import Clock, TimedDrafter
 
-# What a drafted token costs, in passes, until passes were timed: a pass of two tokens took 1.6
+# What a drafted token costs, in passes, where they are not timed: a pass of two tokens took 1.6
 # passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread).
 MIN_PROBABILITY = 0.6
 FORCED = 0.9  # probability of a token that a grammar forces: others may spell the same text
@@ -50,7 +50,8 @@ class Drafter:
     """A drafter that `Llama(draft_model=)` takes, of one or several. `enabled = False` switches it
     off.
 
-    `vocabulary`: how many ids the model knows, `llama.n_vocab()`; needed without artifacts only.
+    `vocabulary`: how many ids the model has, `llama.n_vocab()`. It is needed without artifacts, and
+    with them unless `check` is called before the first text.
     `clock` returns the seconds by which passes are timed: not wall-clock time where other work goes
     on between passes. `config`: in place of NGRAMKIT_DRAFT; without either, blend over the text
     itself.
@@ -67,18 +68,16 @@ class Drafter:
     ) -> None:
         config = config or DraftConfig.from_environment() or DraftConfig(sessions=SESSIONS)
         config.require_tenants("llama-cpp")
-        if vocabulary is None and config.vocabulary is None and not _has_artifacts(config):
-            raise UsageError(
-                "without artifacts the model's vocabulary must be known",
-                f"give vocabulary=llama.n_vocab(), or name artifacts in {VARIABLE}",
-                option="vocabulary",
-            )
+        if not _has_artifacts(config):
+            hint = f"give vocabulary=llama.n_vocab(), or name artifacts in {VARIABLE}"
+            vocabulary = config.require_vocabulary(vocabulary, hint)
         self.timed = config.min_probability is None and config.clock is not False
         self._batch = BatchDrafter.open(
             config, vocabulary=vocabulary, cost=MIN_PROBABILITY, timed=self.timed
         )
         self.history, self.statistics = self._batch.history, self._batch.statistics
-        self._clock, self._pause = clock, config.pause
+        self._vocabulary = config.vocabulary if vocabulary is None else vocabulary
+        self._config, self._clock, self._pause = config, clock, config.pause
         self._length = config.tokens or TOKENS
         self.enabled = True
         self._checked = False
@@ -96,6 +95,9 @@ class Drafter:
             return np.empty(0, np.intc)
         with self._lock:
             if not self._checked:
+                if self._config.named:
+                    hint = "call drafter.check(llama) first, or give vocabulary=llama.n_vocab()"
+                    self._config.require_vocabulary(self._vocabulary, hint)
                 self._batch.require_same(None)
                 self._checked = True
             text = self._text_of(input_ids)
@@ -122,9 +124,7 @@ class Drafter:
         if text is None:
             text = _Text(OwnClock(self._clock))
             if self.timed:
-                text.timed = TimedDrafter(
-                    self._batch, MIN_PROBABILITY, text.clock, pause=self._pause
-                )
+                text.timed = TimedDrafter(self._batch, text.clock, pause=self._pause)
             self._texts.append(text)
         text.holder = _nobody if holder is None else weakref.ref(holder)
         if self._running is not text:
@@ -152,11 +152,12 @@ class Drafter:
         text.ids = input_ids.copy()
 
     def check(self, llama: Any) -> None:
-        """Raise ArtifactError where an artifact was built for another tokenizer than that of
-        `llama`, a Llama: the engine tells a drafter nothing of its model. Raise UsageError where
-        the engine would fail in the middle of a text.
+        """Compare the drafter with `llama`, a Llama: the engine tells a drafter nothing about its
+        model. From then on drafts obey the grammars of this Llama's requests.
 
-        From then on drafts obey the grammars of this Llama's requests.
+        Raise ArtifactError if an artifact was built for another tokenizer, or has ids that the
+        model does not have. Raise UsageError if `vocabulary` is not the model's, or if the engine
+        would fail in the middle of a text.
         """
         kept = len(llama.scores)
         if kept < llama.n_ctx():
@@ -166,6 +167,15 @@ class Drafter:
                 "open it with logits_all=True, and with an n_ctx that is a multiple of 256",
                 option="logits_all",
             )
+
+        known = llama.n_vocab()
+        if self._vocabulary not in (None, known):
+            raise UsageError(
+                f"vocabulary must be {known:,}, the ids of this Llama, got {self._vocabulary:,}",
+                "give vocabulary=llama.n_vocab()",
+                option="vocabulary",
+            )
+        self._batch.require_known(known)
 
         def encode(text: str) -> Any:
             return llama.tokenize(text.encode(), add_bos=False, special=True)

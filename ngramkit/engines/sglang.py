@@ -7,11 +7,12 @@ Installed beside SGLang, ngramkit is a plugin of it (`engines.sglang_plugin`) th
 n-gram corpus, only where NGRAMKIT_DRAFT is set. SGLang hands over only the last tokens of each
 request; the others are read from the requests of its batch. With
 `--speculative-ngram-max-bfs-breadth 1` a chain is drafted. A request whose sampling parameters say
-`"custom_params": {"ngramkit": false}` is not drafted for.
+`"custom_params": {"ngramkit": false}` (or 0, "false", "off") is not drafted for.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ from ngramkit.engines.growth import (
     Departures,
     Finished,
     forbids_remembering,
+    is_off,
     tenant_of,
 )
 from ngramkit.engines.metrics import EngineCounters
@@ -49,11 +51,14 @@ class NgramCorpus:
         self, *, draft_token_num: int = 8, max_bfs_breadth: int = 8, **others: Any
     ) -> None:
         config = DraftConfig.from_environment() or DraftConfig()
-        tokenizer, rank = _of_server(config)
+        tokenizer, known, rank = _of_server(config)
+        hint = f'add "vocabulary" to {VARIABLE}: the vocab_size of the model\'s config.json'
+        vocabulary = config.require_vocabulary(known, hint)
         self._batch = BatchDrafter.open(
             config,
+            vocabulary=vocabulary,
             counters=EngineCounters(),
-            tokenizer=engine_record(tokenizer, config.vocabulary),
+            tokenizer=engine_record(tokenizer, vocabulary),
             writes=rank == 0,
         )
         self.history, self.statistics = self._batch.history, self._batch.statistics
@@ -159,12 +164,12 @@ class NgramCorpus:
 
     def _wanted(self, name: str) -> bool:
         """Return whether the request, as far as it is known, did not switch drafting off."""
-        return _parameters(self._requests.get(name)).get("ngramkit", True) is not False
+        return not is_off(_parameters(self._requests.get(name)).get("ngramkit"))
 
     def _remembered(self, request: Any) -> bool:
         """Return whether a request leaves it to the configuration that it is remembered."""
         said = _parameters(request)
-        return said.get("ngramkit", True) is not False and not forbids_remembering(said)
+        return not is_off(said.get("ngramkit")) and not forbids_remembering(said)
 
     def _tenant(self, request: Any) -> str | None:
         if self._tenants is None:
@@ -208,19 +213,23 @@ def _parameters(request: Any) -> dict[str, Any]:
     return custom if isinstance(custom, dict) else {}
 
 
-def _of_server(config: DraftConfig) -> tuple[Any, int]:
-    """Return the server's tokenizer, where a history needs it or no artifact tells the number of
-    ids, and the tensor-parallel rank of this process."""
+def _of_server(config: DraftConfig) -> tuple[Any, int | None, int]:
+    """Return the server's tokenizer if a history needs it, how many ids its model has, and the
+    tensor-parallel rank of this process."""
     context = sys.modules.get("sglang.srt.runtime_context")
-    if context is None or (config.artifacts and not config.history):
-        return None, 0
-    rank = int(context.get_parallel().tp_rank)
+    if context is None:
+        return None, None, 0
     server = context.get_server_args()
-    name = getattr(server, "tokenizer_path", None)
-    if not name:
-        return None, rank
-    trusted = bool(getattr(server, "trust_remote_code", False))
-    return load_engine_tokenizer(name, trust_remote_code=trusted), rank
+    models = importlib.import_module("sglang.srt.configs.model_config")
+    vocabulary = int(models.ModelConfig.from_server_args(server).vocab_size)
+    tokenizer = None
+    if config.history:
+        # Not from the server's arguments, which hold no defaults.
+        name, model = context.get_serving().tokenizer_path, context.get_model()
+        tokenizer = load_engine_tokenizer(
+            name, revision=model.revision, trust_remote_code=bool(model.trust_remote_code)
+        )
+    return tokenizer, vocabulary, int(context.get_parallel().tp_rank)
 
 
 def _continued(text: LiveContext, tail: TokenArray, total: int) -> bool:

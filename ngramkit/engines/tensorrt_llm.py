@@ -49,10 +49,9 @@ def make_drafter(
     same arguments.
 
     `max_draft_len`: as in UserProvidedDecodingConfig. `config`: in place of NGRAMKIT_DRAFT; without
-    either, blend over the requests' own text. `vocabulary`: how many ids the model knows; needed
-    without artifacts and `tokenizer` only. `tokenizer`: the model's, as transformers loads it, or
-    its Hub id or folder: artifacts of another one are refused; without it only the number of ids is
-    compared.
+    either, blend over the requests' own text. `vocabulary`: how many ids the model has; needed
+    without `tokenizer`. `tokenizer`: the model's, as transformers loads it, or its Hub id or
+    folder: artifacts of another one are refused; without it only the number of ids is compared.
     `max_concurrency`, `draft_len_schedule`: TensorRT-LLM's own limits of how many requests at once
     are drafted for.
 
@@ -96,11 +95,15 @@ def _class_over(base: type[Any]) -> type[Any]:
             self._made_of = (length, config, vocabulary, tokenizer, options)
             self._length = min(config.tokens or length, length)
             own = load_engine_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+            known = config.vocabulary if vocabulary is None else vocabulary
+            record = engine_record(own, known)
+            if known is None and record is not None:
+                known = record.vocabulary
             self._batch = BatchDrafter.open(
                 config,
-                vocabulary=vocabulary,
+                vocabulary=config.require_vocabulary(known, "give tokenizer or vocabulary"),
                 cost=TokenCost(),
-                tokenizer=engine_record(own, vocabulary),
+                tokenizer=record,
                 writes=_rank() == 0,
             )
             self._batch.require_same(own)

@@ -235,3 +235,17 @@ def test_ids_outside_the_vocabulary_are_alike_and_a_row_with_them_is_continued(m
         assert same(draft, alone(makers["learning"], clipped, 7, 6))
     drafter.draft_batch([ids([3, 3, 3]), ids(text)], [6, 6])  # found elsewhere
     assert drafter.statistics.requests == 2
+
+
+@pytest.mark.parametrize("name", ["blend", "context", "cacheback", "prompt-lookup"])
+def test_no_unknown_id_of_a_text_is_drafted(name):
+    """Not even where the text repeats it, and nothing that would follow it."""
+    drafter = BatchDrafter.open(DraftConfig(name, min_probability=0, threads=1), vocabulary=8)
+    text, drafted = [1, 2, 3, 8, 4, 9, 5, 6, -1] * 3, 0
+    for end in range(10, len(text)):
+        row = ids(text[:end])
+        for draft in drafter.draft_batch([row], [4]) + drafter.chain_batch([row], [4]):
+            draft.check()
+            assert (draft.token_ids < 8).all()
+            drafted += len(draft)
+    assert drafted > 0

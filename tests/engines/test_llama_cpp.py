@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from llama_standin import FORCED
 
-from ngramkit.basics.errors import UsageError
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.llama_cpp import Drafter, OwnClock
@@ -122,10 +122,32 @@ def test_the_environment_configures_it(monkeypatch, token_store, tmp_path):
     monkeypatch.setenv(
         VARIABLE, f'{{"datastores": ["{tmp_path}/d"], "tokens": 3, "min_probability": 0}}'
     )
-    assert Drafter()(np.array([3, 1, 4], np.intc)).tolist() == [1, 5, 9]
+    assert Drafter(vocabulary=10)(np.array([3, 1, 4], np.intc)).tolist() == [1, 5, 9]
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(UsageError, match="vocabulary must be known"):
         Drafter()
+
+
+def test_a_repeated_answer_is_drafted_by_default_although_passes_are_dear():
+    """Three questions are asked three times; a pass with n drafted tokens takes 1.7 + 0.35 n."""
+    now, dice, ids = [0.0], random.Random(1), np.empty(512, np.intc)
+    drafter = Drafter(DraftConfig(history=True), vocabulary=1000, clock=lambda: now[0])
+    texts = [[dice.randrange(1000) for _ in range(68)] for _ in range(3)]
+    times = []
+    for text in texts * 3:
+        now[0] += 9  # the prompt is read
+        size, began = 21, now[0]
+        while size < len(text):
+            ids[:size] = text[:size]
+            draft = drafter(ids[:size]).tolist()
+            now[0] += 1.7 + 0.35 * len(draft) if draft else 1.0
+            size += 1 + int(
+                np.cumprod([a == b for a, b in zip(draft, text[size:], strict=False)]).sum()
+            )
+        times.append((now[0] - began) / 47)
+    assert max(times[:3]) < 1.05  # new questions: no draft is tried for long
+    assert np.mean(times[3:6]) < 0.9
+    assert np.mean(times[6:]) < 0.85
 
 
 def held(path):
@@ -231,11 +253,27 @@ def test_a_pass_of_another_llama_is_not_counted():
 
 def test_a_llama_that_keeps_too_few_logits_is_refused():
     drafter = Drafter(DraftConfig(), vocabulary=10)
-    llama = SimpleNamespace(scores=np.empty((512, 10)), n_ctx=lambda: 4096)
+    llama = SimpleNamespace(scores=np.empty((512, 10)), n_ctx=lambda: 4096, n_vocab=lambda: 10)
     with pytest.raises(UsageError, match="behind 512 tokens of a text"):
         drafter.check(llama)
     llama.n_ctx = lambda: 512
     drafter.check(llama)
+
+
+def test_ids_that_the_model_does_not_have_are_refused(token_store, tmp_path):
+    """The engine fails in the middle of a text if one is drafted."""
+    build_datastore(token_store([PERIOD * 3], 12), tmp_path / "d")
+    over = DraftConfig(datastores=(str(tmp_path / "d"),), min_probability=0)
+    llama = SimpleNamespace(scores=np.empty((64, 10)), n_ctx=lambda: 64, n_vocab=lambda: 10)
+    with pytest.raises(UsageError, match="check"):  # by the first text at the latest
+        Drafter(over)(np.array([3, 1, 4], np.intc))
+    with pytest.raises(ArtifactError, match="12 tokens"):
+        Drafter(over).check(llama)
+    with pytest.raises(ArtifactError, match="12 tokens"):
+        Drafter(over, vocabulary=10)
+    for vocabulary in (9, 12):
+        with pytest.raises(UsageError, match=f"vocabulary must be 10.*{vocabulary}"):
+            Drafter(DraftConfig(), vocabulary=vocabulary).check(llama)
 
 
 def test_requests_of_a_llama_cannot_be_told_apart_by_tenant():

@@ -20,7 +20,7 @@ from hypothesis import given, settings, strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from ngramkit.basics.errors import UsageError
+from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
@@ -43,8 +43,24 @@ def ids(tokens):
 def folder(monkeypatch, token_store, tmp_path):
     texts = [[0, 1, 2, 3, 4, 5] * 3, [5, 3, 1] * 4, [0, 1, 2, 9, 8]]
     build_datastore(token_store(texts, VOCABULARY), tmp_path / "d")
-    monkeypatch.setenv(VARIABLE, f'{{"datastores": ["{tmp_path}/d"]}}')
+    said = {"datastores": [f"{tmp_path}/d"], "vocabulary": VOCABULARY}
+    monkeypatch.setenv(VARIABLE, json.dumps(said))
     return tmp_path / "d"
+
+
+def serve(monkeypatch, rank=0, vocabulary=VOCABULARY):
+    """Stand in for 0.5.23's scheduler: its arguments hold what the command line says, and defaults
+    are elsewhere."""
+    context = ModuleType("sglang.srt.runtime_context")
+    context.get_parallel = lambda: SimpleNamespace(tp_rank=rank)
+    context.get_server_args = lambda: SimpleNamespace(model_path="/m", tokenizer_path=None)
+    context.get_serving = lambda: SimpleNamespace(tokenizer_path="/m")
+    context.get_model = lambda: SimpleNamespace(revision="v1", trust_remote_code=False)
+    models = ModuleType("sglang.srt.configs.model_config")
+    config = SimpleNamespace(vocab_size=vocabulary)
+    models.ModelConfig = SimpleNamespace(from_server_args=lambda arguments: config)
+    monkeypatch.setitem(sys.modules, context.__name__, context)
+    monkeypatch.setitem(sys.modules, models.__name__, models)
 
 
 def unpacked(tokens, mask):
@@ -145,16 +161,19 @@ def test_breadth_one_is_a_chain(folder):
 
 def test_a_request_may_switch_drafting_off(folder):
     corpus, text = NgramCorpus(draft_token_num=K), [0, 1, 2] * 4
-    names = {"on": None, "yes": {"ngramkit": True}, "other": {"top": 1}, "off": {"ngramkit": False}}
+    on = (None, {"ngramkit": True}, {"ngramkit": 1}, {"ngramkit": "true"}, {"top": 1})
+    off = ({"ngramkit": said} for said in (False, 0, 0.0, "0", "false", "False", "off"))
+    names = dict(zip("abcdefghijkl", (*on, *off), strict=True))
     requests = []
     for name, said in names.items():
         requests.append(request(name, text, 3))
         requests[-1].sampling_params = SimpleNamespace(custom_params=said)
     corpus.see(requests)
-    tokens, _ = corpus.batch_get(list(names), [text[-DEPTH:]] * 4, [len(text)] * 4)
+    tails, sizes = [text[-DEPTH:]] * len(names), [len(text)] * len(names)
+    tokens, _ = corpus.batch_get(list(names), tails, sizes)
     drafted = tokens.reshape(-1, K)[:, 1:].any(axis=1)
-    assert drafted.tolist() == [True, True, True, False]
-    assert corpus.statistics.rows == 3
+    assert drafted.tolist() == [True] * 5 + [False] * 7
+    assert corpus.statistics.rows == 5
 
 
 def growing(monkeypatch, tmp_path, **keys):
@@ -200,11 +219,12 @@ def test_finished_requests_join_the_history(monkeypatch, tmp_path):
     """SGLang may say a step later that one has finished; one that it took back has not."""
     path = growing(monkeypatch, tmp_path)
     corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
-    names = ("late", "retracted", "aborted", "private", "zero", "off")
+    names = ("late", "retracted", "aborted", "private", "zero", "said", "off")
     custom = {
         "private": {"ngramkit_history": False},
         "zero": {"ngramkit_history": 0},
-        "off": {"ngramkit": False},
+        "said": {"ngramkit_history": "false"},
+        "off": {"ngramkit": "off"},
     }
     requests = {n: Req(n, [9, i, 8], custom=custom.get(n)) for i, n in enumerate(names)}
     for token in (1, 4, 2):
@@ -286,12 +306,9 @@ def test_no_key_that_a_client_sends_ends_a_step(by, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_first_rank_writes_and_its_server_names_the_tokenizer(rank, monkeypatch, tmp_path):
+def test_the_first_rank_writes(rank, monkeypatch, tmp_path):
     path = growing(monkeypatch, tmp_path)
-    context = ModuleType("sglang.srt.runtime_context")
-    context.get_parallel = lambda: SimpleNamespace(tp_rank=rank)
-    context.get_server_args = lambda: SimpleNamespace(tokenizer_path="/nowhere")
-    monkeypatch.setitem(sys.modules, context.__name__, context)
+    serve(monkeypatch, rank)
     corpus, one = NgramCorpus(draft_token_num=K), Req("a", [1, 2])
     one.output_ids = [3, 4]
     decode(corpus, one)
@@ -301,21 +318,34 @@ def test_the_first_rank_writes_and_its_server_names_the_tokenizer(rank, monkeypa
     assert held(path) == [([3, 4], 0)] * (rank == 0)
 
 
-def test_own_text_needs_no_more_than_the_servers_tokenizer(monkeypatch):
-    """An empty configuration drafts: the number of ids is the tokenizer's."""
-    monkeypatch.setenv(VARIABLE, "{}")
-    with pytest.raises(UsageError, match="needs an artifact or a tokenizer"):
-        NgramCorpus(draft_token_num=K)
+@pytest.mark.parametrize("said", ["{}", '{"history": true}', '{"history": "%s/chat"}'])
+def test_the_documented_first_steps_draft(said, monkeypatch, tmp_path):
+    """Neither an artifact nor --tokenizer-path is needed."""
     words = Tokenizer(WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
-    loaded = SimpleNamespace(backend_tokenizer=words)
-    monkeypatch.setattr(sglang, "load_engine_tokenizer", lambda name, **_: loaded)
-    context = ModuleType("sglang.srt.runtime_context")
-    context.get_parallel = lambda: SimpleNamespace(tp_rank=0)
-    context.get_server_args = lambda: SimpleNamespace(tokenizer_path="words")
-    monkeypatch.setitem(sys.modules, context.__name__, context)
+    asked_for = []
+
+    def load(name, **options):
+        asked_for.append((name, options["revision"]))
+        return SimpleNamespace(backend_tokenizer=words, name_or_path=name)
+
+    monkeypatch.setattr(sglang, "load_engine_tokenizer", load)
+    monkeypatch.setenv(VARIABLE, said.replace("%s", str(tmp_path)))
+    serve(monkeypatch)
     one = Req("a", [7, 8, 9, 10, 7, 8])
     one.output_ids = [9]
     assert decode(NgramCorpus(draft_token_num=K), one) == [10]
+    assert asked_for == [("/m", "v1")] * (said != "{}")
+
+
+def test_the_models_vocabulary_must_be_known(folder, monkeypatch):
+    """No id may leave that the model does not have."""
+    serve(monkeypatch, vocabulary=VOCABULARY - 1)
+    with pytest.raises(ArtifactError, match="12 tokens"):
+        NgramCorpus(draft_token_num=K)
+    monkeypatch.delitem(sys.modules, "sglang.srt.runtime_context")
+    monkeypatch.setenv(VARIABLE, json.dumps({"datastores": [str(folder)]}))
+    with pytest.raises(UsageError, match="vocabulary must be known"):
+        NgramCorpus(draft_token_num=K)
 
 
 def test_sglangs_requests_and_context_have_what_is_read(wheel):
@@ -326,7 +356,9 @@ def test_sglangs_requests_and_context_have_what_is_read(wheel):
     assert "class FINISH_ABORT(" in request
     context = wheel("runtime_context.py")
     assert "def get_parallel() " in context
-    assert "def get_server_args() " in context
+    for name in ("get_server_args", "get_serving", "get_model"):
+        assert f"def {name}() " in context
+    assert "def from_server_args(" in wheel("configs/model_config.py")
 
 
 def test_external_corpora_are_refused(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from types import ModuleType, SimpleNamespace
@@ -52,8 +53,8 @@ def built(models, token_store, tmp_path, monkeypatch):
     """A datastore of the model "own", in NGRAMKIT_DRAFT."""
     record = load_tokenizer(models["own"]).record
     build_datastore(token_store([TEXT], record=record), tmp_path / "d")
-    said = f'{{"datastores": ["{tmp_path}/d"], "min_probability": 0.01}}'
-    monkeypatch.setenv(VARIABLE, said)
+    said = {"datastores": [f"{tmp_path}/d"], "min_probability": 0.01, "vocabulary": 12}
+    monkeypatch.setenv(VARIABLE, json.dumps(said))
     return [SimpleNamespace(path="the datastore", tokenizer=record)]
 
 
@@ -136,7 +137,9 @@ def test_llama_cpp_compares_on_request(built, models, caplog):
             assert (add_bos, special) == (False, True)
             return backend.encode(text.decode(), add_special_tokens=False).ids
 
-        return SimpleNamespace(tokenize=tokenize, scores=np.empty((64, 1)), n_ctx=lambda: 64)
+        return SimpleNamespace(
+            tokenize=tokenize, scores=np.empty((64, 1)), n_ctx=lambda: 64, n_vocab=lambda: 12
+        )
 
     tokens = np.array(TEXT[:5], np.intc)
     drafter = Drafter()

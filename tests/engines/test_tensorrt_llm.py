@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 from abc import ABC, abstractmethod
@@ -105,8 +106,8 @@ def configured(monkeypatch, token_store, tmp_path, version):
     """A datastore in NGRAMKIT_DRAFT; nothing is learnt, so a text alone decides its draft."""
     text = [0, 1, 2, 3, 4, 5, 6, 7] * 3
     build_datastore(token_store([text, text[::-1]], VOCABULARY), tmp_path / "d")
-    said = f'{{"datastores": ["{tmp_path}/d"], "min_probability": 0.1, "pause": false}}'
-    monkeypatch.setenv(VARIABLE, said)
+    said = {"datastores": [f"{tmp_path}/d"], "vocabulary": VOCABULARY}
+    monkeypatch.setenv(VARIABLE, json.dumps({**said, "min_probability": 0.1, "pause": False}))
 
 
 def drafted(drafter, *requests):
@@ -261,7 +262,9 @@ def test_the_configuration_is_checked_at_once(monkeypatch, version):
     drafter = make_drafter(3, DraftConfig(min_probability=0.01), vocabulary=VOCABULARY)
     assert drafted(drafter, Request(1, [0, 1, 2, 0, 1])) == [[2, 0, 1]]
     with pytest.raises(ArtifactError):
-        make_drafter(3, DraftConfig(datastores=("/nowhere",)))
+        make_drafter(3, DraftConfig(datastores=("/nowhere",)), vocabulary=VOCABULARY)
+    with pytest.raises(UsageError, match="vocabulary must be known"):
+        make_drafter(3, DraftConfig())
 
 
 def test_without_tensorrt_llm_the_error_says_so(monkeypatch):
