@@ -76,6 +76,7 @@ def main() -> None:
     failures = 0
     for failure in chain(
         () if given.no_table else compare_speed(host, alone, together, ways(source, draft)),
+        try_first_steps(host, prompts[0]),
         compare_features(host, prompts, draft),
         try_wrong_configurations(lambda draft: host.serve(Way(8, draft))),
     ):
@@ -232,6 +233,24 @@ def ids(answers: Sequence[Answer]) -> list[list[int]]:
     return [answer["output_ids"] for answer in answers]
 
 
+def try_first_steps(host: Host, prompt: str) -> Iterator[str]:
+    """Start servers with what the documentation sets first, as it is typed there.
+
+    Yield each that writes other ids, or drafts nothing of an answer that it should remember.
+    """
+    with host.serve(Way()) as server:
+        wanted = ids([server.ask(prompt)])
+    for typed in "{}", '{"history": true}':
+        with host.serve(Way(8, typed)) as server:
+            answers = [server.ask(prompt) for _ in range(2)]
+        right = answers[1]["meta_info"]["spec_num_correct_drafts"]
+        print(f"NGRAMKIT_DRAFT={typed!r}: {right} tokens of a repeated answer accepted", flush=True)
+        if ids(answers) != 2 * wanted:
+            yield f"{typed}: other ids"
+        if "history" in typed and right < TOKENS // 2:
+            yield f"{typed}: of a remembered answer {right} tokens were accepted"
+
+
 def compare_features(host: Host, prompts: Sequence[str], draft: Mapping[str, Any]) -> Iterator[str]:
     """Ask for what an engine treats in its own way, with and without drafts; then clients leave,
     requests are aborted, and the server that remembers is started again."""
@@ -306,11 +325,11 @@ def switched_off(server: Server, prompt: str) -> Iterator[str]:
     server.ask(prompt)
     accepted = [
         server.ask(prompt, **said)["meta_info"]["spec_num_correct_drafts"]
-        for said in ({}, {"custom_params": {"ngramkit": False}})
+        for said in ({}, *({"custom_params": {"ngramkit": off}} for off in (False, 0, "off")))
     ]
-    print(f"accepted of a remembered answer: {accepted[0]}, switched off {accepted[1]}")
-    if not accepted[0] or accepted[1]:
-        yield f"a request that switched drafts off accepted {accepted[1]}, another {accepted[0]}"
+    print(f"accepted of a remembered answer: {accepted[0]}, switched off {accepted[1:]}")
+    if not accepted[0] or any(accepted[1:]):
+        yield f"requests that switched drafts off accepted {accepted[1:]}, another {accepted[0]}"
 
 
 if __name__ == "__main__":
