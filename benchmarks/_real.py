@@ -95,8 +95,8 @@ def count_processor_time() -> None:
     from ngramkit.decode import compare, loop
     from ngramkit.decode.result import Clock
 
-    compare.now = time.thread_time
-    loop.Clock = lambda: Clock(time.thread_time)  # type: ignore[assignment,attr-defined,misc]
+    for module in (compare, loop):
+        module.Clock = lambda: Clock(time.thread_time)  # type: ignore[attr-defined]
 
 
 def artifacts(data: Path, work: Path, model: LanguageModel, reporter: Any) -> list[Path]:

@@ -15,6 +15,7 @@ import typer
 
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.machine import cores, is_busy
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.options import DrafterName, SourceOptions, takes_urls, the_model
@@ -123,16 +124,33 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
     if run.cache is None and answer.drafter.label != "none":
         out.say(drafts_of(run))
     if comparison is not None:
+        for line in compared(comparison, greedy=greedy):
+            out.say(line)
+
+
+def compared(comparison: Comparison, *, greedy: bool) -> Iterator[str]:
+    """Yield lines: what drafts brought, over no drafts first, and whether the text is the model's
+    own."""
+    baseline, generate = comparison.baseline, comparison.generate
+    seconds = f"{comparison.drafted.seconds:.3f} s, without drafts {baseline.seconds:.3f} s"
+    differ = "" if comparison.identical else ", texts differ"
+    if comparison.comparable:
         nothing = "" if comparison.drafted.drafted_passes else " (nothing was drafted: it is noise)"
-        out.say(
-            f"{comparison.drafted.seconds:.3f} s, without drafts {comparison.baseline.seconds:.3f}"
-            f" s: speed-up {comparison.shown_speedup}{nothing}, "
-            f"{sameness(comparison, greedy=greedy)}"
+        yield (
+            f"{seconds} on the same weights: speed-up {comparison.shown_speedup}{nothing}{differ}"
         )
-    if comparison is not None and comparison.generate is not None:
-        out.say(
-            f"transformers' generate {comparison.generate.seconds:.3f} s: speed-up over it "
-            f"{comparison.over_generate:.2f}"
+    if generate is not None and comparison.comparable:
+        why = "packed weights" if comparison.packed else "a shorter loop"
+        yield (
+            f"transformers' generate {generate.seconds:.3f} s: speed-up over it "
+            f"{comparison.over_generate:.2f}{differ}, of which "
+            f"{comparison.undrafted_over_generate:.2f} from {why} and the rest from drafts"
+        )
+    yield sameness(comparison, greedy=greedy)
+    if is_busy(comparison.others):
+        yield (
+            f"the machine was busy: other programs used {comparison.others:.1f} of {cores()} cores "
+            "meanwhile"
         )
 
 
@@ -152,11 +170,21 @@ def drafts_of(run: Decoded) -> str:
 
 
 def sameness(comparison: Comparison, *, greedy: bool) -> str:
-    if comparison.identical:
-        return "output identical"
-    if greedy:
-        return "output NOT identical: in 16 bits a near tie falls either way; try --dtype float32"
-    return "output differs: of sampled text only the distribution is the same"
+    """Return whether the text is the model's own, and if not where it parts and what that means."""
+    parting = comparison.parting
+    if parting is None:
+        of = "generate's" if comparison.generate is not None else "that without drafts"
+        return f"output identical to {of}"
+    tokens = ["the end" if t is None else repr(t) for t in (parting.ours, parting.theirs)]
+    of = "generate" if parting.of == "generate" else "the text without drafts"
+    where = f"output differs from {of} at token {parting.index + 1}, {' and '.join(tokens)}"
+    if parting.near_tie:
+        return f"{where}: a near tie, which 16 bits round either way; try --dtype float32"
+    if not greedy:
+        return (
+            f"{where}: of sampled text only the distribution is the same, so no speed-up is given"
+        )
+    return f"{where}: no near tie, so no speed-up is given; please report it"
 
 
 # Conversations.

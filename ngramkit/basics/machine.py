@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ from weakref import WeakSet
 from ngramkit.basics.errors import UsageError, require_between
 
 MEMINFO = Path("/proc/meminfo")
+STAT = Path("/proc/stat")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 MOST_WORKERS = 1024  # threads; more would only wait for each other
 LARGEST = 1 << 60  # bytes
@@ -51,6 +53,46 @@ def processor() -> str:
         lines = []
     named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
+
+
+class OtherPrograms:
+    """What other programs take of this process's cores, from now on."""
+
+    BUSY = 0.15  # of the cores: figures are then not those of a quiet machine
+
+    def __init__(self) -> None:
+        self._began = self._now()
+
+    @property
+    def cores(self) -> float | None:
+        """How many cores they use on average; None if the system does not tell, or it was too
+        short."""
+        wall, busy, own = (now - then for now, then in zip(self._now(), self._began, strict=True))
+        if wall < 0.1 or not busy:
+            return None
+        return max(busy - own, 0.0) / wall
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """Return seconds: of the clock, of all programs on these cores, and of this one."""
+        return time.monotonic(), _busy_seconds(), time.process_time()
+
+
+def _busy_seconds() -> float:
+    """Return the seconds in which this process's cores were not idle; 0.0 if that is unknown."""
+    try:
+        names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        lines = [line.split() for line in STAT.read_text(encoding="utf-8").splitlines()]
+        # user nice system idle iowait irq softirq steal
+        ticks = [list(map(int, line[1:9])) for line in lines if line[0] in names]
+    except (OSError, AttributeError, ValueError, IndexError):
+        return 0.0
+    return sum(sum(each) - sum(each[3:5]) for each in ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def is_busy(others: float | None) -> bool:
+    """Return whether other programs used so many cores that timings mean little."""
+    return others is not None and others > OtherPrograms.BUSY * cores()
 
 
 def threads(workers: int | None) -> int:

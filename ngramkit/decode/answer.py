@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, overload
 
 from ngramkit.basics.errors import UsageError, require_list
@@ -66,16 +66,22 @@ class Answer:
             "artifacts": list(self.drafter.names),
             "template": self.template,
             "budget": self.budget,
-            "lossless": run.lossless,
+            "lossless": run.lossless and (comparison is None or comparison.identical),
             **({} if run.cache is None else run.cache.to_dict()),
         }
         if comparison is not None:
-            values["baseline_seconds"] = round(comparison.baseline.seconds, 6)
-            values["speedup"] = round(comparison.speedup, 4)
-            values["identical"] = comparison.identical
+            parting = comparison.parting
+            values |= {
+                "baseline_seconds": round(comparison.baseline.seconds, 6),
+                "speedup": _rounded(comparison.speedup),
+                "identical": comparison.identical,
+                "parting": None if parting is None else asdict(parting),
+                "busy_cores": _rounded(comparison.others),
+            }
             if comparison.generate is not None:
                 values["generate_seconds"] = round(comparison.generate.seconds, 6)
-                values["over_generate"] = round(comparison.over_generate or 0.0, 4)
+                values["over_generate"] = _rounded(comparison.over_generate)
+                values["undrafted_over_generate"] = _rounded(comparison.undrafted_over_generate)
         return values
 
     def __repr__(self) -> str:
@@ -84,6 +90,10 @@ class Answer:
             f"<Answer of {self.model} with {self.drafter.label}: {len(run.token_ids)} tokens, "
             f"{run.tokens_per_step:.2f} tokens/step, {run.tokens_per_second:,.1f} tokens/s>"
         )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
 
 
 class _Decode(Protocol[P]):
@@ -198,10 +208,10 @@ def _encode(
 
 
 def _compare(session: Session, prompt: TokenArray, choice: DrafterChoice) -> Comparison:
-    from ngramkit.decode.compare import compare, measure_generate
+    from ngramkit.decode.compare import compare, plain_model
 
-    comparison = compare(session, prompt, lambda: choice.load(forgetful=True))
-    return replace(comparison, generate=measure_generate(session, prompt))
+    make = functools.partial(choice.load, forgetful=True)
+    return compare(session, prompt, make, plain=plain_model(session))
 
 
 def write(

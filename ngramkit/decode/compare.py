@@ -1,12 +1,12 @@
 """Comparisons of decoding with drafts, without them, and by transformers' own ways.
 
 A machine that other programs use is slower now and faster then, by a fifth within a second. Runs
-one after another differ by that. On a CPU, runs with and without drafts therefore go on in turns, a
-pass at a time.
+one after another differ by that. On a CPU, all sides therefore go on in turns, a pass at a time,
+with the same number of threads.
 
-Of transformers' ways, `generate` is model.generate, a token a pass; `generate-lookup` the same with
-its prompt lookup (`prompt_lookup_num_tokens`): what people have without ngramkit. Greedy, with
-plain weights, and each with its defaults.
+`generate` is model.generate, a token a pass, and the reference: its tokens are the model's own
+text. `generate-lookup` is the same with its prompt lookup (`prompt_lookup_num_tokens`). Both run
+greedily, with plain weights and with the checkpoint's generation config.
 """
 
 from __future__ import annotations
@@ -14,27 +14,51 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import floor, inf, log2
 from typing import Any
 
 import numpy as np
 import torch
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.basics.machine import free_memory
+from ngramkit.basics.machine import OtherPrograms, free_memory
 from ngramkit.budget.rule import prepare
+from ngramkit.decode.generation import applied, generate_options, prepare as prepare_call
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run
 from ngramkit.decode.options import GENERATE, TRANSFORMERS_WAYS
-from ngramkit.decode.packed_weights import packed_bytes, unpacked
-from ngramkit.decode.result import Decoded
+from ngramkit.decode.packed_weights import (
+    is_packed,
+    packed_bytes,
+    packed_weights_of,
+    unpacked,
+)
+from ngramkit.decode.result import Clock, Decoded
 from ngramkit.decode.session import Session
-from ngramkit.drafters.base import Drafter, TokenArray
+from ngramkit.decode.threads import Threads
+from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
 from ngramkit.drafters.registry import NoDraft
 
 WARM_UP = 4  # tokens
 ENOUGH = 10.0  # seconds of a comparison
-ROUNDS, SECONDS = 3, 5.0  # of generate; the quickest counts, and no further one after so long
-now = time.perf_counter  # of generate
+NEAR_TIE = 4.0  # units in the last place of the best logit, of a 16-bit model
+
+CatchUp = Callable[[float], None]  # lets the other sides write as many tokens
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first place where two texts differ.
+
+    It is a near tie if both tokens' logits are within NEAR_TIE of the best one, in a plain pass of
+    a 16-bit model over the text before it: rounding alone can decide between them.
+    """
+
+    index: int  # of the new token
+    ours: str | None  # its text; None if the answer ended before it
+    theirs: str | None
+    of: str  # whose the other text is
+    near_tie: bool
 
 
 @dataclass(frozen=True)
@@ -45,28 +69,47 @@ class Comparison:
     baseline: Decoded
     rounds: tuple[float, ...] = ()  # the speed-up of each
     generate: Decoded | None = None  # transformers' own, where it was measured too
+    packed: bool = False  # the first two ran over packed weights, `generate` over plain ones
+    parting: Parting | None = None  # where the text parts from generate's, or that without drafts
+    others: float | None = None  # cores that other programs used meanwhile
 
     @property
-    def speedup(self) -> float:
-        return self.baseline.seconds / self.drafted.seconds
+    def comparable(self) -> bool:
+        """True if the texts are the same, or part at a near tie: else no ratio means anything."""
+        return self.parting is None or self.parting.near_tie
+
+    @property
+    def speedup(self) -> float | None:
+        """The speed-up over the same weights without drafts; None for texts that part."""
+        return self.baseline.seconds / self.drafted.seconds if self.comparable else None
 
     @property
     def over_generate(self) -> float | None:
-        """The speed-up over transformers' own `generate`; None where that was not measured."""
-        if self.generate is None:
+        """The speed-up over transformers' own `generate`; None where that was not measured, and for
+        texts that part."""
+        if self.generate is None or not self.comparable:
             return None
         return self.drafted.tokens_per_second / self.generate.tokens_per_second
 
     @property
+    def undrafted_over_generate(self) -> float | None:
+        """The part of it that comes from packed weights and our loop, not from drafts."""
+        if self.generate is None or not self.comparable:
+            return None
+        return self.baseline.tokens_per_second / self.generate.tokens_per_second
+
+    @property
     def shown_speedup(self) -> str:
         """The speed-up, with the least and the most of all rounds where there were several."""
+        if self.speedup is None:
+            return "n/a"
         if len(self.rounds) < 2:
             return f"{self.speedup:.2f}"
         return f"{self.speedup:.2f} ({min(self.rounds):.2f} to {max(self.rounds):.2f})"
 
     @property
     def identical(self) -> bool:
-        return self.drafted.same_tokens(self.baseline)
+        return self.parting is None
 
 
 def compare(
@@ -75,8 +118,10 @@ def compare(
     make_drafter: Callable[[], Drafter],
     *,
     rounds: int = 3,
+    plain: LanguageModel | None = None,
 ) -> Comparison:
-    """Decode with and without drafts some times; where runs take turns the quickest round counts.
+    """Decode with and without drafts some times, and with `plain` by transformers' `generate`;
+    where sides take turns the quickest round counts.
 
     Every round has a new drafter, or the second would have learnt the answer from the first. After
     the first round, stops once ENOUGH seconds are spent. Ctrl-C is raised.
@@ -86,26 +131,45 @@ def compare(
     in_turns = session.model.model.device.type == "cpu" and session.options.cache is None
     warm_up(session, prompt, make_drafter())
     warm_up(alone, prompt, NoDraft())
-    started = time.perf_counter()
+    if plain is not None:
+        short = session.with_options(max_new_tokens=WARM_UP)
+        answer_by(GENERATE, plain)(short, prompt[-WARM_UP:])
+    written: list[Decoded] = []
+
+    def write(catch_up: CatchUp) -> None:
+        assert plain is not None
+        written.append(_generate(replace(session, model=plain), prompt, {}, catch_up))
+
+    beside = None if plain is None else write
+    started, others = time.perf_counter(), OtherPrograms()
     comparisons: list[Comparison] = []
     for _ in range(rounds):
         drafter = make_drafter()
         if in_turns:
-            runs = [session.run(prompt, drafter), alone.run(prompt, NoDraft())]
-            drafted, baseline = in_lockstep(runs)
+            with packed_weights_of(session.model.model):
+                runs = [session.run(prompt, drafter), alone.run(prompt, NoDraft())]
+                drafted, baseline = in_lockstep(runs, beside)
+            generated = written.pop() if written else None
         else:
             baseline = _finished(alone.complete(prompt, NoDraft()))
             drafted = _finished(session.complete(prompt, drafter))
-        comparisons.append(Comparison(drafted, baseline))
+            generated = None if plain is None else answer_by(GENERATE, plain)(session, prompt)
+        comparisons.append(Comparison(drafted, baseline, generate=generated))
         if time.perf_counter() - started > ENOUGH:
             break
-    speedups = tuple(each.speedup for each in comparisons)
+    speedups = tuple(each.baseline.seconds / each.drafted.seconds for each in comparisons)
     if in_turns:
-        quickest = min(comparisons, key=lambda each: each.drafted.seconds + each.baseline.seconds)
-        return replace(quickest, rounds=speedups)
-    drafted = min((each.drafted for each in comparisons), key=lambda run: run.seconds)
-    baseline = min((each.baseline for each in comparisons), key=lambda run: run.seconds)
-    return Comparison(drafted, baseline, speedups)
+        best = min(comparisons, key=lambda each: each.drafted.seconds + each.baseline.seconds)
+    else:
+        generates = [each.generate for each in comparisons if each.generate is not None]
+        best = Comparison(
+            _quickest([each.drafted for each in comparisons]),
+            _quickest([each.baseline for each in comparisons]),
+            generate=_quickest(generates) if generates else None,
+        )
+    found = replace(best, rounds=speedups, packed=is_packed(session.model.model))
+    reference = session if plain is None else replace(session, model=plain)
+    return replace(found, others=others.cores, parting=parting_of(found, reference, prompt))
 
 
 def warm_up(session: Session, prompt: TokenArray, drafter: Drafter) -> None:
@@ -117,18 +181,30 @@ def warm_up(session: Session, prompt: TokenArray, drafter: Drafter) -> None:
     _finished(short.complete(prompt[-WARM_UP:], drafter))
 
 
-def in_lockstep(runs: Sequence[Run]) -> list[Decoded]:
+def in_lockstep(
+    runs: Sequence[Run], beside: Callable[[CatchUp], None] | None = None
+) -> list[Decoded]:
     """Run all to their ends, a pass at a time, always of the run that has written the fewest
-    tokens. Each run's clock stands while it is another's turn. Ctrl-C is raised."""
+    tokens. Each run's clock stands while it is another's turn. Ctrl-C is raised.
+
+    `beside` writes too. Before each of its passes it calls what it is given with the number of
+    tokens that it has written, and the runs catch up.
+    """
+
+    def catch_up(tokens: float) -> None:
+        while going := [run for run in runs if not run.ended_by and run.tokens < tokens]:
+            run = min(going, key=lambda each: each.tokens)
+            run.clock.resume()
+            run.step()
+
     with torch.inference_mode():
         try:
             for run in runs:
                 run.clock.resume()
                 run.begin()
-            while going := [run for run in runs if not run.ended_by]:
-                run = min(going, key=lambda each: each.tokens)
-                run.clock.resume()
-                run.step()
+            if beside is not None:
+                beside(catch_up)
+            catch_up(inf)
         finally:
             for run in runs:
                 run.clock.resume()
@@ -143,28 +219,78 @@ def _finished(run: Decoded) -> Decoded:
     return run
 
 
+def _quickest(runs: Sequence[Decoded]) -> Decoded:
+    return min(runs, key=lambda run: run.seconds)
+
+
+def parting_of(found: Comparison, session: Session, prompt: TokenArray) -> Parting | None:
+    """Return where the text with drafts parts from generate's, or else from that without drafts;
+    None if it is the same."""
+    for of, other in (("generate", found.generate), ("no drafts", found.baseline)):
+        if other is not None and not found.drafted.same_tokens(other):
+            return part(session, prompt, found.drafted.token_ids, other.token_ids, of)
+    return None
+
+
+def part(
+    session: Session, prompt: TokenArray, ours: TokenArray, theirs: TokenArray, of: str
+) -> Parting:
+    """Return where two different answers to a prompt, int32[n] each, part."""
+    index, model = common_beginning(ours, theirs), session.model
+    tokens = [text[index : index + 1].tolist() for text in (ours, theirs)]
+    near = False
+    if session.options.sampling.greedy and all(tokens) and model.model.dtype.itemsize == 2:
+        behind = _behind(session, prompt, ours[:index])
+        near = bool((behind[[*tokens[0], *tokens[1]]] <= NEAR_TIE).all())
+    mine, other = (model.tokenizer.decode(token) if token else None for token in tokens)
+    return Parting(index, mine, other, of, near)
+
+
+def _behind(session: Session, prompt: TokenArray, tokens: TokenArray) -> torch.Tensor:
+    """Return how far each score of the next token is behind the best, in units of the best one's
+    last place, float32[V]; by a plain pass over the prompt and the tokens."""
+    model, sampling = session.model, session.options.sampling
+    whole = np.concatenate([prompt, tokens]).astype(np.int64)
+    ids = torch.from_numpy(whole).to(model.model.device)[None]
+    with torch.inference_mode():
+        logits = model.model(input_ids=ids, use_cache=False).logits[:, -1]
+        kind, scores = torch.finfo(logits.dtype), logits.float()
+        if applied(model, sampling):
+            options = generate_options(model, sampling, max_length=len(whole) + 1)
+            scores = prepare_call(model, prompt, options).processors(ids, scores)
+    best = float(scores.max())
+    unit = kind.eps * 2.0 ** floor(log2(max(abs(best), kind.tiny)))
+    behind: torch.Tensor = (best - scores[0].cpu()) / unit
+    return behind
+
+
 def answer_by(name: str, model: LanguageModel) -> Callable[[Session, TokenArray], Decoded]:
     """Return a function that writes an answer by one of TRANSFORMERS_WAYS, with `model` in place of
     the session's."""
-    return lambda session, prompt: _generate(
-        replace(session, model=model), prompt, TRANSFORMERS_WAYS[name]
-    )
+
+    def answer(session: Session, prompt: TokenArray) -> Decoded:
+        threads = session.threads
+        if threads is None:
+            return _generate(replace(session, model=model), prompt, TRANSFORMERS_WAYS[name])
+        threads.begin()  # as our own passes
+        try:
+            with_threads = replace(session, model=model), prompt, TRANSFORMERS_WAYS[name]
+            return _generate(*with_threads, threads=threads)
+        finally:
+            threads.end()
+
+    return answer
 
 
-def measure_generate(session: Session, prompt: TokenArray) -> Decoded | None:
-    """Write what transformers' `generate` writes after the prompt, in the quickest of some rounds.
+def plain_model(session: Session) -> LanguageModel | None:
+    """Return the session's model with plain weights, for `generate` as the reference.
 
-    None where it cannot be compared, or plain weights would not fit beside the packed ones.
+    None if that cannot be compared, or plain weights would not fit beside the packed ones.
     """
     model = session.model.model
     if not _is_plain(session) or 2 * packed_bytes(model) > free_memory():
         return None
-    answer = answer_by(GENERATE, replace(session.model, model=unpacked(model)))
-    answer(session.with_options(max_new_tokens=WARM_UP), prompt[-WARM_UP:])
-    runs: list[Decoded] = []
-    while len(runs) < ROUNDS and sum(run.seconds for run in runs) < SECONDS:
-        runs.append(answer(session, prompt))
-    return min(runs, key=lambda run: run.seconds)
+    return replace(session.model, model=unpacked(model))
 
 
 def _is_plain(session: Session) -> bool:
@@ -181,21 +307,39 @@ def require_plain(session: Session) -> None:
         )
 
 
-def _generate(session: Session, prompt: TokenArray, options: dict[str, Any]) -> Decoded:
+def _generate(
+    session: Session,
+    prompt: TokenArray,
+    options: dict[str, Any],
+    catch_up: CatchUp | None = None,
+    threads: Threads | None = None,
+) -> Decoded:
+    """Write by transformers' `generate`; `catch_up` and `threads` take none of its time."""
     require_plain(session)
     model, request = session.model.model, session.request(prompt)
+    most = len(prompt) + request.longest
     ids = torch.tensor(np.asarray(prompt, np.int64), device=model.device)[None]
     starts: list[int] = []  # tokens before each pass
-    began = prefilled = now()
+    clock, others = Clock(), False
 
     def before(_model: Any, _args: Any, inputs: dict[str, Any]) -> None:
+        nonlocal others
+        if others:  # a pass of another side, over the same model
+            return
         cache = inputs.get("past_key_values")
         starts.append(0 if cache is None else int(cache.get_seq_length()))
+        passing = clock.lap("verify")
+        if threads is not None:
+            threads.look(passing if len(starts) > 2 else 0.0)
+        if catch_up is not None and starts[-1]:
+            others = True
+            catch_up(starts[-1] + 1 - len(prompt))
+            others = False
+        clock.resume()
 
     def after(*_: Any) -> None:
-        nonlocal prefilled
-        if len(starts) == 1:
-            prefilled = now()
+        if len(starts) == 1 and not others:
+            clock.lap("prefill")
 
     hooks = (
         model.register_forward_pre_hook(before, with_kwargs=True),
@@ -206,26 +350,23 @@ def _generate(session: Session, prompt: TokenArray, options: dict[str, Any]) -> 
             whole = model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
-                do_sample=False,
-                max_length=len(prompt) + request.longest,
-                eos_token_id=sorted(request.eos) or None,
-                pad_token_id=min(request.eos, default=0),
+                **generate_options(session.model, session.options.sampling, max_length=most),
                 **options,
             )
     finally:
         for hook in hooks:
             hook.remove()
-    ended = now()
+    clock.lap("verify")
     written = whole[0, len(prompt) :].cpu().numpy().astype(np.int32)
     return Decoded(
         prompt_tokens=len(prompt),
         token_ids=written,
         accepted_per_pass=_accepted_per_pass(starts, len(prompt), len(written)),
         ended_by="eos" if len(written) and int(written[-1]) in request.eos else "length",
-        seconds=ended - began,
-        prefill_seconds=prefilled - began,
+        seconds=clock.seconds,
+        prefill_seconds=clock.laps.get("prefill", 0.0),
         draft_seconds=0.0,
-        verify_seconds=ended - prefilled,
+        verify_seconds=clock.laps["verify"],
     )
 
 

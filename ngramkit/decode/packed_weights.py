@@ -44,7 +44,9 @@ CACHE = TextCache("packing", 1024)  # one text for each shape
 PACKED, PLAIN = "packed\n", "plain\n"
 ROWS = (1, 16)  # of passes without drafts and with
 SAMPLE = 1 << 25  # bytes of weights that are timed of a shape; more than most caches hold
-ROUNDS, MOST_ROUNDS = 9, 45  # of one process; of all, after which the median decides
+ROUNDS, SECONDS = 9, 0.3  # of one process and shape, at most
+KEPT_ROUNDS = 45  # of all processes, the latest
+ALIKE = 1.1  # times the least: medians that differ by less are equal
 MOST_FREED = 1 << 26  # bytes of plain weights, before their memory is given back
 WORTH = 0.98  # of the plain layers' time for both numbers of rows
 COMPARED = 4096  # rows of a shared weight that are compared at once
@@ -368,7 +370,7 @@ def _gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
         return known == PACKED
     plain = linears[: max(1, SAMPLE // linears[0].weight.nbytes)]
     packed = [partial(product, packed=pack(each.weight), bias=each.bias) for each in plain]
-    ratios = [*_numbers(known), *ratios_of(plain, packed)]
+    ratios = [*_numbers(known), *ratios_of(plain, packed)][-KEPT_ROUNDS:]
     gains = verdict(ratios)
     if gains is None:
         CACHE.put(_key(shape), " ".join(f"{ratio:.4f}" for ratio in ratios) + "\n")
@@ -392,28 +394,34 @@ Layers = Sequence[Callable[[torch.Tensor], Any]]
 def ratios_of(plain: Layers, packed: Layers) -> list[float]:
     """Time both, in alternating order; return the packed layers' time over the plain ones' for each
     round."""
-    ratios = []
+    ratios: list[float] = []
+    began = time.perf_counter()
     inputs = [inputs_for(plain[0], rows) for rows in ROWS]  # type: ignore[arg-type]
     for number in range(ROUNDS):
         seconds = {}
         for which in (False, True) if number % 2 else (True, False):
             seconds[which] = sum(seconds_of(packed if which else plain, each) for each in inputs)
         ratios.append(seconds[True] / seconds[False])
+        if time.perf_counter() - began > SECONDS:
+            break
     return ratios
 
 
 def verdict(ratios: Sequence[float]) -> bool | None:
     """Return whether packed layers are faster; None if the rounds do not agree on that.
 
-    They agree if the 95 % interval of their median does not contain WORTH.
+    They agree if there are enough, and the 95 % interval of their median does not contain WORTH, or
+    is so narrow that both are equal.
     """
     ordered, count = sorted(ratios), len(ratios)
     outside = int((count - 2 * sqrt(count)) / 2)
-    if ordered[-1 - outside] <= WORTH:
+    low, high = ordered[outside], ordered[-1 - outside]
+    if count < ROUNDS:
+        return None
+    if high <= WORTH:
         return True
-    if ordered[outside] > WORTH:
-        return False
-    return median(ratios) <= WORTH if count >= MOST_ROUNDS else None
+    equal = count >= KEPT_ROUNDS and high < ALIKE * low
+    return False if low > WORTH or equal else None
 
 
 def seconds_of(layers: Layers, inputs: torch.Tensor) -> float:

@@ -24,7 +24,7 @@ from ngramkit.decode.sampling import MOST_SEED
 from ngramkit.decode.specache.prefetching_cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.text import StopStrings, require_fits
-from ngramkit.decode.threads import process_threads
+from ngramkit.decode.threads import Threads, process_threads
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.references import Given as References
@@ -173,11 +173,16 @@ class Session:
         room = len(request.prompt) + request.longest + self.budget
         return open_verifier(self.model.model, self.verify, room=room)
 
+    @property
+    def threads(self) -> Threads | None:
+        """What chooses the number of threads of passes; None if there is nothing to choose."""
+        several = self.model.model.device.type == "cpu" and torch.get_num_threads() > 1
+        return process_threads() if several else None
+
     def _budgeted(self, request: Request, drafter: Drafter) -> Request:
         """Add the rule that cuts `drafter`'s drafts to what pays, where that is wanted, and on a
         CPU the one that chooses threads."""
-        if self.model.model.device.type == "cpu" and torch.get_num_threads() > 1:
-            request = replace(request, threads=process_threads())
+        request = replace(request, threads=self.threads)
         if not self.is_auto or isinstance(drafter, NoDraft):
             return request
         costs = learnt_costs(self.model.model, self.verify, self.profile)

@@ -87,7 +87,10 @@ def test_json_has_exactly_the_promised_keys(decode):
 def test_compare_says_that_the_output_is_identical(decode, drafter):
     result = decode(*SHORT, "--drafter", drafter, "--compare", "--json")
     facts = last_line(result)
-    compared = {"baseline_seconds", "speedup", "identical", "generate_seconds", "over_generate"}
+    compared = {
+        "baseline_seconds", "speedup", "identical", "parting", "busy_cores", "generate_seconds",
+        "over_generate", "undrafted_over_generate",
+    }  # fmt: skip
     assert set(facts) == KEYS | compared
     assert facts["identical"] is True
     assert facts["speedup"] > 0

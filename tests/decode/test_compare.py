@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 from scripted import NoisyOracle
 from test_loop import Chain, TableVerifier, run
+from transformers import GenerationConfig
 
-from ngramkit.decode.compare import compare, in_lockstep
+from ngramkit.decode.answer import Answer
+from ngramkit.decode.compare import Comparison, compare, in_lockstep, parting_of, plain_model
+from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request, Run
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.result import Clock
+from ngramkit.decode.result import Clock, Decoded
 from ngramkit.decode.session import Session
 from ngramkit.drafters.registry import NoDraft
+from ngramkit_cli.decode_cmd import compared
 
 PROMPT = np.array([7, 8, 9], np.int32)
 PASS = 10.0  # what a clock says that every look at a model takes
@@ -101,3 +109,72 @@ def test_a_comparison_is_of_one_round_and_of_the_same_text(demo):
     assert found.shown_speedup == f"{found.speedup:.2f} ({low:.2f} to {high:.2f})"
     alone = compare(task, prompt, lambda: NoisyOracle(text, 4096, seed=0), rounds=1)
     assert alone.shown_speedup == f"{alone.speedup:.2f}"
+
+
+class Tied:
+    """Logits after every text, in bfloat16."""
+
+    dtype = torch.bfloat16
+    device = torch.device("cpu")
+    generation_config = GenerationConfig()
+
+    def __init__(self, logits):
+        self.logits = torch.tensor(logits).to(self.dtype)
+
+    def __call__(self, input_ids, **_):
+        return SimpleNamespace(logits=self.logits.expand(*input_ids.shape, -1))
+
+
+@pytest.mark.parametrize(
+    ("logits", "dtype", "near"),
+    [
+        ([20.0, 20.25, 1.0], torch.bfloat16, True),  # two units in the last place
+        ([20.0, 22.0, 1.0], torch.bfloat16, False),  # many
+        ([20.0, 20.0, 30.0], torch.bfloat16, False),  # alike, but neither is the likeliest
+        ([20.0, 20.0, 1.0], torch.float32, False),
+    ],
+)
+def test_texts_may_part_only_at_a_near_tie_of_a_16_bit_model(demo, logits, dtype, near):
+    model = Tied(logits)
+    model.dtype = dtype
+    task = Session(LanguageModel("tied", model, demo.tokenizer), DecodeOptions(), "tree", 4)
+    run = Decoded(3, np.array([2, 2, 0, 2], np.int32), [0, 0, 0], "length", 1.0, 0.1, 0.0, 0.9, [1])
+    other = replace(run, token_ids=np.array([2, 2, 1, 1], np.int32), seconds=2.0)
+    found = Comparison(run, other, generate=replace(run, seconds=3.0))
+    parting = parting_of(found, task, PROMPT)
+    assert (parting.index, parting.of, parting.near_tie) == (2, "no drafts", near)
+    assert parting.ours != parting.theirs
+    found = replace(found, parting=parting)
+    assert not found.identical
+    ratios = found.speedup, found.over_generate, found.undrafted_over_generate
+    assert ratios == ((2.0, 3.0, 1.5) if near else (None, None, None))
+    assert (found.shown_speedup == "n/a") is not near
+    choice = SimpleNamespace(label="rest", names=())
+    facts = Answer("", run, "tied", choice, None, 4, None, found).to_dict()
+    assert facts["lossless"] is facts["identical"] is False
+    said = " ".join(compared(found, greedy=True))
+    assert ("speed-up 2.00, texts differ" in said) is near
+    assert ("--dtype float32" in said) is near
+
+
+def test_generate_takes_turns_with_the_same_threads(demo):
+    task = Session.settle(demo, DecodeOptions(budget=4, max_new_tokens=8))
+    prompt = np.arange(20, 28, dtype=np.int32)
+    order = []
+    plain = plain_model(task)
+    hooks = [
+        model.register_forward_hook(
+            lambda *_, name=name: order.append((name, torch.get_num_threads()))
+        )
+        for name, model in (("ours", demo.model), ("generate", plain.model))
+    ]
+    try:
+        found = compare(task, prompt, NoDraft, rounds=1, plain=plain)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert found.identical
+    assert found.generate.same_tokens(found.drafted)
+    passes = "".join(name[0] for name, _ in order)
+    assert passes.endswith("ooggoo" + "goo" * 6) or passes.endswith("oog" + "goo" * 6 + "goo")
+    assert len({threads for _, threads in order}) == 1
