@@ -143,12 +143,12 @@ def tokenizer_of(model: LanguageModel) -> Any:
 def with_stop_strings(options: dict[str, Any], config: Any = None) -> dict[str, Any]:
     """Make stop_strings a criterion: transformers loses the tokenizer on the way to a function.
 
-    `config` has the stop strings where `options` have none. Without a tokenizer transformers itself
-    says that they need one.
+    `config` has the stop strings if `options` do not set any; None there switches them off. Without
+    a tokenizer transformers itself raises.
     """
-    strings, tokenizer = options.get("stop_strings"), options.get("tokenizer")
-    for each in (options.get("generation_config"), config):
-        strings = strings or getattr(each, "stop_strings", None)
+    given, tokenizer = options.get("generation_config"), options.get("tokenizer")
+    strings = getattr(given, "stop_strings", None) or getattr(config, "stop_strings", None)
+    strings = options.get("stop_strings", strings)
     if not strings or tokenizer is None:
         return options
     from transformers import StoppingCriteriaList, StopStringCriteria

@@ -97,7 +97,8 @@ class DecodeOptions:
     stop: Sequence[str] = ()
     """End with the token that completes one of these texts."""
     temperature: float = 0.0
-    """0 is greedy."""
+    """0 is greedy. Sampling takes temperature, top_k and top_p from here; all else of the model's
+    generation config applies in both cases."""
     top_k: int = 0
     """Keep this many of the likeliest tokens; 0: all."""
     top_p: float = 1.0

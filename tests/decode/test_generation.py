@@ -63,7 +63,8 @@ def prompt(tokenizer):
 
 def generated(model, prompt, **options):
     ids = torch.tensor(np.array([prompt]))
-    row = model.model.generate(ids, do_sample=False, max_new_tokens=NEW, **options)[0]
+    options = {"do_sample": False, "max_new_tokens": NEW, **options}
+    row = model.model.generate(ids, **options)[0]
     return row[len(prompt) :].tolist()
 
 
@@ -112,6 +113,17 @@ def test_a_setting_is_applied_as_generate_applies_it(model, prompt, asking, name
     expected = generated(model, prompt, **given)
     assert expected != without
     assert drafted(model, prompt, expected) == expected
+
+
+def test_stop_strings_of_a_config_reach_generate_and_can_be_switched_off(model, prompt, asking):
+    asking()
+    free = generated(model, prompt)
+    asking(stop_strings=[model.tokenizer.backend.decode(free[5:6])])
+    for off in ({}, {"stop_strings": None}):
+        options = {"tokenizer": generation.tokenizer_of(model), "max_new_tokens": NEW, **off}
+        found = ngramkit.generate(model, prompt, drafter="context", budget=4, **options)
+        assert found[0, len(prompt) :].tolist() == generated(model, prompt, **options)
+        assert (found.shape[1] == len(prompt) + NEW) == bool(off)
 
 
 def test_every_setting_of_transformers_is_known():
