@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import re
 import shutil
 from collections import Counter
@@ -26,6 +27,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from ngramkit.basics.errors import is_utf8
 from ngramkit_cli import screen
 from ngramkit_cli.error_words import get_current_context
 from ngramkit_cli.output import Output
@@ -36,18 +38,24 @@ WANTED = {"int": "is no whole number: write it like 4000000", "float": "is no nu
 
 
 class Command(TyperCommand):
-    """A command that refuses an empty word (of a path it would be the working folder), and an
-    option that takes one value where it is given twice."""
+    """A command that refuses an empty word (of a path it would be the working folder), a text that
+    is not UTF-8, and an option that takes one value where it is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[TYPED] = [self.name, *args]
         with _errors_as_json(self.name, args):
             given, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for entry in order:
-                words = given.get(entry.name or "")
-                if "" in (words if isinstance(words, list | tuple) else [words]):
-                    name = entry.opts[0] if entry.param_type_name == "option" else entry.metavar
+                given_words = given.get(entry.name or "")
+                words = given_words if isinstance(given_words, list | tuple) else [given_words]
+                name = entry.opts[0] if entry.param_type_name == "option" else entry.metavar
+                if "" in words:
                     ctx.fail(f"{name} is empty{'' if entry.required else ': leave it out'}")
+                for word in words:  # a path may be of any bytes
+                    if not (
+                        is_utf8(word) or entry.type.name == "path" or os.path.lexists(str(word))
+                    ):
+                        ctx.fail(f"{name} must be UTF-8, got {word!a:.80} (is LC_ALL C.UTF-8?)")
             for entry, times in Counter(order).items():
                 once = not (getattr(entry, "multiple", False) or getattr(entry, "count", False))
                 if times > 1 and once and entry.param_type_name == "option":

@@ -23,6 +23,7 @@ except ImportError:
     from click import get_current_context as get_current_context  # type: ignore[no-redef]
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_MEMORY = re.compile(r"out of memory|can't allocate memory|can't start new thread", re.IGNORECASE)
 MESSAGES = {
     errno.EROFS: ("is on a read-only file system", "choose a path that can be written"),
     errno.EFBIG: ("may not grow so large", "raise the limit of this shell: ulimit -f"),
@@ -43,7 +44,7 @@ def to_ngramkit_error(error: BaseException) -> NgramkitError:
         return error
     if isinstance(error, ModuleNotFoundError) and (package := _package(error.name or "")):
         return UsageError(f"this needs the package {package}", f"pip install {package}")
-    if isinstance(error, MemoryError):
+    if is_out_of_memory(error):
         hint = "lower memory, shard_tokens or sample, or close other programs"
         return InputError("out of memory", hint, option=("memory", "shard_tokens", "sample"))
     if isinstance(error, ConnectionError | TimeoutError):
@@ -53,6 +54,15 @@ def to_ngramkit_error(error: BaseException) -> NgramkitError:
     return NgramkitError(
         f"unexpected {type(error).__name__}: {visible(error, 500)}",
         "this is a bug in ngramkit: run again with --debug and report the traceback",
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error is of too little memory: torch and threads raise RuntimeErrors."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
     )
 
 

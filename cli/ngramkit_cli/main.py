@@ -8,11 +8,13 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
 
+from ngramkit.basics.errors import NgramkitError
 from ngramkit_cli import screen
 from ngramkit_cli.command import App, Group
 
@@ -135,4 +137,10 @@ def run() -> None:
     # working folder, which may be a stranger's.
     os.environ["PYTHONSAFEPATH"] = "1"
     screen.prepare()
-    app()
+    try:
+        app()
+    except (NgramkitError, OSError) as error:  # help or the version cannot be written
+        screen.forget_stdout()
+        if not isinstance(error, BrokenPipeError):
+            print("error:", error, file=sys.stderr)
+        sys.exit(1)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import typer
 
 from ngramkit.basics.errors import NgramkitError
-from ngramkit.basics.terminal_text import visible
+from ngramkit.basics.terminal_text import visible, without_secrets
 from ngramkit_cli import screen
 from ngramkit_cli.error_words import error_lines, in_flags, to_ngramkit_error
 from ngramkit_cli.screen import BarReporter, LineReporter, QuietReporter
@@ -51,10 +51,11 @@ class Output:
         return self
 
     def say(self, *lines: str) -> None:
-        """Write lines for people, below any bars; control characters are escaped."""
+        """Write lines for people, below any bars, without control characters and what is secret in
+        URLs."""
         if self._verbosity >= 0:
             self._finish()
-            self._to_stderr(*lines)
+            self._to_stderr(*map(without_secrets, lines))
 
     def show(self, *lines: str) -> None:
         """Write lines that are the command's result to stdout; under --json the object is that."""
@@ -76,7 +77,8 @@ class Output:
         return self._reporter
 
     def note(self, text: str) -> None:
-        """Write a line above the bars, under --quiet too."""
+        """Write a line above the bars, under --quiet too, without what is secret in URLs."""
+        text = without_secrets(text)
         if isinstance(self._reporter, BarReporter):
             self._reporter.note(text)
         else:

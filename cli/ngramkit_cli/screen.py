@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from ngramkit.basics.errors import NgramkitError
 from ngramkit.basics.progress import Reporter
-from ngramkit.basics.terminal_text import fold_name, harmless, visible
+from ngramkit.basics.terminal_text import fold_name, harmless, visible, without_secrets
 
 
 def prepare() -> None:
@@ -28,6 +28,11 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        lossy = io.BufferedWriter(_Lossy(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(
+            lossy, sys.stderr.encoding, "backslashreplace", line_buffering=True
+        )
     # A file opened later must not get number 1 or 2, where text for the screen is written.
     while (free := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -36,12 +41,21 @@ def prepare() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
-def write(line: str) -> None:
+class _Lossy(io.FileIO):
+    """A file that loses what cannot be written: no work ends because nobody reads of it."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def write(text: str, end: str = "\n") -> None:
     """Write a line to stdout. Raises NgramkitError where it cannot be written."""
-    if sys.stdout is None:
-        raise NgramkitError("stdout is closed", "the result has nowhere to go")
+    require_stdout()
     try:
-        print(line, flush=True)
+        print(text, end=end, flush=True)
     except BrokenPipeError:
         forget_stdout()
         raise
@@ -49,6 +63,12 @@ def write(line: str) -> None:
         forget_stdout()
         hint = "the result is lost; free some space, or send it elsewhere"
         raise NgramkitError(f"stdout cannot be written: {error.strerror}", hint) from error
+
+
+def require_stdout() -> None:
+    """Raise NgramkitError where stdout is closed."""
+    if sys.stdout is None:
+        raise NgramkitError("cannot write the result: stdout is closed", "send it somewhere")
 
 
 def forget_stdout() -> None:
@@ -116,7 +136,7 @@ class LineReporter(QuietReporter):
 
     def note(self, text: str) -> None:
         if self._is_new(text):
-            self._say(text)
+            self._say(without_secrets(text))
 
     def close(self, *, whole: bool = True) -> None:
         """Stop the lines until the next stage."""
@@ -189,6 +209,7 @@ class BarReporter(QuietReporter):
     def note(self, text: str) -> None:
         if not self._is_new(text):
             return
+        text = without_secrets(text)
         if self._progress is not None:
             self._progress.console.print(visible(text), highlight=False, markup=False)
         else:
@@ -419,6 +440,8 @@ class Screen:
     """`show` is what decoding calls with every piece of text. Plain where there is no terminal."""
 
     def __init__(self, stream: IO[str], *, color: bool = True) -> None:
+        if stream is None:
+            require_stdout()
         self._stream = stream
         self._terminal = stream.isatty()
         self._color = color and self._terminal and not os.environ.get("NO_COLOR")
@@ -426,22 +449,27 @@ class Screen:
         self._last = ""
         self._explained = not self._color
 
+    def _write(self, text: str) -> None:
+        if self._stream is sys.stdout:
+            write(text, end="")
+        else:
+            self._stream.write(text)
+            self._stream.flush()
+
     def show(self, piece: str, drafted: bool) -> None:
         self._last = piece
         if self._terminal:
             piece = harmless(piece)
         if not self._explained:
-            self._stream.write(f"[{DRAFTED}drafted{PLAIN}, the model's own]\n")
+            self._write(f"[{DRAFTED}drafted{PLAIN}, the model's own]\n")
             self._explained = True
         if self._color and drafted != self._coloured:
             piece = (DRAFTED if drafted else PLAIN) + piece
             self._coloured = drafted
-        self._stream.write(piece)
-        self._stream.flush()
+        self._write(piece)
 
     def end(self) -> None:
         """End the line."""
         ending = "" if self._last.endswith("\n") else "\n"
-        self._stream.write((PLAIN if self._coloured else "") + ending)
-        self._stream.flush()
+        self._write((PLAIN if self._coloured else "") + ending)
         self._last, self._coloured = "", False

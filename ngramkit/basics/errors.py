@@ -20,7 +20,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.terminal_text import visible
+from ngramkit.basics.terminal_text import visible, without_secrets
 
 
 class NgramkitError(Exception):
@@ -28,13 +28,13 @@ class NgramkitError(Exception):
 
     A traceback shows the hint, too. Both name the library's parameters: top_p, force=True.
     `error.option` lists the parameters that they name, so that a front end can put its own names
-    there: --top-p, --force.
+    there: --top-p, --force. URLs in both lose what is secret: user, password, query.
     """
 
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "", *, option: str | tuple[str, ...] = ()) -> None:
-        super().__init__(message)
+        super().__init__(without_secrets(message))
         self.hint = hint
         self.option = (option,) if isinstance(option, str) else option
 
@@ -44,8 +44,8 @@ class NgramkitError(Exception):
 
     @hint.setter
     def hint(self, text: str) -> None:
-        self._hint = text
-        self.__notes__ = [text] if text else []
+        self._hint = without_secrets(text)
+        self.__notes__ = [self._hint] if text else []
 
 
 class UsageError(NgramkitError):
@@ -151,8 +151,16 @@ def require_list(name: str, value: Any, hint: str = "") -> None:
         )
 
 
+def is_utf8(value: Any) -> bool:
+    """Return False for a text with half a surrogate pair, such as an argument of other bytes."""
+    try:
+        return not isinstance(value, str) or value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
 def require_texts(name: str, value: Any) -> None:
-    """Raise UsageError where the parameter `name` is no list of texts.
+    """Raise UsageError where the parameter `name` is no list of texts in UTF-8.
 
     >>> require_texts("stop", [5])
     Traceback (most recent call last):
@@ -162,6 +170,8 @@ def require_texts(name: str, value: Any) -> None:
     for each in value:
         if not isinstance(each, str):
             raise UsageError(f"{name} must be texts, one is {each!r:.60}", option=name)
+        if not is_utf8(each):
+            raise UsageError(f"{name} must be UTF-8, got {each!a:.60}", option=name)
 
 
 def given_paths(name: str, value: Any) -> list[Path]:

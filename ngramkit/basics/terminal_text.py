@@ -39,6 +39,34 @@ def harmless(text: str) -> str:
     return CONTROLS.sub(lambda match: _escape(match[0]), text)
 
 
+# A URL, also one that lost a slash; its secrets are its user, query and fragment.
+URL = re.compile(r"([a-z][a-z0-9+.-]+:/+)(\S+)", re.IGNORECASE)
+ENDING = re.compile(r"""[\])}"'`.,;:]*$""")  # of a sentence, behind a URL
+HOST = re.compile(r"\[.*|[^:]*(:\d*)?")
+
+
+def without_secrets(text: str) -> str:
+    """Return `text` with only scheme, host and path of the URLs in it.
+
+    >>> without_secrets("cannot read 's3://me:pass@bucket/x?signature=1'")
+    "cannot read 's3://bucket/x'"
+    """
+    return URL.sub(_without_secrets, text) if ":/" in text else text
+
+
+def _without_secrets(match: re.Match[str]) -> str:
+    scheme, rest = match.groups()
+    ending = ENDING.search(rest)
+    plain = re.split("[?#]", rest, maxsplit=1)[0]
+    authority, slash, path = plain.partition("/")
+    host = authority.rpartition("@")[2]
+    if not HOST.fullmatch(host):  # a slash in a password ends it early
+        host, slash, path = path.rpartition("@")[2] if "@" in path else "...", "", ""
+    shown = scheme + host + slash + path
+    last = ending[0] if ending else ""
+    return shown if shown.endswith(last) else shown + last
+
+
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 

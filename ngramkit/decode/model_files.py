@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.errors import InputError
+from ngramkit.basics.errors import InputError, hub_errors
 from ngramkit.basics.models import resolve_model, split_revision
 from ngramkit.basics.untrusted import read_json
 from ngramkit.gguf.files import find_gguf
@@ -66,7 +66,8 @@ def _cached(repository: str, revision: str | None) -> Path | None:
     """Return the config.json that the Hub's cache holds of a repository."""
     from huggingface_hub import try_to_load_from_cache
 
-    path = try_to_load_from_cache(repository, CONFIG, revision=revision)
+    with hub_errors(repository, "model"):
+        path = try_to_load_from_cache(repository, CONFIG, revision=revision)
     return Path(path) if isinstance(path, str) else None
 
 

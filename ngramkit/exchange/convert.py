@@ -17,7 +17,7 @@ from ngramkit.basics.results import Result
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.outputs import ARTIFACTS, require_fit_for_output
-from ngramkit.formats.replacing import exists, require_writable
+from ngramkit.formats.replacing import exists, require_writable, tidy
 from ngramkit.inspection import open_artifact
 from ngramkit.remote.fetch import default_output
 from ngramkit.remote.publishing import build_at, require_out
@@ -85,6 +85,7 @@ def export(
         path = beside.with_name(beside.name + TARGETS[to])
         path.parent.mkdir(exist_ok=True)
     require_fit_for_output(path)
+    tidy(path)
     if os.path.lexists(path) and not force:
         raise exists(path)
     require_writable(path)

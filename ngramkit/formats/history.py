@@ -531,7 +531,8 @@ def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int
     for row in rows:
         for found in filter(None, reversed(row)):
             newest_first.setdefault(*found)
-    with Replacement(out, inputs=[source.path for source in sources]) as new:
+    inputs = [source.path for source in sources]
+    with Replacement(out, inputs=inputs, forcible=False) as new:
         new.empty(PRIVATE)
         create(new.partial, sources[0].tokenizer, list(newest_first.values())[::-1])
         new.put_in_place()

@@ -57,8 +57,16 @@ class Replacement:
     something that ngramkit did not write; InputError where another process writes there.
     """
 
-    def __init__(self, path: Path, *, force: bool = False, inputs: Iterable[Path] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        force: bool = False,
+        inputs: Iterable[Path] = (),
+        forcible: bool = True,
+    ) -> None:
         self.path = path
+        self._forcible = forcible  # the caller has a parameter `force`
         self.partial = partial_of(path)
         self.keep = False
         self._force = force
@@ -67,7 +75,9 @@ class Replacement:
 
     def __enter__(self) -> Self:
         with ExitStack() as claim:
-            claim.enter_context(claimed(self.path, self._inputs, sure=self._force))
+            claim.enter_context(
+                claimed(self.path, self._inputs, sure=self._force, forcible=self._forcible)
+            )
             _clear_left(self.path)
             self._require_free()
             if os.path.lexists(self.partial):
@@ -102,12 +112,15 @@ class Replacement:
         if not os.path.lexists(self.path):
             return
         if not self._force:
-            raise exists(self.path)
+            raise exists(self.path, forcible=self._forcible)
         require_replaceable(self.path)
 
 
-def exists(path: Path) -> UsageError:
-    """Return the error for an output that exists and may not be replaced."""
+def exists(path: Path, *, forcible: bool = True) -> UsageError:
+    """Return the error for an output that exists and may not be replaced; unless it is `forcible`,
+    force=True is no way out."""
+    if not forcible:
+        return UsageError(f"{path} exists", "choose another out", option="out")
     return UsageError(
         f"{path} exists",
         "choose another out, or replace it with force=True",
@@ -150,7 +163,9 @@ def _not_writable(path: Path, why: str) -> InputError:
 
 
 @contextmanager
-def claimed(path: Path, inputs: Iterable[Path] = (), *, sure: bool = True) -> Iterator[None]:
+def claimed(
+    path: Path, inputs: Iterable[Path] = (), *, sure: bool = True, forcible: bool = True
+) -> Iterator[None]:
     """Hold the lock of the output `path`, in a folder that is made; mend what a killed run left.
 
     Raises UsageError where `path` is unfit for an output, or exists and the caller is not `sure`
@@ -158,7 +173,7 @@ def claimed(path: Path, inputs: Iterable[Path] = (), *, sure: bool = True) -> It
     """
     require_fit_for_output(path, inputs)
     if not sure and os.path.lexists(path) and not _left(path):
-        raise exists(path)
+        raise exists(path, forcible=forcible)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(_lock(path), busy=f"another process is building {path}"):
         mend(path)
@@ -172,6 +187,9 @@ def tidy(path: Path) -> None:
     # Somebody may build there, or something not be ours or not be deletable.
     with suppress(InputError, UsageError, OSError), locked(_lock(path), busy="busy"):
         mend(path)
+        with suppress(UsageError):
+            _require_own_partial(partial_of(path), path.name)
+            _remove_file(partial_of(path) / path.name)
         _clear_left(path)
 
 

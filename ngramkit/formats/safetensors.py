@@ -145,7 +145,10 @@ def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
         try:
             mapped = mmap.mmap(file.fileno(), status.st_size, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
-            full = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+            code = getattr(error, "errno", None)
+            if code == errno.ENOMEM:
+                raise MemoryError(f"{path} cannot be mapped") from error
+            full = code in (errno.EMFILE, errno.ENFILE)
             hint = "allow more open files: ulimit -n" if full else AGAIN
             raise ArtifactError(f"{path} cannot be mapped: {reason(error)}", hint) from error
     header, start = _read_header(path, mapped)

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramkit.basics.errors import InputError, UsageError, given_paths, require_between
+from ngramkit.basics.errors import (
+    InputError,
+    UsageError,
+    given_paths,
+    require_between,
+    require_texts,
+)
 from ngramkit.basics.models import named_model
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public
@@ -205,6 +211,7 @@ def history_forget(
         raise UsageError(
             "it was not said what to forget", "give text, or everything=True", option=both
         )
+    require_texts("text", [] if text is None else [text])
     clear_partials(Path(path))
     history = History.open(path)
     if everything:

@@ -29,7 +29,7 @@ from ngramkit.basics.errors import (
     reason,
     storage_errors,
 )
-from ngramkit.basics.terminal_text import visible
+from ngramkit.basics.terminal_text import visible, without_secrets
 from ngramkit.formats.safetensors import FileRecord
 
 # Two letters and more: C:// is a drive.
@@ -131,9 +131,9 @@ def has_magic(path: str) -> bool:
 
 def plain_path(name: str) -> Path:
     """Return the name without scheme, user, web host and query, fit for a screen."""
-    plain = name
+    plain = without_secrets(name)
     if is_url(name):
-        split = urlsplit(name)
+        split = urlsplit(plain)
         bucket = "" if split.scheme.startswith("http") else split.netloc.rpartition("@")[2]
         plain = bucket + split.path
     return Path(visible(plain.lstrip("/")) or "file")
@@ -160,8 +160,7 @@ def url_label(url: str) -> str:
     >>> url_label("s3://key:secret@bucket/x?signature=1")
     's3://bucket/x'
     """
-    split = urlsplit(url)
-    return visible(f"{split.scheme}://{split.netloc.rpartition('@')[2]}{split.path}".rstrip("/"))
+    return visible(without_secrets(url).rstrip("/"))
 
 
 class NotAsListedError(ArtifactError):

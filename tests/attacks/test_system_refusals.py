@@ -11,7 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_lines import run_here
 
+import ngramkit
+from ngramkit.basics.errors import UsageError
+from ngramkit.decode.options import DecodeOptions
+from ngramkit.formats.history import History
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit_cli.error_words import to_ngramkit_error
 
 from . import tally
@@ -35,6 +41,9 @@ REFUSALS = [
     (PermissionError(errno.EACCES, "x", "n"), 3, "no permission for n"),
     (ConnectionResetError(errno.ECONNRESET, "x"), 4, "no connection"),
     (MemoryError(), 3, "out of memory"),
+    (OSError(errno.ENOMEM, "Cannot allocate memory", "n"), 3, "out of memory"),
+    (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), 3, "out of memory"),
+    (RuntimeError("can't start new thread"), 3, "out of memory"),
     (AttributeError("'NoneType' \x1b[2J"), 1, "this is a bug"),
 ]
 
@@ -73,7 +82,10 @@ def close_stdout():
 def test_a_stdout_that_takes_nothing_is_an_error_of_its_own(folder):
     with Path("/dev/full").open("w") as full:
         done = child("corpora", "--json", stdout=full)
-    assert (done.returncode, "stdout cannot be written" in done.stderr) == (1, True), done.stderr
+        version = child("--version", stdout=full)
+    for each in (done, version):
+        assert (each.returncode, "Traceback" in each.stderr) == (1, False), each.stderr
+        assert "stdout cannot be written" in each.stderr
     shut = child("corpora", "--json", preexec_fn=close_stdout)
     assert (shut.returncode, "stdout is closed" in shut.stderr) == (1, True), shut.stderr
     reader, writer = os.pipe()
@@ -82,6 +94,56 @@ def test_a_stdout_that_takes_nothing_is_an_error_of_its_own(folder):
     os.close(writer)
     assert (piped.returncode, "error" in piped.stderr) == (1, False), piped.stderr
     tally("a closed or full stdout", "exit 1", 3)
+
+
+def test_a_stderr_that_takes_nothing_ends_no_work():
+    run = "import sys; from ngramkit_cli import screen; screen.prepare(); print(5, file=sys.stderr)"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", run], stderr=full, check=False)
+    assert done.returncode == 0
+    tally("a full stderr", "works")
+
+
+def test_a_text_that_is_not_utf8_is_refused_by_every_command(folder):
+    History.at("h", TokenizerRecord("demo", 4096, "f" * 64, 0))
+    for words in (
+        ["history", "forget", "h", "--text", "\udce9"],
+        ["decode", "--prompt", "x", "--stop", "\udce9"],
+        ["decode", "--prompt", "x", "--chat", "--system", "\udce9"],
+        ["tokenize", "--corpus", "\udce9", "--out", "t"],
+    ):
+        done = run_here(words)
+        assert (done.code, "UTF-8" in done.err) == (2, True), done.err
+    with pytest.raises(UsageError, match="UTF-8"):
+        ngramkit.history_forget("h", text="\ud800")
+    with pytest.raises(UsageError, match="UTF-8"):
+        DecodeOptions(stop=["\ud800"])
+    tally("arguments that are not UTF-8", "refused", 6)
+
+
+URLS = [
+    "http://usr:PASS@127.0.0.1:9/x.jsonl?sig=SIGNED",
+    "http:/usr:PASS@127.0.0.1:9/x?sig=SIGNED",
+    " https://usr:PASS@h/x?sig=SIGNED",
+    "simplecache::s3://usr:PA/SS@bucket/x#SIGNED",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_command_prints_what_is_secret_of_a_url(folder, url, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for words in (
+        ["history", "import", url, "--out", "h", "--model", "demo"],
+        ["replay", "--answers", url, "--drafter", "ssd"],
+        ["decode", "--prompt-file", url],
+        ["tokenize", "--corpus", url, "--out", "t"],
+        ["build-datastore", "--corpus", "a.txt", "--model", url, "--out", "t"],
+        ["pull", url],
+    ):
+        done = run_here([*words, "--json"])
+        assert done.code, done.out
+        assert not any(secret in done.err + done.out for secret in ("PASS", "PA/SS", "SIGNED"))
+    tally("secrets in URLs", "not printed", 6)
 
 
 def test_a_home_that_is_no_folder_and_a_locale_without_letters(folder):

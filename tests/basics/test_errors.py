@@ -106,6 +106,21 @@ def test_hints_fit_the_one_who_reads_them(monkeypatch):
     assert "same command" in from_hub(ConnectionError(), "a/b", "dataset").hint
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no 's3://k:s@b/x?a=1', see (http://h:80/y#z).", "no 's3://b/x', see (http://h:80/y)."),
+        ("hf://me/x@v1 and http://[::1]:8/x", "hf://me/x@v1 and http://[::1]:8/x"),
+        ("a/b?c=d: C:\\x and https:/u:p@h", "a/b?c=d: C:\\x and https:/h"),
+        ("s3://k:a/b@bucket", "s3://bucket"),
+        ("s3://k:ab", "s3://..."),
+    ],
+)
+def test_an_error_holds_no_secret_of_a_url(text, shown):
+    error = UsageError(text, text)
+    assert (str(error), error.hint, error.__notes__) == (shown, shown, [shown])
+
+
 def test_a_traceback_shows_the_hint():
     error = UsageError("no drafter is called 'rst'", "did you mean rest?")
     assert traceback.format_exception(error)[-1] == "did you mean rest?\n"

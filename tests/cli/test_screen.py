@@ -13,6 +13,7 @@ import pytest
 from command_lines import run_here
 
 import ngramkit
+from ngramkit.basics.errors import NgramkitError
 from ngramkit.basics.progress import Reporter
 from ngramkit.decode.result import Decoded
 from ngramkit_cli import screen
@@ -311,3 +312,17 @@ def test_an_import_shows_a_bar_once_there_is_a_request(tmp_path):
             out = tmp_path / "past"
             ngramkit.history_import(tmp_path / name, out, model="demo", reporter=Stages())
         assert stages == ["reading the log"] * (name == "a.jsonl")
+
+
+def test_a_stdout_that_is_closed_or_full_is_named(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    with pytest.raises(NgramkitError, match="stdout is closed"):
+        Screen(None)
+
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sys.stdout", Full())
+    with pytest.raises(NgramkitError, match="stdout cannot be written"):
+        Screen(screen.sys.stdout).show("a", drafted=False)

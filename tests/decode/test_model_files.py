@@ -32,6 +32,12 @@ def test_a_hub_model_in_the_cache_is_known_without_a_network(tmp_path, monkeypat
         read_facts("acme/tiny")
 
 
+@pytest.mark.parametrize("name", ["a:b/c", "-x/y", "x/y ", "x/.y"])
+def test_a_name_that_the_hub_never_gives_is_refused(name):
+    with pytest.raises(InputError, match="is not an id of the Hub"):
+        read_facts(name)
+
+
 def test_of_a_gguf_file_the_front_is_read(tmp_path):
     path = write_gguf(tmp_path / "a.gguf", demo_metadata())
     assert read_facts("demo") == read_facts(str(path))

@@ -50,3 +50,18 @@ def test_only_an_export_is_replaced(store, tmp_path):
         path.write_bytes(others)
         with pytest.raises(UsageError, match="is not replaced"):
             export_corpus(store, path, force=True)
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+def test_what_a_killed_export_left_is_cleared_by_the_next(tmp_path, store, renamed):
+    out = tmp_path / "out.bin"
+    ngramkit.export(store, "ik_llama.cpp", out)
+    whole = out.read_bytes()
+    (tmp_path / "out.bin.partial.lock").touch()
+    (tmp_path / "out.bin.partial").mkdir()
+    if not renamed:  # as with --force
+        (tmp_path / "out.bin.partial" / "out.bin").write_text("part")
+    with pytest.raises(UsageError, match="exists"):
+        ngramkit.export(store, "ik_llama.cpp", out)
+    assert out.read_bytes() == whole
+    assert [path.name for path in tmp_path.glob("out*")] == ["out.bin"]

@@ -19,6 +19,7 @@ from ngramkit.exchange.transformers import export_folder
 from ngramkit.formats.history import History
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.outputs import AUTOMATIC, artifacts_in, default_place, short_name
+from ngramkit.formats.replacing import Replacement
 from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -260,3 +261,10 @@ def test_artifacts_are_found_and_damaged_ones_named(token_store, tmp_path):
     assert found["damaged"].manifest is None
     assert "not JSON" in found["damaged"].problem
     assert not list(artifacts_in(tmp_path / "nowhere"))
+
+
+def test_a_race_for_an_output_advises_no_option_that_is_not_there(tmp_path):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UsageError) as caught, Replacement(tmp_path / "out", forcible=False):
+        pass
+    assert "force" not in f"{caught.value.hint} {caught.value.option}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 
@@ -116,3 +117,14 @@ def test_a_missing_file_says_what_to_do(tmp_path):
     with pytest.raises(ArtifactError, match="is missing") as caught:
         open_arrays(tmp_path / "none.safetensors")
     assert "build or pull" in caught.value.hint
+
+
+def test_too_little_memory_is_no_damage(tmp_path, monkeypatch):
+    write_arrays(tmp_path / "x.safetensors", {"x": np.arange(3, dtype=np.uint32)})
+
+    def full(*_, **__):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("mmap.mmap", full)
+    with pytest.raises(MemoryError):
+        open_arrays(tmp_path / "x.safetensors")
