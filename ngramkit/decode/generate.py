@@ -64,8 +64,9 @@ def generate(
     function that makes one, the name of one that needs no artifact, or a list with one per row.
     `budget` is the draft nodes per pass at most; auto, or None: as many as pay for their time,
     learnt from the passes. Several rows with logits processors, stopping criteria, sampling or a
-    streamer need a drafter each. With `cache`, a SpeCache, there are no drafts, and what is written is not what the model writes with its full cache. `references`,
-    int ids [n] each, are what rows are likely to repeat: drafts are taken from them first.
+    streamer need a drafter each. With `cache`, a SpeCache, there are no drafts, and what is written
+    is not what the model writes with its full cache. `references`, int ids [n] each, are what rows
+    are likely to repeat: drafts are taken from them first.
 
     Raises UsageError, by name, for options that cannot be honoured.
 
