@@ -170,4 +170,4 @@ def forecast(
         from ngramkit.evaluate.plots import plot_warming
 
         plot_warming([each.replay for each in results], plot)
-        out.say(f"picture: {plot}")
+        out.show(f"picture: {plot}")

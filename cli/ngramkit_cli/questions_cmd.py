@@ -162,7 +162,7 @@ def record(
         **running.words(),
         reporter=out.reporter,
     )
-    out.say(
+    out.show(
         f"{recording.path}: {many(recording.answers, 'answer')} of "
         f"{many(recording.tokens, 'token')} added, {many(recording.rows, 'context')}",
         f"next: ngramkit replay --oracle {recording.path} --drafter blend",
@@ -213,7 +213,7 @@ def self_corpus(
         reporter=out.reporter,
     )
     rate = corpus.new_tokens / corpus.seconds if corpus.new_tokens else 0
-    out.say(
+    out.show(
         f"{corpus.path}: {many(corpus.answers, 'answer')}, {many(corpus.tokens, 'token')}"
         + (f", {rate:,.0f} tokens/s" if rate else "")
         + (f"; {corpus.repeated:,} left out, there already or empty" if corpus.repeated else "")

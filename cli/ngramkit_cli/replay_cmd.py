@@ -284,4 +284,4 @@ def replay(
     out.result(plot, **results.to_dict())
     if plot is not None:
         results.plot(plot)
-        out.say(f"picture: {plot}")
+        out.show(f"picture: {plot}")

@@ -32,15 +32,19 @@ DECODE = [
 
 
 def test_requests_are_remembered_across_commands(ngramkit_cli, tmp_path):
-    first, second, forgotten, compared, inspected, verified, trimmed, merged = ngramkit_cli(
-        [*DECODE, "--history", "past", "--json"],
-        [*DECODE, "--history", "past", "--json"],
-        [*DECODE, "--history", "past", "--no-store", "--history-tokens", "1000", "--json"],
-        [*DECODE, "--history", "past", "--no-store", "--compare", "--json"],
-        ["history", "inspect", "past", "--last", "1", "--json"],
-        ["verify", "past", "--json"],
-        ["history", "trim", "past", "--tokens", "35", "--json"],
-        ["history", "merge", "past", "past", "--out", "both", "--json"],
+    first, second, forgotten, compared, inspected, shown, verified, trimmed, merged, told = (
+        ngramkit_cli(
+            [*DECODE, "--history", "past", "--json"],
+            [*DECODE, "--history", "past", "--json"],
+            [*DECODE, "--history", "past", "--no-store", "--history-tokens", "1000", "--json"],
+            [*DECODE, "--history", "past", "--no-store", "--compare", "--json"],
+            ["history", "inspect", "past", "--last", "1", "--json"],
+            ["history", "inspect", "past", "--last", "1"],
+            ["verify", "past", "--json"],
+            ["history", "trim", "past", "--tokens", "35", "--json"],
+            ["history", "merge", "past", "past", "--out", "both", "--json"],
+            ["history", "merge", "past", "past", "--out", "again", "-q"],
+        )
     )
     assert (first.code, second.code, forgotten.code) == (0, 0, 0), first.err
     assert first.json["token_ids"] == second.json["token_ids"] == forgotten.json["token_ids"]
@@ -50,12 +54,13 @@ def test_requests_are_remembered_across_commands(ngramkit_cli, tmp_path):
     asked = first.json["prompt_tokens"] + first.json["new_tokens"]
     assert inspected.json["requests"] == 2
     assert inspected.json["tokens"] == 2 * asked
-    assert repr("def main(self):\n") in inspected.err
+    assert repr("def main(self):\n") in shown.out
     assert verified.json["ok"]
     assert trimmed.json["dropped"] == 1
     assert trimmed.json["tokens"] == asked
     assert (merged.json["requests"], merged.json["dropped"]) == (1, 1)  # itself twice
-    assert "1 copy dropped" in merged.err
+    assert "1 copy dropped" in told.out, "a result is printed under -q too"
+    assert told.err == ""
     assert History.open(tmp_path / "both").tokenizer == load_tokenizer("demo").record
 
 

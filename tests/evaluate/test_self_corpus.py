@@ -160,13 +160,14 @@ def test_answers_that_were_cut_are_said(model, tmp_path):
 def test_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ask.txt").write_text("import os\ndef main(\n")
-    command = ["self-corpus", "demo", "--prompts", "ask.txt", "--max-new-tokens", "6", "--json"]
+    command = ["self-corpus", "demo", "--prompts", "ask.txt", "--max-new-tokens", "6"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+    assert "--corpus self-corpus/ask-demo.jsonl --model demo" in done.stdout
+    again = CliRunner().invoke(app, [*command, "--json"])
+    said = json.loads(again.stdout.splitlines()[-1])
     assert said["path"] == "self-corpus/ask-demo.jsonl"
-    assert said["answers"] == 2
-    assert "--corpus self-corpus/ask-demo.jsonl --model demo" in done.stderr
+    assert said["answers"] + said["repeated"] == 2
     refused = CliRunner().invoke(app, [*command, "--batch", "0"])
     assert refused.exit_code == 2
     assert "--batch must be 1 to 4096, is 0" in refused.stderr
