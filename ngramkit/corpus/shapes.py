@@ -33,6 +33,10 @@ ROLES = {
 }  # fmt: skip
 ITEMS = ("function_call", "custom_tool_call")  # items of OpenAI's Responses API
 UNREAD = "a part of a message that is not text"
+BESIDE = {
+    "type", "tool_calls", "function_call", "reasoning_content", "reasoning", "thinking",
+}  # fmt: skip
+OBJECT = (dict, Mapping)  # a dict is told faster than any Mapping
 CONTENTS = ("content", "value", "parts")
 Lost = Counter[str]  # what was not read, by reason
 
@@ -115,14 +119,16 @@ def role_of(turn: Any) -> str:
     >>> role_of({"from": "gpt", "value": "Hi."}), role_of({"role": "ipython", "content": "4"})
     ('gpt', 'ipython')
     """
-    if not isinstance(turn, Mapping):
+    if not isinstance(turn, OBJECT):
         raise BadTurnError(f"a message must be an object, got {type(turn).__name__}")
-    kind = turn.get("type")
+    role, kind = turn.get("role"), turn.get("type")
+    if isinstance(role, str) and role in ROLES:
+        return role
     if kind == "function_call_output":
         return "tool"
     if kind in (*ITEMS, "reasoning"):
         return ASSISTANT
-    role = turn.get("role", turn.get("from", kind))
+    role = turn.get("from", kind) if role is None else role
     name = role.lower() if isinstance(role, str) else role
     if isinstance(name, str) and name in ROLES:
         return name
@@ -134,6 +140,8 @@ def turn_text(turn: Mapping[str, Any], lost: Lost | None = None) -> str:
 
     Raises BadTurnError if the turn has no content.
     """
+    if _is_plain(turn):
+        return str(turn["content"])
     return _joined(_parts(turn, lost))
 
 
@@ -145,6 +153,8 @@ def written_text(turn: Mapping[str, Any], lost: Lost | None = None) -> str:
     >>> written_text({"reasoning": "Two.", "content": "<think>Two.</think>4"})
     '<think>Two.</think>4'
     """
+    if _is_plain(turn):
+        return str(turn["content"])
     parts = _parts(turn, lost)
     thoughts = "\n".join(part for kind, part in parts if kind == "think")
     text = _joined(parts)
@@ -185,6 +195,11 @@ def result_text(text: str) -> str:
 
 def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def _is_plain(turn: Mapping[str, Any]) -> bool:
+    """Return whether a turn is its content, a text, and nothing else: most are."""
+    return isinstance(turn.get("content"), str) and turn.keys().isdisjoint(BESIDE)
 
 
 Part = tuple[str, str]  # "text", "block" or "think"; its text
@@ -229,7 +244,7 @@ def _content(content: Any, lost: Lost | None) -> list[Part]:
 def _part(part: Any, lost: Lost | None) -> Part:
     if isinstance(part, str):
         return "text", part
-    if isinstance(part, Mapping):
+    if isinstance(part, OBJECT):
         kind = part.get("type")
         if kind == "tool_use" or isinstance(part.get("functionCall"), Mapping):
             return "block", tool_call_text(part.get("functionCall", part))

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 FROM_CACHE = "the answer came from a cache"
-KEYS = ("cache_hit", "cacheHit", "cache_status", "cacheStatus", "from_cache")
+KEYS = {"cache_hit", "cacheHit", "cache_status", "cacheStatus", "from_cache"}
 INSIDE = ("metadata", "_hidden_params", "hidden_params")
+NAMES = {*KEYS, *INSIDE}
 HITS = {"true", "hit", "semantic hit", "semantic_hit"}
 
 
@@ -22,9 +23,12 @@ def is_from_cache(body: Mapping[str, Any]) -> bool:
     >>> is_from_cache({"cache_hit": "True"}), is_from_cache({"cache_hit": None})
     (True, False)
     """
-    for holder in (body, *(body.get(key) for key in INSIDE)):
-        if isinstance(holder, Mapping):
-            for key in KEYS:
-                if key in holder and str(holder[key]).lower() in HITS:
-                    return True
-    return False
+    if body.keys().isdisjoint(NAMES):
+        return False
+    holders = [body, *(body[key] for key in INSIDE if key in body)]
+    return any(
+        str(holder[key]).lower() in HITS
+        for holder in holders
+        if isinstance(holder, dict)
+        for key in KEYS & holder.keys()
+    )

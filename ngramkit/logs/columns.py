@@ -66,7 +66,7 @@ def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRe
         count = 0
         for found in requests_of(where, messages, tools=body.get("tools"), name=name, kind=kind):
             count += 1
-            yield found if isinstance(found, str) else replace(found, model=model)
+            yield replace(found, model=model) if model and not isinstance(found, str) else found
         if not count:
             yield "no message of the assistant"
     else:

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -227,6 +227,7 @@ def _files_of(folder: Path, left_out: Counter[str]) -> list[Path]:
     return sorted(files, key=lambda path: _order(path.relative_to(folder)))
 
 
+@lru_cache
 def stream_of(path: Path) -> str:
     """Return the name that a log's rotated files share.
 

@@ -57,6 +57,7 @@ ASKED = {
 OUTSIDE = ("messages", "prompt", "input", "inputs")  # keys that name a request beside `response`
 RAW = ("prompt", "inputs", "text")  # of texts, not of conversations
 STATUS = ("status_code", "statusCode", "status")
+OUTCOMES = {*STATUS, "error", "type"}
 ERROR = 400  # status codes from here on are errors
 # Words in which the names of a batch's two files differ.
 SIDES = re.compile(r"(?:in|out)puts?|requests?|responses?|results?|answers?|completed|[\W_]+")
@@ -214,6 +215,8 @@ def _is_object(value: Any) -> bool:
 
 def _has_failed(body: Object) -> bool:
     """Return whether it says that the request failed: an error, or a status."""
+    if body.keys().isdisjoint(OUTCOMES):
+        return False
     status = next((body[key] for key in STATUS if body.get(key) is not None), None)
     number = number_of(status)
     failed = status in ("failure", "failed", "error") if number is None else number >= ERROR

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -107,7 +107,8 @@ def attempt(where: FilePlace, found: Iterator[LoggedRequest | str]) -> Iterator[
             if isinstance(each, str):
                 yield LeftOut(where, each)
             elif len(each.output):
-                yield replace(each, where=where)
+                object.__setattr__(each, "where", where)  # replace() takes as long as the rest
+                yield each
             else:
                 yield LeftOut(where, NO_TEXT)
     except InputError as error:
@@ -347,7 +348,7 @@ def response_text(where: FilePlace, items: Any) -> str:
 
 def _is_response(message: Any) -> bool:
     """Return whether it is a whole answer of the Responses API, as mini-swe-agent keeps them."""
-    return isinstance(message, dict) and message.get("object") == "response" and "output" in message
+    return isinstance(message, dict) and "output" in message and message.get("object") == "response"
 
 
 def _listed(value: Any) -> list[Any]:
