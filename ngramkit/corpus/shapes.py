@@ -160,6 +160,8 @@ def written_text(turn: Mapping[str, Any], lost: Lost | None = None) -> str:
     text = _joined(parts)
     if not thoughts or thoughts.strip() in text:
         return text
+    if not text:  # it was cut before the thoughts ended
+        return f"<think>\n{thoughts}"
     return f"<think>\n{thoughts}\n</think>\n\n{text}"
 
 

@@ -36,13 +36,15 @@ from ngramkit.logs.request import (
 
 Get = Callable[[str], Any]  # the value of a field
 FIELDS = ("prompt", "output", "name", "kind", "reference", "time", "run", "turn", "model")
+TALKS = ("messages", "conversations")  # keys of a conversation
 # Besides the field's own name.
 NAMES = {"name": ("question_id", "task_id", "task", "id"), "kind": ("category",)}
 
 
 def is_columns(body: Mapping[str, Any]) -> bool:
     """Return whether it has the usual names."""
-    return "messages" in body or {"prompt", "output"} <= body.keys()
+    talks = any(isinstance(body.get(key), list | str) for key in TALKS)
+    return talks or {"prompt", "output"} <= body.keys()
 
 
 @by_record
@@ -53,14 +55,14 @@ def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRe
         return
     name = str(_first(body, "name", default=""))
     kind = str(_first(body, "kind", default="all"))
+    talk = next((key for key in TALKS if key in body), None)
     if "prompt" in body and "output" in body:
         yield _request(where, body, body.get, name, kind)
-    elif "messages" in body and "output" in body:
-        asked = {**body, "prompt": body["messages"]}
-        yield _request(where, body, asked.get, name, kind)
-    elif "messages" in body:
-        body = {**body, "messages": unfolded(where, body["messages"], _is_messages)}
-        messages = take(where, body, "messages", list)
+    elif talk is not None and "output" in body:
+        yield _request(where, body, {**body, "prompt": body[talk]}.get, name, kind)
+    elif talk is not None:
+        body = {**body, talk: unfolded(where, body[talk], _is_messages)}
+        messages = take(where, body, talk, list)
         model = body.get("model")
         model = model if isinstance(model, str) else ""
         count = 0
@@ -112,7 +114,9 @@ def reader_of(columns: Mapping[str, str]) -> Reader:
 
 
 def _request(where: FilePlace, body: Any, get: Get, name: str, kind: str) -> LoggedRequest:
-    prompt: Any = unfolded(where, get("prompt"), _is_messages)
+    prompt: Any = unfolded(where, get("prompt"), _asks)
+    if isinstance(prompt, dict):
+        prompt = prompt.get("messages")
     output: Any = unfolded(where, get("output"), _is_assistants)
     run, model = get("run"), get("model")
     ids = token_ids(prompt)
@@ -149,6 +153,11 @@ def _read(where: FilePlace, field: str, get: Get, parse: Callable[[Any], Any]) -
     if parsed is None and value not in (None, ""):
         where.lose(f"a `{field}` that is not a number")
     return parsed
+
+
+def _asks(value: Any) -> bool:
+    """Return whether a value is messages, or an object that holds some."""
+    return _is_messages(value.get("messages") if isinstance(value, dict) else value)
 
 
 def _is_messages(value: Any) -> bool:

@@ -247,6 +247,9 @@ def requests_of(
     talk = Talk(where, tools)
     turn = 0
     for item in _listed(messages):
+        if isinstance(item, dict) and item.get("type") == "reasoning":
+            where.lose("thoughts that stand in an item of their own")
+            continue
         written = written_by_model(where, item)
         if written:
             extra = item.get("extra")

@@ -241,6 +241,7 @@ def test_how_an_answer_was_made_and_ended(tokenizer, tmp_path):
             "</tool_call>",
         ),
         ({"content": [{"type": "refusal", "refusal": "No."}]}, "No."),
+        ({"content": None, "reasoning_content": "So"}, "<think>\nSo"),  # cut
     ],
 )  # fmt: skip
 def test_what_the_model_wrote_is_read_once_and_whole(tmp_path, message, written):
@@ -378,8 +379,21 @@ def test_columns_that_hold_json_or_dots(tmp_path):
     (request,), said = read(write(tmp_path / "a.json", row), columns=columns)
     assert (list(request.prompt), request.output) == ([Message("user", "q")], "one\ntwo")
     assert "JSON in a text (2)" in said
+    asked = {"messages": ASKED["messages"], "temperature": 0}
+    for prompt in (asked, json.dumps(asked)):
+        row = {"a": {"in.put": prompt, "out.put": "one"}}
+        (request,), _ = read(write(tmp_path / "a.json", row), columns=columns)
+        assert list(request.prompt) == [Message("user", "q")]
     row = {"a": {"in.put": "q", "out.put": '{"content": "of the answer"}'}}  # its own JSON
     assert outputs(write(tmp_path / "a.json", row), columns=columns) == [row["a"]["out.put"]]
+
+
+def test_conversations_as_sharegpt_writes_them(tmp_path):
+    talk = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+    talk += [{"from": "observation", "value": "4"}, {"from": "gpt", "value": "b"}]
+    requests, _ = read(write(tmp_path / "a.jsonl", {"id": "x", "conversations": talk}))
+    assert [request.output for request in requests] == ["a", "b"]
+    assert requests[1].prompt[-1].content == "<tool_response>\n4\n</tool_response>"
 
 
 def test_all_choices_of_an_answer_are_replayed(tokenizer, tmp_path):
