@@ -180,7 +180,7 @@ def test_files_that_are_none(tmp_path):
         (b"{", "not JSON"),
         (b'{"a": 1}\n', "no requests in a known format"),
         (b'["x"]', "not a JSON object"),
-        (b"\xff\xfe text", "no requests in a known format"),
+        (b"\xff\xfe text", "UTF-16"),
         (b"[" * 100_000, "nests too deeply"),
     ):
         path = tmp_path / "a.jsonl"
