@@ -54,6 +54,13 @@ def test_what_templates_leave_out_of_earlier_turns_is_not_compared(answer):
     assert found((prompt, answer), ("<u>1+1?<a>It is 2.<u>ok<a>", "x")) == [None, 0]
 
 
+def test_a_template_may_leave_empty_thoughts_in_earlier_turns():
+    first, open_ = "<u>1+1?<a>", "<think>\n\n</think>\n\n"
+    later = f"{first}{open_}It is 2.</s><u>ok<a>"
+    assert found((first, "<think>\nlong\n</think>\n\nIt is 2.</s>"), (later, "x")) == [None, 0]
+    assert found((first + open_, "It is 2."), (later.replace(open_, ""), "x")) == [None, 0]
+
+
 def test_many_thoughts_without_an_end_take_no_time():
     text = "<think>" * 200_000
     assert found((text, "a"), (f"{text}ab", "c")) == [None, 0]
