@@ -19,7 +19,7 @@ import numpy as np
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.corpus.columns import Columns, listed, text_column
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.shapes import is_null, value_at, written_text
+from ngramkit.corpus.shapes import is_null, is_turn, value_at, written_text
 from ngramkit.corpus.unpacking import (
     MAX_DOCUMENT,
     UNFOLDED,
@@ -97,12 +97,17 @@ class RowMaker:
     def row(self, record: Mapping[str, Any]) -> Row:
         """Make a row. Raises KeyError without the column, TypeError where it holds no text."""
         column = self.column
-        texts = texts_of(record[column] if column in record else value_at(record, column))
-        if self.join_turns and len(texts) > 1:
-            texts = ("\n\n".join(texts),)
+        value = record[column] if column in record else value_at(record, column)
         licenses = _strings(record.get(self.license_column)) if self.license_column else ()
         names = _strings(record.get(self.repository_column)) if self.repository_column else ()
-        return Row(texts, licenses, names[0] if names else "")
+        return self.row_of(value, licenses, names[0] if names else "")
+
+    def row_of(self, value: Any, licenses: tuple[str, ...] = (), repository: str = "") -> Row:
+        """Make a row of a text or a conversation. Raises TypeError for another value."""
+        texts = texts_of(value)
+        if self.join_turns and len(texts) > 1:
+            texts = ("\n\n".join(texts),)
+        return Row(texts, licenses, repository)
 
 
 def texts_of(value: Any) -> Sequence[str]:
@@ -172,8 +177,8 @@ def look_ahead(
     columns, place, size = Columns(), "", 0
     for where, record in records:
         begun.append((where, record))
-        if isinstance(record, str):
-            return begun, RowMaker("")
+        if isinstance(record, str) or _is_conversation(record):
+            return begun, RowMaker("", join_turns=reading.join_turns)
         if isinstance(record, Mapping):
             columns.add(record)
             place = place or where
@@ -185,6 +190,10 @@ def look_ahead(
     with suppress(BadRecordError):  # of each record its own
         return begun, RowMaker.of(columns, place, reading)
     return begun, None
+
+
+def _is_conversation(record: Any) -> bool:
+    return isinstance(record, list) and bool(record) and all(map(is_turn, record))
 
 
 def _row(where: str, maker: RowMaker | None, record: Any, reading: ReaderOptions) -> Row:
@@ -214,6 +223,8 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
     try:
         if isinstance(record, str) and not maker.column:
             return Row((record,))
+        if not maker.column and _is_conversation(record):
+            return maker.row_of(record)
         if isinstance(record, Mapping):
             return maker.row(record)
         wanted = "an object" if maker.column else "a text"

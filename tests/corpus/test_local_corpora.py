@@ -190,6 +190,13 @@ def test_a_conversation_is_read_rather_than_its_id(tmp_path, name, record):
     assert [document.text for document in corpus.documents()] == ["Hi.", "Hello!"]
 
 
+def test_a_conversation_may_be_the_record_itself(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([CHAT]))
+    assert texts(tmp_path / "a.json") == ["Hi.", "Hello!"]
+    (joined,) = open_corpus([CHAT], join_turns=True).documents()
+    assert joined.text == "Hi.\n\nHello!"
+
+
 def test_turns_without_text_and_in_parts(tmp_path):
     turns = [
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
