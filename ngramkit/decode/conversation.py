@@ -144,6 +144,9 @@ class Conversation:
         if self._verifier is None:
             self._verifier = self._session.open(prompt)
         self._verifier.rewind(common_beginning(self._held, prompt[:-1]))
+        expect = getattr(self._verifier, "expect", None)
+        if expect is not None:
+            expect(len(prompt))
         held = self._verifier.length
         self._held = self._held[:held]
         return self._verifier, held

@@ -18,6 +18,7 @@ import torch
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.decode.base import Sink
+from ngramkit.decode.edges import rope_edges
 from ngramkit.decode.generation import (
     EXACT_CACHES,
     OTHER_WAYS,
@@ -266,6 +267,9 @@ KNOWN_INPUTS = {
     "attention_mask", "position_ids", *CACHES, "use_cache", "logits_to_keep", "cache_position",
     "streamer",
 }  # fmt: skip
+# What transformers makes of images, or of a prompt without any.
+VISION = {"mm_encoder_outputs": "images or videos (mm_encoder_outputs)"}
+TYPES = ("mm_token_type_ids", "token_type_ids")  # 0 is text, in models that see
 
 
 def refuse_what_cannot_be_honoured(
@@ -282,13 +286,26 @@ def refuse_what_cannot_be_honoured(
     if config.cache_implementation not in EXACT_CACHES:
         raise _refusal(f"cache_implementation={config.cache_implementation}", "its cache is lossy")
     for name, value in inputs.items():
-        if name not in KNOWN_INPUTS and value is not None and value is not False:
-            raise _refusal(name)
+        if name not in KNOWN_INPUTS and not _asks_for_nothing(model, name, value):
+            raise _refusal(VISION.get(name, name))
     for name in CACHES:
         cache = inputs.get(name)
         if cache is not None and any(map(_holds_tokens, cache.layers)):
             raise _refusal(name, "the prompt is read anew")
     _refuse_odd_padding(input_ids, inputs.get("attention_mask"), inputs.get("position_ids"))
+    edges = rope_edges(model.config.get_text_config()).lengths
+    if edges and config.max_length > edges[0]:
+        why = f"its rope changes with length, after {edges[0]} tokens"
+        if (mask := inputs.get("attention_mask")) is not None and bool((mask == 0).any()):
+            raise _refusal(f"padding of {model.config.model_type}", why)
+        if config.prefill_chunk_size is not None:
+            raise _refusal(f"prefill_chunk_size of {model.config.model_type}", why)
+
+
+def _asks_for_nothing(model: Any, name: str, value: Any) -> bool:
+    if name in TYPES and value is not None and hasattr(model.config, "vision_config"):
+        return not bool(value.any())
+    return value is None or value is False or (isinstance(value, dict) and not value)
 
 
 def _holds_tokens(layer: Any) -> bool:
@@ -306,7 +323,8 @@ def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:
     if not bool((whole.diff(dim=-1) >= 0).all()):
         raise _refusal("an attention_mask with holes")
     expected = (whole.cumsum(-1) - 1)[whole == 1]
-    if positions is not None and not torch.equal(positions.to(ids)[whole == 1], expected):
+    # Models that see have a plane of positions for each axis; of text, all are the same.
+    if positions is not None and bool((positions.to(ids)[..., whole == 1] != expected).any()):
         raise _refusal("position_ids other than 0, 1, 2, ...")
 
 

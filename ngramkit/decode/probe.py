@@ -3,7 +3,9 @@
 A model may ignore a mask, count columns where positions are meant (ALiBi, windows inside a layer)
 or keep a number from one pass for the next; its config does not say so. So a few made-up drafts are
 verified one after another, then a wide and deep one behind every window that the config names, and
-the logits are compared with those of the same tokens read plainly.
+the logits are compared with those of the same tokens read plainly. The last of them are compared
+with those of `generate` itself, which may prepare a model's inputs in another way. At the lengths
+that the config names, a pass that reaches beyond must leave the tokens before as they are.
 
 Measured on 25 architectures: rounding moves logits by a millionth of their spread in float32 and
 by 0.5 to 5 % in 16 bits; counting columns moved them by a fifth at least. Recurrent layers that
@@ -30,13 +32,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from transformers import GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.basics.cache import TextCache
+from ngramkit.decode.edges import ORIGINAL, rope_edges, ropes
 from ngramkit.decode.load import context_of, digest_of, software_facts
+from ngramkit.decode.masks import TreeMasks
 from ngramkit.decode.packed_weights import devices_of
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
-from ngramkit.decode.verify_tree import TreeVerifier
+from ngramkit.decode.verify_tree import TreeVerifier, takes_positions
 from ngramkit.drafters.base import DraftTree
 
 LOG = logging.getLogger("ngramkit")
@@ -49,10 +54,12 @@ CHAINS = ((0, 6, 4), (0, 3, 2), (0, 0, 0), (0, 2, 2), *[(0, 0, 0)] * 5, (0, 4, 1
 WIDE = (48, 16)  # siblings and chain of the one pass behind a window
 WINDOW = 32  # tokens, for models without one
 LONGEST_WINDOW = 16_384  # tokens; no layer of transformers has a longer one of its own
+FAR = (2, 4)  # siblings and chain of the passes around a length that the config names
 # Tolerances, as shares of the logits' spread.
 IN_16_BITS = 0.1
 TOLERANCES = {torch.float32: 0.01}
 EXACT = {torch.float32: 0.0001}  # of chains
+GENERATED = 3  # rows that are compared with generate's
 MOST_ROWS = 0.75  # in 16 bits a near tie between a mixture's experts may fall either way
 
 Kind = type[TreeVerifier | BatchVerifier]
@@ -154,6 +161,8 @@ def agrees(model: Any, kind: Kind) -> bool:
         try:
             if not _agrees_in_turn(model, kind):
                 return False
+            if not all(_agrees_around(model, kind, each) for each in lengths(model)):
+                return False
             if not issubclass(kind, TreeVerifier):
                 return True  # its rows are plain continuations, however many and long
             return all(_agrees_beyond(model, each) for each in windows(model) or [WINDOW])
@@ -177,6 +186,16 @@ def windows(model: Any) -> list[int]:
     return sorted(lengths)
 
 
+def lengths(model: Any) -> list[int]:
+    """Return the lengths in tokens, ascending, at which the config's names say that positions may
+    change or end, but for those that drafts respect (ngramkit.decode.edges)."""
+    config = model.config.get_text_config()
+    named = {context_of(model), getattr(config, ORIGINAL, None)}
+    named |= {rope.get(ORIGINAL) for rope in ropes(config)}
+    known = rope_edges(config).lengths
+    return sorted(each for each in named - {None, *known} if each > 2 * sum(FAR))
+
+
 def _agrees_in_turn(model: Any, kind: Kind) -> bool:
     """Compare some passes of one request with one plain pass over what was accepted in them."""
     tokens = _spread_tokens(model)
@@ -190,11 +209,80 @@ def _agrees_in_turn(model: Any, kind: Kind) -> bool:
         parts.append(verifier.verify(root, tree)[[0, *(node + 1 for node in path)]].clone())
         verifier.keep(path)
         text += [root, *tree.token_ids[path].tolist()]
-    ids = torch.tensor([text], device=model.device)
-    plain = model(input_ids=ids, use_cache=False).logits[0, PROMPT - 1 :]
+    logits = torch.cat(parts)
+    plain = _plain(model, text, use_cache=False)[PROMPT - 1 :]
+    tolerance = TOLERANCES.get(model.dtype, IN_16_BITS)
     if is_chain:
-        return _are_near(torch.cat(parts), plain, EXACT.get(model.dtype, IN_16_BITS), share=1.0)
-    return _are_near(torch.cat(parts), plain, TOLERANCES.get(model.dtype, IN_16_BITS))
+        fits = _are_near(logits, plain, EXACT.get(model.dtype, IN_16_BITS), share=1.0)
+    else:
+        fits = _are_near(logits, plain, tolerance)
+    return fits and _are_near(logits[-GENERATED:], _generated(model, text), tolerance, share=0.6)
+
+
+def _plain(model: Any, text: list[int], begin: int = 0, **inputs: Any) -> torch.Tensor:
+    """Return the logits [n, V] of one pass over a text at the positions from `begin` on."""
+    ids = torch.tensor([text], device=model.device)
+    if takes_positions(model) and "position_ids" not in inputs:
+        inputs["position_ids"] = torch.arange(begin, begin + len(text), device=model.device)[None]
+    logits: torch.Tensor = model(input_ids=ids, **inputs).logits[0]
+    return logits
+
+
+def _generated(model: Any, text: list[int]) -> torch.Tensor:
+    """Return the logits [GENERATED, V] of `generate` after the last tokens of a text."""
+    forced = text[1 - GENERATED :]
+    left = iter([*forced, text[0]])
+
+    def force(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores = torch.full_like(scores, -torch.inf)
+        scores[:, next(left)] = 0
+        return scores
+
+    kept = model.generation_config
+    # The checkpoint's own may ask for beams, penalties, ends.
+    model.generation_config = GenerationConfig(pad_token_id=0)
+    try:
+        output = model.generate(
+            torch.tensor([text[: -len(forced)]], device=model.device),
+            max_new_tokens=GENERATED,
+            logits_processor=LogitsProcessorList([force]),  # type: ignore[list-item]
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+    finally:
+        model.generation_config = kept
+    return torch.cat(output.logits)
+
+
+def _agrees_around(model: Any, kind: Kind, length: int) -> bool:
+    """Compare a draft of which some nodes are beyond a length with a pass that ends before it.
+
+    Only rope is looked at beyond: learned positions end there.
+    """
+    if not takes_positions(model):
+        return True
+    siblings, chain = FAR if issubclass(kind, TreeVerifier) else (0, sum(FAR))
+    has_rope = getattr(model.config.get_text_config(), "rope_parameters", None) is not None
+    tokens = _spread_tokens(model)
+    root, tree = next(tokens), _made_up_tree(tokens, siblings, chain)
+    path = _chain_nodes(siblings, chain)
+    beyond = chain // 2 if has_rope else 0
+    begin = length - 1 - len(path) + beyond
+    inside = [root, *tree.token_ids[path].tolist()][: len(path) + 1 - beyond]
+    inputs: dict[str, Any] = {"use_cache": False}
+    plain = _plain(model, inside, begin, **inputs)
+    if issubclass(kind, TreeVerifier):
+        masks = TreeMasks(model.config.get_text_config(), model.dtype, model.device)
+        positions, inputs["attention_mask"] = masks.positions_and_mask(0, tree.parents)
+        inputs["position_ids"] = positions + begin
+    else:
+        inputs["position_ids"] = torch.arange(begin, begin + len(tree) + 1, device=model.device)[
+            None
+        ]
+    ids = torch.tensor([[root, *tree.token_ids.tolist()]], device=model.device)
+    logits = model(input_ids=ids, **inputs).logits[0]
+    logits = logits[[0, *(node + 1 for node in path)]][: len(inside)]
+    return _are_near(logits, plain, TOLERANCES.get(model.dtype, IN_16_BITS))
 
 
 def _agrees_beyond(model: Any, window: int) -> bool:
@@ -211,8 +299,8 @@ def _agrees_beyond(model: Any, window: int) -> bool:
     cache = FakeCache(model.config.get_text_config().num_hidden_layers, length, edge)
     root, tree = next(tokens), _made_up_tree(tokens, siblings, chain)
     path = _chain_nodes(siblings, chain)
-    ids = torch.tensor([[root, *tree.token_ids[path].tolist()]], device=model.device)
-    plain = model(input_ids=ids, past_key_values=cache, use_cache=True).logits[0]
+    text = [root, *tree.token_ids[path].tolist()]
+    plain = _plain(model, text, length, past_key_values=cache, use_cache=True)
     logits = TreeVerifier(model, room=0, cache=cache).verify(root, tree)
     logits = logits[[0, *(node + 1 for node in path)]]
     return _are_near(logits, plain, TOLERANCES.get(model.dtype, IN_16_BITS))

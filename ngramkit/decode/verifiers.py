@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import torch
 import transformers
 
 from ngramkit.basics.errors import InputError
 from ngramkit.decode.base import ResumableVerifier
-from ngramkit.decode.cache import is_recurrent
+from ngramkit.decode.cache import InPlaceCache, is_recurrent
+from ngramkit.decode.edges import EdgeVerifier, edges_of
 from ngramkit.decode.placement import require_mode
 from ngramkit.decode.probe import fits, is_probed
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
@@ -29,9 +31,11 @@ VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier]] = {
 def open_verifier(model: Any, mode: str | None = None, *, room: int) -> ResumableVerifier:
     """Return a verifier for one request of a transformers causal LM; `mode` as in `verify_mode`.
 
-    `room` is the number of tokens that memory is taken for at first.
+    `room` is the number of tokens that memory is taken for at first: prompt, answer, one draft.
     """
-    return VERIFIERS[verify_mode(model, mode)](model, room=room)
+    verifier = VERIFIERS[verify_mode(model, mode)](model, room=room)
+    edges = edges_of(model, room)
+    return EdgeVerifier(verifier, model, edges) if edges.lengths else verifier
 
 
 def verify_mode(model: Any, mode: str | None = None) -> str:
@@ -41,11 +45,14 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
     Raises UsageError for an unknown mode, InputError where the model can take none.
     """
     require_mode(mode)
+    require_own_inputs(model)
     if is_recurrent(model):
         if not fits(model, ChainVerifier):
             raise _takes_no_drafts(model.config.model_type)
         return "batch" if mode == "batch" else "chain"
     if mode in ("batch", "chain"):
+        if not fits(model, BatchVerifier):
+            raise _takes_no_drafts(model.config.model_type)
         return mode
     first = not is_probed(model, TreeVerifier)
     if fits(model, TreeVerifier):
@@ -58,6 +65,28 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
             model.config.model_type,
         )
     return "batch"
+
+
+def require_own_inputs(model: Any) -> None:
+    """Raise InputError if `generate` puts something before the prompt, as peft's prompt and prefix
+    tuning do."""
+    cache = InPlaceCache(model.config.get_text_config().num_hidden_layers, room=0)
+    ids = torch.zeros((1, 2), dtype=torch.int64, device=model.device)
+    given = {"past_key_values": cache, "attention_mask": None, "use_cache": True}
+    try:
+        inputs = model.prepare_inputs_for_generation(ids, is_first_iteration=True, **given)
+    except Exception:  # models that ask for more; the probe compares with generate itself
+        return
+    held = inputs.get("past_key_values")
+    if inputs.get("inputs_embeds") is None and (held is None or not held.get_seq_length()):
+        return
+    owner = getattr(model.prepare_inputs_for_generation, "__self__", model)
+    tuning = getattr(getattr(owner, "active_peft_config", None), "peft_type", "virtual tokens")
+    raise InputError(
+        f"cannot decode {type(owner).__name__} with drafts: it puts virtual tokens before the "
+        f"prompt ({getattr(tuning, 'value', tuning)})",
+        "use model.generate, or an adapter of another kind, such as LoRA",
+    )
 
 
 def _takes_no_drafts(kind: str) -> InputError:

@@ -38,6 +38,7 @@ class BatchVerifier:
         self._cache = RecurrentCache(model.config.get_text_config(decoder=True), room)
         inputs = inspect.signature(model.forward).parameters
         self._name = "cache_params" if "cache_params" in inputs else "past_key_values"
+        self._takes_positions = "position_ids" in inputs
         self._rows = np.zeros(1, np.int64)  # of the root and every node of the last draft
         self._written: list[int] = []  # the root and the draft's tokens
 
@@ -99,6 +100,10 @@ class BatchVerifier:
         self._cache.begin(len(tokens))
         ids = torch.from_numpy(tokens.astype(np.int64)).to(self._device)
         inputs[self._name] = self._cache
+        if self._takes_positions:  # as `generate` does: some models count differently without
+            begin = self._cache.length
+            positions = torch.arange(begin, begin + ids.shape[1], device=self._device)
+            inputs["position_ids"] = positions[None]
         logits: torch.Tensor = self._model(input_ids=ids, use_cache=True, **inputs).logits
         return logits
 

@@ -5,6 +5,7 @@ Knows trees and tensors; does not know who drafted, or how a token is chosen fro
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ class TreeVerifier:
         self._device = model.device
         self._cache = cache or InPlaceCache(config.num_hidden_layers, room)
         self._masks = TreeMasks(config, model.dtype, model.device)
+        self._takes_positions = takes_positions(model)
 
     @property
     def length(self) -> int:
@@ -59,8 +61,18 @@ class TreeVerifier:
 
     def _forward(self, tokens: Any, **inputs: Any) -> torch.Tensor:
         ids = torch.as_tensor(tokens, dtype=torch.int64).to(self._device)
+        if self._takes_positions and "position_ids" not in inputs:
+            begin = self.length
+            positions = torch.arange(begin, begin + len(ids), device=self._device)
+            inputs["position_ids"] = positions[None]
         output = self._model(
             input_ids=ids[None], past_key_values=self._cache, use_cache=True, **inputs
         )
         logits: torch.Tensor = output.logits[0]
         return logits
+
+
+def takes_positions(model: Any) -> bool:
+    """Return whether `generate` gives the model positions; some models count differently without
+    them."""
+    return "position_ids" in inspect.signature(model.forward).parameters
