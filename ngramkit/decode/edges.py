@@ -179,7 +179,7 @@ def reset(rope: Any) -> None:
         first = getattr(rope, f"{prefix}original_inv_freq", None)
         if first is not None:
             now = getattr(rope, f"{prefix}inv_freq")
-            setattr(rope, f"{prefix}inv_freq", first.to(now.device))
+            setattr(rope, f"{prefix}inv_freq", first.to(now.device, copy=True))
             setattr(rope, f"{prefix}max_seq_len_cached", rope.original_max_seq_len)
 
 
