@@ -193,7 +193,9 @@ def lengths(model: Any) -> list[int]:
     named = {context_of(model), getattr(config, ORIGINAL, None)}
     named |= {rope.get(ORIGINAL) for rope in ropes(config)}
     known = rope_edges(config).lengths
-    return sorted(each for each in named - {None, *known} if each > 2 * sum(FAR))
+    return sorted(
+        each for each in named if each is not None and each > 2 * sum(FAR) and each not in known
+    )
 
 
 def _agrees_in_turn(model: Any, kind: Kind) -> bool:
@@ -240,12 +242,12 @@ def _generated(model: Any, text: list[int]) -> torch.Tensor:
 
     kept = model.generation_config
     # The checkpoint's own may ask for beams, penalties, ends.
-    model.generation_config = GenerationConfig(pad_token_id=0)
+    model.generation_config = GenerationConfig(pad_token_id=0)  # type: ignore[no-untyped-call]
     try:
         output = model.generate(
             torch.tensor([text[: -len(forced)]], device=model.device),
             max_new_tokens=GENERATED,
-            logits_processor=LogitsProcessorList([force]),  # type: ignore[list-item]
+            logits_processor=LogitsProcessorList([force]),
             return_dict_in_generate=True,
             output_logits=True,
         )
