@@ -24,7 +24,8 @@ class Verifier(Protocol):
 
     One that cannot verify every tree has `fit(tree, budget)`, which cuts a draft to a tree that it
     can; one whose passes replay tokens has `replayed`, the number that the next pass will replay.
-    Both are in ngramkit.decode.verify_rows.ChainVerifier.
+    Both are in ngramkit.decode.verify_rows.ChainVerifier. One that may have to read tokens again
+    has `expect(length)`, for a prompt of that length, see ngramkit.decode.edges.EdgeVerifier.
     """
 
     @property
