@@ -117,6 +117,13 @@ class AutoBudget:
         self.declined = not len(kept) and (len(tree) > 0 or not self._drafts)
         return kept
 
+    def whole(self, tree: DraftTree, length: int) -> DraftTree:
+        """Return all of the tree after `length` tokens, to learn what a pass of its size costs."""
+        self._whole, self._length, self._trying = tree, length, True
+        self._size = min(len(tree), self.costs.most)
+        self._cost, self.declined = float(self.costs.at(length)[self._size]), False
+        return tree
+
     def _worthwhile(
         self, tree: DraftTree, alone: Costs, replayed: int | None
     ) -> tuple[DraftTree, int]:
@@ -192,9 +199,10 @@ class AutoBudget:
         if self._drafts:
             drafter = self._drafter_time(drafting)
             more += drafter
-            if not self._trying:  # a trial's cost is not the drafter's
-                spent = max(more, LEAST_SPENT) if self._size else more
-                self._state.pause.judge(len(written) - 1, spent, drafter)
+            gained = len(written) - 1
+            spent = max(more, LEAST_SPENT) if self._size else more
+            if not self._trying or gained > spent:  # a trial's loss is not the drafter's
+                self._state.pause.judge(gained, spent, drafter)
         allowance = self._state.allowance + GROWTH
         self._state.allowance = min(allowance, MOST_ALLOWANCE)
         self._tokens = MEMORY * self._tokens + len(written)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ngramkit.budget.costs import MOST, PassCosts, Prior
+from ngramkit.budget.costs import MOST, STEP, PassCosts, Prior
 from ngramkit.budget.rule import AutoBudget
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.engines.batch import BatchDrafter, Keep
@@ -21,6 +21,9 @@ from ngramkit.engines.sessions import NEAR
 Clock = Callable[[], float]  # seconds
 SLACK = 0.9  # tokens are drafted from this share of their least cost on
 LOWEST, HIGHEST = 0.02, 0.95  # scores from which on tokens are drafted
+# Probability from which on a chain is verified that is longer than any before: a repeated answer
+# may pay for a large pass where small ones do not pay.
+CERTAIN = 0.8
 RETRIED = 64  # steps, of which one is drafted for although nothing pays: it may do again
 
 
@@ -56,7 +59,11 @@ class TimedDrafter:
         self._began = self._clock()
 
         def keep(chain: DraftTree) -> DraftTree:
-            return budget.cut(change(chain) if change else chain, len(row))
+            chain = change(chain) if change else chain
+            untimed = 0 < self.costs.reach(len(row)) < STEP * len(chain)  # no pass was as large
+            if untimed and chain.scores[-1] >= CERTAIN:
+                return budget.whole(chain, len(row))
+            return budget.cut(chain, len(row))
 
         (draft,) = self._batch.chain_batch([row], [length], cost, keep)
         self._text, self._settled, self._drafted = row.copy(), len(row), len(draft)
