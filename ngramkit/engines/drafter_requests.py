@@ -115,7 +115,7 @@ class DrafterRequest:
 
     def tree(self, budget: int) -> DraftTree:
         """Return the drafter's tree of at most `budget` nodes."""
-        self._last = _known(self._draft(budget), self._vocabulary)
+        self._last = self._draft(budget).below(self._vocabulary)
         return self._last
 
     def chain(self, length: int, cost: float) -> DraftTree:
@@ -127,16 +127,3 @@ class DrafterRequest:
         path = best_path(tree.parents, scores, length, cost)
         parents = np.arange(-1, len(path) - 1, dtype=np.int32)
         return DraftTree(tree.token_ids[path], parents, scores[path], tree.source[path])
-
-
-def _known(tree: DraftTree, vocabulary: int) -> DraftTree:
-    """Return the tree without unknown ids and the nodes below them."""
-    if not len(tree) or int(tree.token_ids.max()) < vocabulary:
-        return tree
-    known = tree.token_ids < vocabulary
-    for node, parent in enumerate(tree.parents.tolist()):
-        known[node] &= parent < 0 or known[parent]
-    place = np.append(np.cumsum(known, dtype=np.int32) - 1, np.int32(-1))  # the root's is -1
-    return DraftTree(
-        tree.token_ids[known], place[tree.parents[known]], tree.scores[known], tree.source[known]
-    )
