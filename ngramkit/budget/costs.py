@@ -62,6 +62,7 @@ HOPE = 0.95  # times what another pass would move a size's cost by, that it may 
 DRIFT = 2e-5  # added to the variance of a size by every pass since its last
 NOISE = 0.08  # of passes of one size, before some were seen
 LEAST_NOISE, MOST_NOISE = 0.01, 0.3  # of what was seen; more is another pace
+KEPT_NOISE = 0.2  # above which a busy machine decides, and nothing is kept on disk
 STALL = 3.0  # times the noise from the median, beyond which a sample does not count
 LEAST_SECONDS, MOST_SECONDS = 1e-7, 1e5  # of a pass, where they are read from a file
 
@@ -174,11 +175,21 @@ class PassCosts:
         self._after(length).learn(rows, seconds, self._prior.at(length))
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """Return the seconds of a pass by context and rows, for `recall`."""
-        return {
-            str(place): {str(size): after.typical(size) for size in after.passes}
+        """Return the seconds of a pass by context and rows, for `recall`.
+
+        A size that ran fewer than TRUSTED times may have met a stall, and a context whose passes
+        contradict each other a busy machine: these are left out.
+        """
+        places = {
+            str(place): {
+                str(size): after.typical(size)
+                for size, samples in after.passes.items()
+                if len(samples) >= TRUSTED
+            }
             for place, after in self._by_context.items()
+            if not after.is_noisy
         }
+        return {place: sizes for place, sizes in places.items() if "0" in sizes}
 
     def recall(self, summary: object) -> None:
         """Begin with what another process has learnt; invalid entries are ignored."""
@@ -256,6 +267,11 @@ class _AfterContext:
     @property
     def unit(self) -> float:
         return self._pace * self.typical(0)
+
+    @property
+    def is_noisy(self) -> bool:
+        """Return whether passes of one size differ too much to be kept."""
+        return self._noise > KEPT_NOISE
 
     def typical(self, size: int) -> float:
         """Return the seconds of a pass of that size at pace 1: the mean of the samples around their

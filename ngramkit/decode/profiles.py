@@ -50,11 +50,13 @@ def learnt_costs(model: Any, verify: str, profile: Profile | None = None) -> Pas
 
 
 def keep_costs(model: Any, verify: str, costs: PassCosts) -> None:
-    """Write the costs for the next process, once in KEPT_AFTER passes; errors are ignored."""
+    """Write the costs for the next process, once in KEPT_AFTER passes, unless the machine was too
+    busy to tell; errors are ignored."""
     if costs.learnt - costs.kept < KEPT_AFTER:
         return
     costs.kept = costs.learnt
-    COSTS.put(_costs_key(model, verify), json.dumps(costs.summary()) + "\n")
+    if summary := costs.summary():
+        COSTS.put(_costs_key(model, verify), json.dumps(summary) + "\n")
 
 
 def _costs_key(model: Any, verify: str) -> str:

@@ -129,6 +129,21 @@ def test_of_what_makes_no_sense_nothing_is_taken_up(found):
     np.testing.assert_array_equal(costs.at(100), by_device().at(100))
 
 
+def test_one_stalled_pass_is_not_kept_for_other_processes():
+    costs = by_device()
+    fed(costs, lambda node: 1 + node / 10, sizes=(0, 4))
+    costs.learn(8, 100, 50.0)
+    ((place, sizes),) = costs.summary().items()
+    assert set(sizes) == {"0", "4"}
+
+
+def test_a_busy_machine_keeps_nothing_for_other_processes():
+    costs, random = by_device(), np.random.default_rng(0)
+    for _ in range(4 * LATEST):
+        costs.learn(0, 100, float(random.uniform(1, 5)))
+    assert costs.summary() == {}
+
+
 def test_what_was_not_run_is_as_the_prior_says_by_what_was():
     prior = by_device().at(0)
     costs = fed(by_device(), lambda rows: float(prior[rows]) ** 1.5, sizes=(1, 2, 4))
