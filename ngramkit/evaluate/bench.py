@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.basics.machine import require_package
+from ngramkit.basics.machine import OtherPrograms, cores, is_busy, require_package
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public_with
 from ngramkit.basics.results import Tabular
@@ -47,7 +47,14 @@ from ngramkit.evaluate.records import (
     questions_for,
     require_files,
 )
-from ngramkit.evaluate.results import BenchResult, machine, summarize, write_answers, write_results
+from ngramkit.evaluate.results import (
+    BenchResult,
+    machine,
+    shown,
+    summarize,
+    write_answers,
+    write_results,
+)
 from ngramkit.evaluate.runs import (
     BASELINE,
     QuestionRun,
@@ -128,7 +135,7 @@ class BenchResults(Tabular):
         }
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{r.drafter} {r.speedup:.2f}x" for r in self.results[1:])
+        shown = ", ".join(f"{r.drafter} {shown(r.speedup)}x" for r in self.results[1:])
         return f"<BenchResults of {self.plan['model']} in {self.folder}: {shown}>"
 
 
@@ -216,13 +223,19 @@ def bench(
         runs = Runs(folder, plan, force=force)
         if runs.found:
             reporter.note(f"going on: {many(len(runs.found), 'answer')} in {folder} already")
+        others = OtherPrograms()
         try:
             contest.run(runs, reporter)
         except KeyboardInterrupt:
             kept = many(len(runs.found), "answer")
             reporter.note(f"{kept} in {folder}; the same command goes on from there")
             raise
-        results = publish(contest, runs, plan, folder, reporter, missing)
+        used = others.cores
+        if used is not None and is_busy(used):
+            reporter.note(
+                f"the machine was busy: other programs used {used:.1f} of {cores()} cores"
+            )
+        results = publish(contest, runs, plan, folder, reporter, missing, others=used)
     shared = runs.shared_by([result.drafter for result in results])
     answered = [run for own in shared.values() for run in own]
     return BenchResults(results, answered, plan, folder, missing)
@@ -549,10 +562,12 @@ def publish(
     folder: Path,
     reporter: Reporter = SILENT,
     missing: Mapping[str, str] = MappingProxyType({}),
+    others: float | None = None,
 ) -> list[BenchResult]:
     """Write all files into `folder`; the baseline's result comes first.
 
-    `missing`: what drafters need that could not be measured.
+    `missing`: what drafters need that could not be measured. `others`: cores that other programs
+    used.
     """
     from ngramkit.decode.load import device_facts
 
@@ -563,8 +578,12 @@ def publish(
         lambda text: len(tokenizer.encode_prompt(text)),
         {contestant.name for contestant in bench.contestants if contestant.learns},
     )
+    for result in results[1:]:
+        result.judge(near_ties(bench, runs, result))
     curves = by_budget(bench, runs, reporter)
     facts = machine(device_facts(bench.model.model))
+    if others is not None:
+        facts["other programs"] = f"{others:.1f} cores on average"
     for result in results:
         write_answers(folder, bench.model.name, runs, result.drafter)
     points = [
@@ -579,6 +598,24 @@ def publish(
 
     write_report(folder / "report.html", title, results, curves, plan, facts, missing)
     return results
+
+
+def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
+    """Return the questions whose answers differ from those without drafts, first at a near tie."""
+    from ngramkit.decode.compare import part
+
+    questions = {str(question.id): question for question in bench.questions}
+    found = []
+    for name in result.differing:
+        base, own = runs.found[BASELINE, name], runs.found[result.drafter, name]
+        prompts = bench.conversation(questions[name], base.turns)
+        for prompt, ours, theirs in zip(prompts, own.turns, base.turns, strict=False):
+            if ours.token_ids != theirs.token_ids:
+                texts = [np.array(turn.token_ids, np.int32) for turn in (ours, theirs)]
+                if part(bench.task, prompt, texts[0], texts[1], "no drafts").near_tie:
+                    found.append(name)
+                break
+    return found
 
 
 def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Replay]:

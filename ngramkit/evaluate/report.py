@@ -28,7 +28,7 @@ from ngramkit.evaluate.plots import (
     saved_figure,
     shown_name,
 )
-from ngramkit.evaluate.results import BenchResult
+from ngramkit.evaluate.results import BenchResult, shown
 from ngramkit.evaluate.runs import BASELINE
 from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.resumable_writer import write_text
@@ -115,8 +115,10 @@ def _row(result: BenchResult) -> tuple[str, ...]:
     interval = "" if result.drafter == BASELINE else _interval(result)
     return (
         result.drafter,
-        "all" if not wrong else f"all but {wrong}",
-        f"{result.speedup:.2f}",
+        "all"
+        if not wrong
+        else f"all but {wrong}" + " (near ties)" * (wrong == len(result.near_ties)),
+        shown(result.speedup),
         interval,
         f"{result.spec_bench['speedup']:.2f}" if result.spec_bench else "",
         f"{result.tokens_per_step:.2f}",
@@ -164,7 +166,9 @@ def _categories(drafters: Sequence[BenchResult]) -> list[tuple[str, ...]]:
     rows = [("category", *(result.drafter for result in drafters))]
     for name in drafters[0].by_category if drafters else ():
         figures = [result.by_category[name] for result in drafters]
-        rows.append((name, *(f"{f['tokens_per_step']:.2f}, {f['speedup']:.2f}x" for f in figures)))
+        rows.append(
+            (name, *(f"{f['tokens_per_step']:.2f}, {shown(f['speedup'])}x" for f in figures))
+        )
     return rows
 
 
@@ -189,13 +193,15 @@ def _pictures(drafters: Sequence[BenchResult], curves: Sequence[Replay]) -> list
         _picture(
             "Speed-up over no drafts"
             + (", with its 95 % interval over questions" if _has_interval(drafters) else ""),
-            "; ".join(f"{r.drafter} {r.speedup:.2f} ({_interval(r)})" for r in drafters),
+            "; ".join(f"{r.drafter} {shown(r.speedup)} ({_interval(r)})" for r in drafters),
             lambda axes: _draw_speedups(axes, drafters, colors),
             1.2 + 0.55 * max(len(drafters), 2),
         )
     ]
     if len(names) > 1:
-        speedups = {r.drafter: [r.by_category[name]["speedup"] for name in names] for r in drafters}
+        speedups = {
+            r.drafter: [r.by_category[name]["speedup"] or 0.0 for name in names] for r in drafters
+        }
         pictures.append(
             _picture(
                 "Speed-up by category",
@@ -235,10 +241,10 @@ def _picture(
 def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -> None:
     """Draw bars with the figure at each bar's end; the interval is a line below its bar."""
     for i, result in enumerate(drafters):
-        axes.barh(i - 0.1, result.speedup, height=0.42, color=colors[result.drafter])
+        axes.barh(i - 0.1, result.speedup or 0.0, height=0.42, color=colors[result.drafter])
         axes.annotate(
-            f"{result.speedup:.2f}",
-            (result.speedup, i - 0.1),
+            shown(result.speedup),
+            (result.speedup or 0.0, i - 0.1),
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
@@ -249,7 +255,7 @@ def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -
             axes.plot(ends, [i + 0.26] * 2, "|-", color=MUTED, markersize=5, linewidth=1)
     axes.set_yticks(range(len(drafters)), [fold_name(result.drafter) for result in drafters])
     axes.set_ylim(len(drafters) - 0.45, -0.55)
-    axes.set_xlim(0, 1.15 * max((1.0, *(r.speedup_high or r.speedup for r in drafters))))
+    axes.set_xlim(0, 1.15 * max((1.0, *(r.speedup_high or r.speedup or 0.0 for r in drafters))))
     axes.set_xlabel("speed-up")
     draw_no_gain(axes.axvline)
 

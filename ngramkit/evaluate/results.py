@@ -39,28 +39,49 @@ class BenchResult(Result):
     passes: int
     tokens_per_step: float
     tokens_per_second: float
-    speedup: float
+    speedup: float | None  # None of texts that part elsewhere than at near ties
     speedup_low: float | None  # of the 95 % interval; None if there is none
     speedup_high: float | None
     identical: bool  # every answer is the baseline's, token for token
     draft_seconds: float
     verify_seconds: float
     seconds: float
-    by_category: dict[str, dict[str, float]] = field(default_factory=dict)
+    by_category: dict[str, dict[str, Any]] = field(default_factory=dict)
     accepted_lengths: dict[str, int] = field(default_factory=dict)  # tokens of a pass -> passes
     differing: list[str] = field(default_factory=list)  # questions with another answer
+    near_ties: list[str] = field(default_factory=list)  # of these, where it parts at a near tie
     drafted: int | None = None  # draft nodes that were verified; None where that was not kept
     spec_bench: dict[str, float] = field(default_factory=dict)  # see `spec_bench`
     speedup_interval: str = ""  # what it is over, or why there is none
     learns: bool = False  # from one question to the next
 
     @property
+    def _why(self) -> str:
+        if len(self.near_ties) == len(self.differing):
+            return " at a near tie of 16 bits"
+        return ", so no speed-up is given" if self.speedup is None else ""
+
+    def judge(self, near_ties: list[str]) -> None:
+        """Take over which differing answers part at near ties; if others differ too, the texts
+        cannot be compared, and no ratio of their times is kept."""
+        self.near_ties = near_ties
+        if len(near_ties) < len(self.differing):
+            self.speedup = self.speedup_low = self.speedup_high = None
+            self.spec_bench = {}
+            for figures in self.by_category.values():
+                figures["speedup"] = None
+
+    @property
     def remarks(self) -> str:
         """Return what is to be known beside the figures: answers that differ, nothing drafted."""
         wrong = len(self.differing)
-        differ = [f"{many(wrong, 'answer')} differ{'s' * (wrong == 1)}"] * bool(wrong)
+        differ = [f"{many(wrong, 'answer')} differ{'s' * (wrong == 1)}{self._why}"] * bool(wrong)
         nothing = self.drafted == 0 and self.drafter not in (BASELINE, *TRANSFORMERS_WAYS)
         return "; ".join([*differ, *["drafted nothing: its speed-up is noise"] * nothing])
+
+
+def shown(speedup: float | None) -> str:
+    return "n/a" if speedup is None else f"{speedup:.2f}"
 
 
 def summarize(

@@ -105,4 +105,13 @@ def test_answers_that_differ_are_counted(folder, wrong, remark):
         runs.add(QuestionRun("none", question, "all", [_turn([7, 8, 9], 1.0)]))
         other = 1 if question < wrong else 9
         runs.add(QuestionRun("fast", question, "all", [_turn([7, 8, other], 1.0)]))
-    assert summarize(runs, ["fast"])[1].remarks == remark
+    (_, fast) = summarize(runs, ["fast"])
+    assert fast.remarks == remark
+    assert fast.speedup
+    fast.judge(fast.differing)
+    assert fast.speedup
+    assert "near tie" in fast.remarks
+    fast.judge(fast.differing[1:])  # one parts for another reason
+    assert fast.to_dict()["speedup"] is None
+    assert fast.by_category["all"]["speedup"] is None
+    assert "no speed-up" in fast.remarks
