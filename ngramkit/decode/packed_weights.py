@@ -66,7 +66,7 @@ class PackedLinear(nn.Linear):
 
     _packed: torch.Tensor
     _print: torch.Tensor | None  # of a shared weight as it was packed; None: it is not shared
-    _trusted: bool  # the packed weight is what the plain one is
+    trusted: bool  # the packed weight is what the plain one is
 
     @property
     def _parameters(self) -> dict[str, Any]:  # type: ignore[override]
@@ -82,7 +82,7 @@ class PackedLinear(nn.Linear):
         return found
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if self._trusted and not torch.is_grad_enabled():
+        if self.trusted and not torch.is_grad_enabled():
             return product(input, self._packed, self.bias)
         return super().forward(input)
 
@@ -116,7 +116,7 @@ def make_packed(layer: nn.Linear, packed: torch.Tensor, *, shared: bool) -> None
     """Turn a plain layer into one that holds its weight as `packed`, in place."""
     weight = layer.weight
     known = _fingerprint(weight) if shared else None
-    vars(layer).update(_packed=packed, _print=known, _trusted=not shared)
+    vars(layer).update(_packed=packed, _print=known, trusted=not shared)
     layer.__class__ = PackedLinear
     if not shared:
         weight.data = weight.new_empty(0)
@@ -130,7 +130,7 @@ def make_plain(layer: nn.Linear) -> None:
         with torch.inference_mode(False), torch.no_grad():
             weight.data = state["_packed"].to_dense()
     layer.__class__ = nn.Linear
-    for name in ("_packed", "_print", "_trusted"):
+    for name in ("_packed", "_print", "trusted"):
         del state[name]
 
 
@@ -202,12 +202,12 @@ def packed_weights_of(model: nn.Module) -> Iterator[None]:
     packing.requests += 1
     try:
         for layer in packing.shared:
-            layer._trusted = True
+            layer.trusted = True
         yield
     finally:
         packing.requests -= 1
         for layer in packing.shared if not packing.requests else ():
-            layer._trusted = False
+            layer.trusted = False
 
 
 def _pack_again(model: nn.Module, layers: dict[nn.Linear, None]) -> None:

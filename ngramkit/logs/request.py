@@ -218,15 +218,15 @@ class Before(Sequence[Message]):
     """The first messages of a conversation that goes on: they are shared, not copied."""
 
     def __init__(self, messages: list[Message]) -> None:
-        self._all, self._count = messages, len(messages)
+        self.shared, self._count = messages, len(messages)
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
-            return [self._all[i] for i in range(*at.indices(self._count))]
-        return self._all[range(self._count)[at]]
+            return [self.shared[i] for i in range(*at.indices(self._count))]
+        return self.shared[range(self._count)[at]]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)

@@ -16,7 +16,8 @@ BENCH_KEYS = {
     "spec_bench",
     "drafter", "tokens", "passes", "tokens_per_step", "tokens_per_second", "speedup",
     "speedup_low", "speedup_high", "identical", "by_category", "draft_seconds", "verify_seconds",
-    "seconds", "accepted_lengths", "differing", "near_ties", "drafted", "speedup_interval", "learns",
+    "seconds", "accepted_lengths", "differing", "near_ties", "drafted", "speedup_interval",
+    "learns",
 }  # fmt: skip
 DECODE = [
     "decode",

@@ -200,13 +200,13 @@ def test_decoding_leaves_the_weights_packed():
     pack_linears(model.model)
     seen = []
     head = model.model.get_output_embeddings()
-    model.model.register_forward_hook(lambda *_: seen.append(head._trusted))
+    model.model.register_forward_hook(lambda *_: seen.append(head.trusted))
     task = Session.settle(model, DecodeOptions(budget=4, max_new_tokens=8))
     seen.clear()
     task.complete(np.arange(1, 9, dtype=np.int32), NoDraft())
     assert not linears(model.model)
     assert set(seen) == {True}
-    assert not head._trusted
+    assert not head.trusted
 
 
 def test_a_table_of_the_model_is_the_same_table():

@@ -411,7 +411,7 @@ def test_a_long_session_takes_time_in_proportion(tokenizer, tmp_path, monkeypatc
     count = 100
     talk = [{"role": role, "content": "x " * 20} for role in ("user", "assistant")] * count
     requests, _ = read(write(tmp_path / "a.json", {"messages": talk}))
-    assert len({id(request.prompt._all) for request in requests}) == 1
+    assert len({id(request.prompt.shared) for request in requests}) == 1
     sizes = []
     encode = type(tokenizer).encode
     monkeypatch.setattr(
