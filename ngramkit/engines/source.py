@@ -73,7 +73,9 @@ def open_source(
     history = None
     if config.history and record is not None and "past" in entry.sources:
         history = GrowingHistory(config, record, stores=config.store, writes=writes)
-    names = [str(each.path) for each in artifacts] + [str(config.history)] * bool(config.history)
+    names = [str(each.path) for each in artifacts]
+    if config.history:
+        names.append("requests in memory" if config.history is True else config.history)
     LOG.info("drafting with %s over %s", spec, ", ".join(names) or "the requests' own text alone")
     if history is not None and history.stores and writes:
         LOG.warning("%s", history.notice)

@@ -336,6 +336,18 @@ def test_the_real_engine_writes_the_same(opened, plain):
     assert written(drafting, COUNTING) == written(plain, COUNTING)
 
 
+def test_the_documented_first_step_drafts_a_repeated_answer(opened, plain, monkeypatch):
+    monkeypatch.setenv(VARIABLE, '{"history": true}')
+    drafter = Drafter(vocabulary=49152)
+    drafting = opened(drafter)
+    drafter.check(drafting)
+    wanted = written(plain, PROMPTS[2], max_tokens=48)
+    for prompt in (PROMPTS[2], PROMPTS[3], PROMPTS[2], PROMPTS[2]):
+        text = written(drafting, prompt, max_tokens=48)
+        assert prompt != PROMPTS[2] or text == wanted
+    assert drafter.statistics.accepted_tokens > 0
+
+
 def test_the_real_engine_fails_behind_its_batch_without_logits_all(opened, plain):
     """What `check` says of it is so."""
     llama_cpp = pytest.importorskip("llama_cpp")
