@@ -139,12 +139,12 @@ def test_another_version_on_a_node_is_named(monkeypatch):
     ray = FakeRay()
     running = Cluster(ray, 1, Reporter()).run(tasks(1))
     monkeypatch.setattr(ray, "get", lambda ref, get=ray.get: as_of_today(monkeypatch, get, ref))
-    with pytest.raises(InputError, match=r"has ngramkit 0.2.0, not 9.9 as here"):
+    with pytest.raises(InputError, match=r"has ngramkit 1.0, not 9.9 as here"):
         list(running)
 
 
 def as_of_today(monkeypatch, get, ref):
-    monkeypatch.setattr("ngramkit.builders.tasks.__version__", "0.2.0")
+    monkeypatch.setattr("ngramkit.builders.tasks.__version__", "1.0")
     return get(ref)
 
 
