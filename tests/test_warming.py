@@ -65,14 +65,13 @@ def test_each_task_is_compiled_in_the_background_once(tmp_path, monkeypatch):
 
 def test_warm_says_what_it_compiled_and_where(ngramkit_cli):
     done, again = ngramkit_cli(
-        ["warm", "--drafter", "none", "--json"], ["warm", "--drafter", "none", "--json"]
+        ["warm", "--drafter", "none", "--json"], ["warm", "--drafter", "none"]
     )
     body = done.json
     assert body["artifact"] == str(code_folder.folder())
     assert set(body["compiled"]) == {"none"}
     assert body["kernels"] >= 3
-    assert not any(again.json["compiled"].values())
-    assert "nothing to compile" in again.err
+    assert "nothing to compile" in again.out
 
 
 def test_an_engine_s_process_compiles_nothing_after_its_task(tmp_path):

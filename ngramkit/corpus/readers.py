@@ -140,9 +140,9 @@ def read_python(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator
             encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
             if encoding.lower() in NOT_FOR_SOURCES:
                 raise SyntaxError(f"unknown encoding: {encoding}")
-        except SyntaxError as error:
+            return Row((_decode(path, raw, encoding),))
+        except (SyntaxError, LookupError) as error:
             raise BadRecordError(f"{path}: {error}", "correct it, or leave the file out") from error
-        return Row((_decode(path, raw, encoding),))
 
     yield attempt(row, reading.skip_bad)
 

@@ -42,6 +42,9 @@ from ngramkit.basics.machine import processor
 LOG = logging.getLogger("ngramkit")
 CACHE = TextCache("packing", 1024)  # one text for each shape
 PACKED, PLAIN = "packed\n", "plain\n"
+# What this process does with shapes of which its timings do not decide: models that are loaded
+# twice compute the same.
+GUESSES: dict[str, bool] = {}
 ROWS = (1, 16)  # of passes without drafts and with
 SAMPLE = 1 << 25  # bytes of weights that are timed of a shape; more than most caches hold
 ROUNDS, SECONDS = 9, 0.3  # of one process and shape, at most
@@ -365,7 +368,10 @@ def inputs_for(linear: nn.Linear, rows: int) -> torch.Tensor:
 def _gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
     """Return whether passes with drafts and without together take less time over packed layers, by
     what this process and earlier ones have timed."""
-    known = CACHE.get(_key(shape)) or ""
+    key = _key(shape)
+    if key in GUESSES:
+        return GUESSES[key]
+    known = CACHE.get(key) or ""
     if known in (PACKED, PLAIN):
         return known == PACKED
     plain = linears[: max(1, SAMPLE // linears[0].weight.nbytes)]
@@ -373,9 +379,10 @@ def _gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
     ratios = [*_numbers(known), *ratios_of(plain, packed)][-KEPT_ROUNDS:]
     gains = verdict(ratios)
     if gains is None:
-        CACHE.put(_key(shape), " ".join(f"{ratio:.4f}" for ratio in ratios) + "\n")
-        return median(ratios) <= WORTH
-    CACHE.put(_key(shape), PACKED if gains else PLAIN)
+        CACHE.put(key, " ".join(f"{ratio:.4f}" for ratio in ratios) + "\n")
+        GUESSES[key] = median(ratios) <= WORTH
+        return GUESSES[key]
+    CACHE.put(key, PACKED if gains else PLAIN)
     return gains
 
 

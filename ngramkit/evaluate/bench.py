@@ -135,8 +135,8 @@ class BenchResults(Tabular):
         }
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{r.drafter} {shown(r.speedup)}x" for r in self.results[1:])
-        return f"<BenchResults of {self.plan['model']} in {self.folder}: {shown}>"
+        speedups = ", ".join(f"{r.drafter} {shown(r.speedup)}x" for r in self.results[1:])
+        return f"<BenchResults of {self.plan['model']} in {self.folder}: {speedups}>"
 
 
 @public_with(DecodeOptions, BenchWords)

@@ -244,6 +244,9 @@ def test_a_history_with_a_pipe_in_it(folder, name):
 
     def trim():
         result = run_here(["history", "trim", "h", "--tokens", "9"])
+        if name.endswith(".tmp"):  # it is deleted like what a killed process left
+            assert (result.code, Path("h", name).exists()) == (0, False), result.err
+            return
         assert result.code == 3, result.err
         assert "not a plain file" in result.err
 

@@ -53,6 +53,7 @@ KNOWN = {
         "ngramkit/engines/source.py": ["importlib.import_module"],  # "transformers"
         "ngramkit/engines/metrics.py": ["importlib.import_module"],  # "prometheus_client"
         "ngramkit/engines/llama_cpp.py": ["importlib.import_module"],  # "llama_cpp"
+        "ngramkit/engines/sglang.py": ["importlib.import_module"],  # a module of sglang
         "ngramkit/engines/sglang_plugin.py": ["importlib.import_module"],  # the engine that runs it
         "ngramkit/engines/tensorrt_llm.py": ["importlib.import_module"],  # the same
         # None: the C library that is loaded

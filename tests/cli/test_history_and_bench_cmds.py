@@ -149,7 +149,7 @@ def test_logs_become_a_history(ngramkit_cli, tmp_path):
     assert (kept.prompt, tokenizer.decode(kept.tokens[:-1]).strip()) == (0, text.strip())
     assert (empty.code, other.code) == (3, 2)
     assert "no `input`" in empty.err
-    assert "is not a list of columns" in other.err
+    assert "--columns must be a list" in other.err
 
 
 def test_replay_reads_a_history_and_leaves_it_alone(ngramkit_cli, tmp_path):

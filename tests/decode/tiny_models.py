@@ -192,6 +192,7 @@ ROWS_ONLY: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # Recurrent layers: every draft is a chain.
 RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
+    "bamba": ("Bamba", {**STATES, "attn_layer_indices": [1]}),
     "qwen3_next": ("Qwen3Next", {**DELTA, **EXPERTS}),
     "qwen3_5": ("Qwen3_5Text", DELTA),
     "qwen3_5_moe": ("Qwen3_5MoeText", {**DELTA, **EXPERTS}),
@@ -222,7 +223,7 @@ RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
     "lfm2_moe": ("Lfm2Moe", {**CONVOLUTIONS, **EXPERTS, "num_dense_layers": 1}),
 }
 # transformers reads several of their tokens at once otherwise than one by one: the first three from
-# an empty state; bamba, nemotron_h and zamba2 err where they read one behind a cache.
+# an empty state; nemotron_h and zamba2 err where they read one after a cache.
 INEXACT: dict[str, tuple[str, dict[str, Any]]] = {
     "mamba": ("Mamba", MAMBA),
     "falcon_mamba": ("FalconMamba", MAMBA),
@@ -250,7 +251,6 @@ INEXACT: dict[str, tuple[str, dict[str, Any]]] = {
             "layers_block_type": ["mamba", "attention"],
         },
     ),
-    "bamba": ("Bamba", {**STATES, "attn_layer_indices": [1]}),
     "zamba2": (
         "Zamba2",
         {

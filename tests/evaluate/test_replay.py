@@ -201,7 +201,7 @@ def test_a_replay_refuses_what_makes_no_sense(answers):
         (
             {"drafters": "context", "budgets": [0]},
             UsageError,
-            "budgets must be whole numbers",
+            "budget must be at least 1",
         ),
         ({"drafters": "context", "artifacts": ["nowhere"]}, ArtifactError, "nowhere"),
     ):
