@@ -37,7 +37,8 @@ def test_greedy_text_is_the_same_with_references_and_without(demo, name):
     rng = np.random.default_rng(1)
     for drafter_name in ABLE:
         steps = []
-        for each in references(model, demo.tokenizer, new_tokens=LONG, count=4)[:4]:
+        count = 2 if name == "demo" else 4  # its passes take most of the time
+        for each in references(model, demo.tokenizer, new_tokens=LONG, count=4)[:count]:
             edited = each.answer.copy()
             edited[7::15] = rng.integers(1, 400, len(edited[7::15]))
             for number, texts in enumerate(([each.answer], [edited[::-1], edited], [edited[::-1]])):
