@@ -244,8 +244,10 @@ def _generated(model: Any, text: list[int]) -> torch.Tensor:
     # The checkpoint's own may ask for beams, penalties, ends.
     model.generation_config = GenerationConfig(pad_token_id=0)  # type: ignore[no-untyped-call]
     try:
+        ids = torch.tensor([text[: -len(forced)]], device=model.device)
         output = model.generate(
-            torch.tensor([text[: -len(forced)]], device=model.device),
+            ids,
+            attention_mask=torch.ones_like(ids),  # without one, 0 in the text counts as padding
             max_new_tokens=GENERATED,
             logits_processor=LogitsProcessorList([force]),
             return_dict_in_generate=True,

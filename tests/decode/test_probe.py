@@ -191,3 +191,9 @@ def test_what_others_may_write_is_not_believed(checkpoint, cache):
     verify_mode(checkpoint())
     cache.chmod(0o777)
     assert not is_probed(checkpoint(), TreeVerifier)
+
+
+def test_the_probe_s_own_tokens_may_be_the_padding_token():
+    """With a small vocabulary they are; `generate` would take them for padding."""
+    model = tiny_model("gpt2", vocab_size=20)
+    assert agrees(model, TreeVerifier)
