@@ -15,7 +15,7 @@ import typer
 
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.basics.machine import cores, is_busy
+from ngramkit.basics.machine import busy_note
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.options import DrafterName, SourceOptions, takes_urls, the_model
@@ -147,11 +147,8 @@ def compared(comparison: Comparison, *, greedy: bool) -> Iterator[str]:
             f"{comparison.undrafted_over_generate:.2f} from {why} and the rest from drafts"
         )
     yield sameness(comparison, greedy=greedy)
-    if is_busy(comparison.others):
-        yield (
-            f"the machine was busy: other programs used {comparison.others:.1f} of {cores()} cores "
-            "meanwhile"
-        )
+    if note := busy_note(comparison.others):
+        yield f"{note} meanwhile"
 
 
 def drafts_of(run: Decoded) -> str:

@@ -90,9 +90,11 @@ def _busy_seconds() -> float:
     return sum(sum(each) - sum(each[3:5]) for each in ticks) / os.sysconf("SC_CLK_TCK")
 
 
-def is_busy(others: float | None) -> bool:
-    """Return whether other programs used so many cores that timings mean little."""
-    return others is not None and others > OtherPrograms.BUSY * cores()
+def busy_note(others: float | None) -> str:
+    """Return a note if other programs used so many cores that timings mean little, else ""."""
+    if others is None or others <= OtherPrograms.BUSY * cores():
+        return ""
+    return f"the machine was busy: other programs used {others:.1f} of {cores()} cores"
 
 
 def threads(workers: int | None) -> int:

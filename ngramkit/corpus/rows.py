@@ -129,10 +129,6 @@ def _turn(turn: Any) -> str:
     if isinstance(turn, str):
         return turn
     if isinstance(turn, Mapping):
-        if len(turn) == 2 and ("role" in turn or "from" in turn):  # most are
-            content = turn.get("content", turn.get("value"))
-            if isinstance(content, str):
-                return content
         return written_text(turn)
     if is_null(turn):
         return ""

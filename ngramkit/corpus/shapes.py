@@ -140,9 +140,8 @@ def turn_text(turn: Mapping[str, Any], lost: Lost | None = None) -> str:
 
     Raises BadTurnError if the turn has no content.
     """
-    if _is_plain(turn):
-        return str(turn["content"])
-    return _joined(_parts(turn, lost))
+    plain = _plain(turn)
+    return _joined(_parts(turn, lost)) if plain is None else plain
 
 
 def written_text(turn: Mapping[str, Any], lost: Lost | None = None) -> str:
@@ -153,8 +152,9 @@ def written_text(turn: Mapping[str, Any], lost: Lost | None = None) -> str:
     >>> written_text({"reasoning": "Two.", "content": "<think>Two.</think>4"})
     '<think>Two.</think>4'
     """
-    if _is_plain(turn):
-        return str(turn["content"])
+    plain = _plain(turn)
+    if plain is not None:
+        return plain
     parts = _parts(turn, lost)
     thoughts = "\n".join(part for kind, part in parts if kind == "think")
     text = _joined(parts)
@@ -199,9 +199,10 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _is_plain(turn: Mapping[str, Any]) -> bool:
-    """Return whether a turn is its content, a text, and nothing else: most are."""
-    return isinstance(turn.get("content"), str) and turn.keys().isdisjoint(BESIDE)
+def _plain(turn: Mapping[str, Any]) -> str | None:
+    """Return the text of a turn that is a text and nothing else, as most are; else None."""
+    content = turn.get("content", turn.get("value"))
+    return content if isinstance(content, str) and turn.keys().isdisjoint(BESIDE) else None
 
 
 Part = tuple[str, str]  # "text", "block" or "think"; its text

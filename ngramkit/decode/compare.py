@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import floor, inf, log2
 from typing import Any
 
@@ -269,13 +270,13 @@ def answer_by(name: str, model: LanguageModel) -> Callable[[Session, TokenArray]
     the session's."""
 
     def answer(session: Session, prompt: TokenArray) -> Decoded:
+        write = partial(_generate, replace(session, model=model), prompt, TRANSFORMERS_WAYS[name])
         threads = session.threads
         if threads is None:
-            return _generate(replace(session, model=model), prompt, TRANSFORMERS_WAYS[name])
+            return write()
         threads.begin()  # as our own passes
         try:
-            with_threads = replace(session, model=model), prompt, TRANSFORMERS_WAYS[name]
-            return _generate(*with_threads, threads=threads)
+            return write(threads=threads)
         finally:
             threads.end()
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.basics.machine import OtherPrograms, cores, is_busy, require_package
+from ngramkit.basics.machine import OtherPrograms, busy_note, require_package
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public_with
 from ngramkit.basics.results import Tabular
@@ -231,10 +231,8 @@ def bench(
             reporter.note(f"{kept} in {folder}; the same command goes on from there")
             raise
         used = others.cores
-        if used is not None and is_busy(used):
-            reporter.note(
-                f"the machine was busy: other programs used {used:.1f} of {cores()} cores"
-            )
+        if note := busy_note(used):
+            reporter.note(note)
         results = publish(contest, runs, plan, folder, reporter, missing, others=used)
     shared = runs.shared_by([result.drafter for result in results])
     answered = [run for own in shared.values() for run in own]

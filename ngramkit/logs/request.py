@@ -157,16 +157,9 @@ def seconds(value: Any) -> float | None:
     >>> seconds("2026-11-24T12:00:00Z"), seconds(1795521600000), seconds("1795521600"), seconds("x")
     (1795521600.0, 1795521600.0, 1795521600.0, None)
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        time = float(value[:64] if isinstance(value, str) else value)
-    except OverflowError:
-        return None
-    except ValueError:
-        return _moment(str(value))
-    if not math.isfinite(time):
-        return None
+    time = _number(value)
+    if time is None:
+        return _moment(value) if isinstance(value, str) else None
     while time > MILLISECONDS:
         time /= 1000
     return time
@@ -186,13 +179,21 @@ def number_of(value: Any) -> int | None:
     >>> number_of("2"), number_of(2.0), number_of("two")
     (2, 2, None)
     """
+    number = _number(value)
+    if number is None or not number.is_integer() or abs(number) >= 1 << 62:
+        return None
+    return int(number)
+
+
+def _number(value: Any) -> float | None:
+    """Return the finite number that a value is, or that a text holds; else None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
         number = float(value[:64] if isinstance(value, str) else value)
     except (ValueError, OverflowError):
         return None
-    return int(number) if number.is_integer() and abs(number) < 1 << 62 else None
+    return number if math.isfinite(number) else None
 
 
 def is_cut(reason: Any) -> bool:
