@@ -18,7 +18,6 @@ from pathlib import Path
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.models import HUB_IDS, is_gguf
-from ngramkit.basics.version import __version__
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import card, is_hub_id, markdown_text, model_name, title, yaml
 from ngramkit.formats.manifest import NAME
@@ -27,6 +26,7 @@ from ngramkit.formats.replacing import Replacement
 from ngramkit.formats.safetensors import WrongFileError, sha256_of
 
 KINDS = ("datastore", "frozen-table", "model-bigram")
+NEEDED = "ngramkit>=0.2.0"  # the first with `hub_generate`; transformers reads digits and dots only
 CODE = '''"""Generates with this repository's ngramkit artifact: the same text, in fewer passes.
 
     model.generate(**inputs, custom_generate="USER/NAME", trust_remote_code=True)
@@ -59,8 +59,7 @@ def _write(artifact: Artifact, folder: Path) -> int:
     code = folder / "custom_generate"
     code.mkdir()
     (code / "generate.py").write_text(CODE, encoding="utf-8")
-    needed = f"ngramkit>={__version__}\n"
-    (code / "requirements.txt").write_text(needed, encoding="utf-8")
+    (code / "requirements.txt").write_text(NEEDED + "\n", encoding="utf-8")
     (folder / CARD).write_text(_card(artifact), encoding="utf-8")
     inside = folder / ARTIFACT
     inside.mkdir()
