@@ -75,7 +75,7 @@ class DrafterOption:
         return value
 
 
-DEEPEST = 31  # of the nodes that kernels.suffix.continuations counts
+DEEPEST = 31  # of the nodes that kernels.suffix.draft_tree counts
 OCCURRENCES = 1024  # which kernels.blend.counts reads at a time
 
 OPTIONS: dict[str, tuple[DrafterOption, ...]] = {

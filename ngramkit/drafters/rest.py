@@ -75,7 +75,7 @@ class Rest(BaseDrafter):
         self._bound = len(prompt)
 
     def draft(self, budget: int) -> DraftTree:
-        """Return the `budget` most frequent continuations; ties as in `suffix.continuations`."""
+        """Return the `budget` most frequent continuations; ties as in `suffix.draft_tree`."""
         context = self._live.tokens
         most = FREQUENT if budget <= LARGE else NEVER
         tree, match, frequent = draft(self._table, context, self._bound, budget, self._rules, most)

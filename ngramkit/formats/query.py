@@ -1,7 +1,7 @@
 """Counts of a phrase and its continuations in an artifact, for people who look into it.
 
 Exact, in token ids, by a few reads of a memory map each. Drafters have a compiled kernel that gives
-the same answer (kernels.suffix.continuations). No compiled code starts here, so an answer is there
+the same answer (kernels.suffix.draft_tree). No compiled code starts here, so an answer is there
 at once, and a value that points outside its array is an IndexError.
 """
 

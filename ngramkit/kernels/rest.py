@@ -1,5 +1,5 @@
 """REST's draft (arXiv:2311.08252): the longest match and its most frequent continuations, in the
-order of `suffix.continuations`."""
+order of `suffix.draft_tree`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, allocating_part, part
-from ngramkit.kernels.suffix.continuations import (
+from ngramkit.kernels.suffix.draft_tree import (
     COUNT,
     PARENT,
     TOKEN,

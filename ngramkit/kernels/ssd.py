@@ -15,7 +15,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, allocating_part, part
-from ngramkit.kernels.suffix.continuations import (
+from ngramkit.kernels.suffix.draft_tree import (
     COUNT,
     DEPTH,
     PARENT,

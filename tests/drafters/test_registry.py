@@ -10,7 +10,7 @@ from ngramkit.drafters.options import DEEPEST, OCCURRENCES, OPTIONS
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options, load_drafter
 from ngramkit.drafters.rest import Rest
 from ngramkit.kernels.blend.counts import BUFFER
-from ngramkit.kernels.suffix.continuations import DEPTHS
+from ngramkit.kernels.suffix.draft_tree import DEPTHS
 
 
 def test_every_entry_names_a_class():

@@ -9,11 +9,11 @@ from hypothesis import given, settings, strategies as st
 from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.formats.query import DEEPEST, spans_of, top_continuations
 from ngramkit.kernels.jit import allocating_entry
-from ngramkit.kernels.suffix import continuations, search
+from ngramkit.kernels.suffix import draft_tree, search
 from ngramkit.kernels.suffix.sort import sort_shard
 
 find_all = allocating_entry(search.find_all.py_func)
-most_frequent_continuations = allocating_entry(continuations.most_frequent_continuations.py_func)
+most_frequent_continuations = allocating_entry(draft_tree.most_frequent_continuations.py_func)
 
 TEXT = st.lists(st.integers(0, 3), max_size=40)
 SHARDS = st.lists(st.lists(TEXT, min_size=1, max_size=5), min_size=1, max_size=3)

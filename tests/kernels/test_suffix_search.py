@@ -3,7 +3,7 @@ from hypothesis import given, settings, strategies as st
 from twins import kernels as reference
 
 from ngramkit.kernels.jit import allocating_entry
-from ngramkit.kernels.suffix import continuations, search
+from ngramkit.kernels.suffix import draft_tree, search
 from ngramkit.kernels.suffix.search import shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
 
@@ -11,7 +11,7 @@ find_all, longest_match, narrow, most_frequent_continuations = (
     allocating_entry(kernel.py_func)
     for kernel in (
         search.find_all, search.longest_match, search.narrow,
-        continuations.most_frequent_continuations,
+        draft_tree.most_frequent_continuations,
     )
 )  # fmt: skip
 
