@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ngramkit.builders.datastore import build_datastore as build_datastore
     from ngramkit.builders.frozen import build_frozen as build_frozen
     from ngramkit.builders.merge import merge as merge
-    from ngramkit.builders.model_passes import BuiltTable as BuiltTable
+    from ngramkit.builders.model_table import BuiltTable as BuiltTable
     from ngramkit.builders.tokens import tokenize as tokenize
     from ngramkit.choose import choose_drafter as choose_drafter
     from ngramkit.corpus.open import corpora as corpora, open_corpus as open_corpus
@@ -90,7 +90,7 @@ _NAMES = {
     "ngramkit.builders.datastore": "build_datastore",
     "ngramkit.builders.frozen": "build_frozen",
     "ngramkit.builders.merge": "merge",
-    "ngramkit.builders.model_passes": "BuiltTable",
+    "ngramkit.builders.model_table": "BuiltTable",
     "ngramkit.builders.tokens": "tokenize",
     "ngramkit.choose": "choose_drafter",
     "ngramkit.corpus.open": "corpora open_corpus",

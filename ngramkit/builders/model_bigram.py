@@ -1,8 +1,8 @@
-"""Language model to bigram table: its likeliest tokens after every token of its vocabulary.
+"""Build a bigram table: the model's top-k after every token of its vocabulary.
 
 N-Grammys (Stewart et al., 2024, arXiv:2411.03786), the model-derived bigram and its extension.
-`formats.model_bigram` specifies the table. Same weights, dtype, device and batch size: same
-bytes; another device may round the last bit of a probability otherwise.
+`formats.model_bigram` specifies the table. The same weights, dtype, device and batch size give the
+same bytes; another device may round the last bit of a probability differently.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import numpy as np
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.builders.model_passes import (
+from ngramkit.builders.model_table import (
     BuiltTable,
-    Passes,
     require_bigram_options,
     require_rows,
     require_usable,
     table_plan,
 )
+from ngramkit.builders.model_topk import Passes
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array, open_arrays
 
-SAVE_AFTER = 30.0  # seconds
+SAVE_SECONDS = 30.0
 
 
 def build_model_bigram(
@@ -46,16 +46,15 @@ def build_model_bigram(
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
 ) -> BuiltTable[ModelBigram]:
-    """Build the table of `model` at `out`; open it where it is built already.
+    """Build the table of `model` at `out`, or open it if it exists.
 
-    `model` is a transformers causal LM in evaluation mode, on any device or several; its dtype is
-    that of the passes. `k` next tokens and drafts of `width` tokens per row; `prefix` and `extend`
-    as in formats.model_bigram. One pass per token of the vocabulary, and with extend="model"
-    (width - 1) * k more.
+    `model` is a transformers causal LM in evaluation mode, on any devices. Each row has `k` next
+    tokens and drafts of `width` tokens; for `prefix` and `extend` see formats.model_bigram. Takes
+    one pass per token of the vocabulary, and (width - 1) * k more with extend="model".
 
-    Raises UsageError for parameters that make no sense (k above the vocabulary, no BOS) and where
-    `out` holds something else; InputError where the model has no output embedding, is an
-    encoder-decoder, has fewer ids than the tokenizer, or does not fit into memory.
+    Raises UsageError for wrong options and if `out` holds something else, InputError for a model
+    without an output embedding, an encoder-decoder, a model with fewer ids than the tokenizer, and
+    a model that does not fit into memory.
     """
     require_bigram_options(k, width, prefix, extend)
     require_usable(model, tokenizer)
@@ -87,7 +86,6 @@ def build_model_bigram(
 def _next_tokens(
     writer: ArtifactWriter, passes: Passes, k: int, reporter: Reporter
 ) -> Mapping[str, Array]:
-    """Return next_tokens and log_probs of every token."""
     vocabulary = passes.vocabulary
     rows = SavedRows(
         writer,
@@ -102,7 +100,7 @@ def _next_tokens(
     for tokens, log_probs in passes.likeliest(np.arange(rows.end, vocabulary), k):
         if np.isnan(log_probs).any():
             raise InputError(
-                "the model's logits are not all numbers (infinite or NaN)",
+                "cannot read the table: the model's logits are infinite or NaN",
                 "try dtype=bfloat16 or dtype=float32",
                 option="dtype",
             )
@@ -114,7 +112,7 @@ def _next_tokens(
 def _continue(
     writer: ArtifactWriter, passes: Passes, next_tokens: Array, width: int, reporter: Reporter
 ) -> Array:
-    """Return drafts by greedy decoding, [V, k, width]."""
+    """Return drafts decoded greedily, [V, k, width]."""
     vocabulary, k = next_tokens.shape
     first = next_tokens.reshape(-1, 1)
     empty = np.empty((vocabulary * k, width), next_tokens.dtype)
@@ -128,7 +126,7 @@ def _continue(
 
 
 def follow_likeliest(next_tokens: Array, width: int) -> Array:
-    """Extend every next token by the likeliest one after it, and so on: [V, k, width].
+    """Follow every next token by its likeliest successors: [V, k, width].
 
     [[1, 0], [1, 0]], width 3 -> [[[1, 1, 1], [0, 1, 1]], [[1, 1, 1], [0, 1, 1]]]
     """
@@ -141,10 +139,10 @@ def follow_likeliest(next_tokens: Array, width: int) -> Array:
 
 
 class SavedRows:
-    """Arrays of equal length, filled from the front, of which a killed build finds most again.
+    """Arrays of equal length, filled from the front and saved so that a killed build resumes.
 
-    `end` rows are there. Every SAVE_AFTER seconds the new ones go to a file in the writer's partial
-    folder, named after `stage`; a quick build writes none.
+    `end` rows are filled. Every SAVE_SECONDS the new rows are written to a file of the writer's
+    partial folder, named after `stage`.
     """
 
     def __init__(self, writer: ArtifactWriter, stage: str, arrays: Mapping[str, Array]) -> None:
@@ -162,12 +160,12 @@ class SavedRows:
         self._saved_at = time.monotonic()
 
     def add(self, **rows: Array) -> None:
-        """Add the next rows, of every array."""
+        """Append rows to every array."""
         end = self.end + len(next(iter(rows.values())))
         for name, values in rows.items():
             self.arrays[name][self.end : end] = values
         self.end = end
-        if time.monotonic() - self._saved_at >= SAVE_AFTER:
+        if time.monotonic() - self._saved_at >= SAVE_SECONDS:
             self._save()
 
     def _save(self) -> None:

@@ -1,7 +1,7 @@
-"""Language model to unigram table: tokens that its embeddings make likely, without a pass.
+"""Build a unigram table: the tokens that a model's embeddings make likely, without a pass.
 
 N-Grammys (Stewart et al., 2024, arXiv:2411.03786), the model-derived unigram.
-`formats.model_unigram` gives both rules as formulas.
+`formats.model_unigram` gives the formulas of both rules.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.builders.model_passes import (
+from ngramkit.builders.model_table import (
     BuiltTable,
-    out_of_memory,
     require_rows,
     require_unigram_options,
     require_usable,
     table_plan,
 )
+from ngramkit.builders.model_topk import out_of_memory
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.model_unigram import TABLE, ModelUnigram
@@ -44,14 +44,14 @@ def build_model_unigram(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> BuiltTable[ModelUnigram]:
-    """Build the table of the `k` likeliest tokens of `model` at `out`, or open it.
+    """Build the table of the `k` likeliest tokens of `model` at `out`, or open it if it exists.
 
-    `model` is a transformers causal LM. Sums are made in float32 on the device of the output
-    embedding, whatever the model's dtype.
+    `model` is a transformers causal LM. Scores are computed in float32 on the device of the output
+    embedding.
 
-    Raises UsageError for an unknown rule, k above the vocabulary, and where `out` holds something
-    else; InputError where the model has no output embedding, is an encoder-decoder, has fewer ids
-    than the tokenizer, or its embeddings do not fit into memory.
+    Raises UsageError for wrong options and if `out` holds something else, InputError for a model
+    without an output embedding, an encoder-decoder, a model with fewer ids than the tokenizer, and
+    embeddings that do not fit into memory.
     """
     require_unigram_options(k, rule)
     require_usable(model, tokenizer)
@@ -68,7 +68,7 @@ def build_model_unigram(
             if not out_of_memory(error):
                 raise
             raise InputError(
-                "out of memory: both embeddings are needed in float32",
+                "cannot read the embeddings: out of memory for both in float32",
                 "use device=cpu, or a device with more memory",
                 option="device",
             ) from error

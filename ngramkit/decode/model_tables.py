@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public_with
-from ngramkit.builders.model_passes import (
+from ngramkit.builders.model_table import (
     BuiltTable,
     Table,
     require_bigram_options,

@@ -36,7 +36,7 @@ from .made import RECIPE, RECORD, datastore, each, frozen, source, texts, tiny, 
 
 def bigram(k: int) -> None:
 
-    model_bigram.SAVE_AFTER = 0.0  # every part of the work is kept
+    model_bigram.SAVE_SECONDS = 0.0  # every part of the work is kept
     model_bigram.build_model_bigram(*tiny(), "x", k=k, width=2, force=True)
 
 

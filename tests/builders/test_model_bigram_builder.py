@@ -10,7 +10,7 @@ import torch
 from bigram_tables import REAL, WIDTH, K, build
 from tiny_lms import BOS, MODELS, VOCABULARY, tiny_lm
 
-from ngramkit.builders import model_passes
+from ngramkit.builders import model_topk
 
 
 def naive_logits(model, tokens):
@@ -93,7 +93,7 @@ def test_ties_go_to_the_lower_id(llama, tmp_path):
 
 def test_selection_orders_every_kind_of_number():
     values = torch.tensor([[-0.0, 0.0, -1.5, float("-inf"), 2.0, -1.5, 2.0, 1e-30, -1e-30]])
-    assert model_passes.select_likeliest(values, 9).tolist() == [[4, 6, 7, 0, 1, 8, 2, 5, 3]]
+    assert model_topk.select_likeliest(values, 9).tolist() == [[4, 6, 7, 0, 1, 8, 2, 5, 3]]
 
 
 def test_drafts_of_one_token_are_the_next_tokens(llama, tmp_path):

@@ -10,9 +10,10 @@ from bigram_tables import WIDTH, K, build
 from tiny_lms import HOLE, PADDED, VOCABULARY, tiny_lm, tiny_tokenizer
 
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.builders import model_bigram, model_passes
+from ngramkit.builders import model_bigram, model_topk
 from ngramkit.builders.model_bigram import build_model_bigram
-from ngramkit.builders.model_passes import Passes, weights_fingerprint
+from ngramkit.builders.model_table import weights_fingerprint
+from ngramkit.builders.model_topk import Passes
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def llama():
 def test_the_batch_size_does_not_show(llama, extend, tmp_path, monkeypatch):
     tables = []
     for rows in (1, 10, 512):
-        monkeypatch.setitem(model_passes.ROWS, "cpu", rows)
+        monkeypatch.setattr(model_topk, "CPU_ROWS", rows)
         tables.append(build(llama, tmp_path / str(rows), extend=extend))
     files = [(table.path / "table.safetensors").read_bytes() for table in tables]
     assert files[0] == files[1] == files[2]
@@ -74,15 +75,15 @@ def test_logits_that_are_no_numbers_are_refused(tmp_path):
     model = tiny_lm("llama")
     with torch.no_grad():
         model.lm_head.weight[5, 0] = float("nan")
-    with pytest.raises(InputError, match="not all numbers"):
+    with pytest.raises(InputError, match="logits"):
         build(model, tmp_path / "t")
     assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.parametrize("extend", ["bigram", "model"])
 def test_a_killed_build_resumes_with_the_same_bytes(extend, llama, tmp_path, monkeypatch):
-    monkeypatch.setitem(model_passes.ROWS, "cpu", 16)
-    monkeypatch.setattr(model_bigram, "SAVE_AFTER", 0.0)
+    monkeypatch.setattr(model_topk, "CPU_ROWS", 16)
+    monkeypatch.setattr(model_bigram, "SAVE_SECONDS", 0.0)
     whole = build(llama, tmp_path / "whole", extend=extend)
     forward, passes = llama.forward, []
 

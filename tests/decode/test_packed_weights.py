@@ -14,7 +14,7 @@ from scripted import NoisyOracle
 from tiny_models import FEW, tiny_model
 from torch import nn
 
-from ngramkit.builders.model_passes import weights_fingerprint
+from ngramkit.builders.model_table import weights_fingerprint
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import packed_weights
 from ngramkit.decode.compare import answer_by

@@ -1,0 +1,205 @@
+"""The model's top-k tokens after each of many short texts, for the builders of model tables.
+
+Batches are as large as memory allows. The top k are selected on the device, and the results of one
+batch are copied to the host while the next one runs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ngramkit.basics.errors import InputError
+from ngramkit.formats.model_bigram import LOWEST
+from ngramkit.formats.safetensors import Array
+
+if TYPE_CHECKING:
+    import torch
+
+# Rows of a first batch, enough to keep the multipliers busy; halved when memory runs out.
+CPU_ROWS = 512
+ACCELERATOR_ROWS = 8192
+SORTED_LOGITS = 1 << 25  # at a time, 8 bytes each
+
+T = TypeVar("T")
+
+
+class Passes:
+    """Batched passes of `model`, a transformers causal LM in evaluation mode, over short texts.
+
+    `vocabulary` is the tokenizer's size, `absent` the ids below it without a token; `prefix` comes
+    before every text.
+    """
+
+    def __init__(
+        self, model: Any, vocabulary: int, absent: Array, prefix: list[int] | None = None
+    ) -> None:
+        import torch
+
+        self.model = model
+        self.vocabulary = vocabulary
+        self._device = model.device
+        self._absent = torch.as_tensor(absent, dtype=torch.int64)
+        self._prefix = prefix or []
+        self._prefix_cache: Any = None
+        self.rows = CPU_ROWS if self._device.type == "cpu" else ACCELERATOR_ROWS
+
+    def likeliest(self, tokens: Array, k: int) -> Iterator[tuple[Array, Array]]:
+        """Yield the top k tokens after every text [prefix, token] of `tokens`, int[n], in batches.
+
+        Each batch is token ids int32[rows, k], best first, ties by id, and their log-probabilities
+        float16[rows, k]. Raises InputError if a single text does not fit into memory.
+        """
+
+        def work(begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+            logits, _ = self._read(tokens[begin:end, None], use_cache=False)
+            return _best(self._real(logits), k)
+
+        for ids, log_probs in _one_behind(self._batches(0, len(tokens), work)):
+            yield ids.cpu().numpy(), log_probs.cpu().numpy()
+
+    def continued(self, seconds: Array, begin: int, length: int) -> Iterator[Array]:
+        """Yield greedy continuations int32[rows, length] of [prefix, token, seconds[token, j]].
+
+        `seconds` is int[n, k]. Texts are read row by row; the first one is number `begin`.
+        """
+        import torch
+
+        flat, k = seconds.reshape(-1), seconds.shape[1]
+
+        def work(begin: int, end: int) -> torch.Tensor:
+            owners = np.arange(begin, end) // k
+            first = int(owners[0])
+            _, cache = self._read(np.arange(first, owners[-1] + 1)[:, None], use_cache=True)
+            # An index on the host serves layers on any device.
+            cache.batch_select_indices(torch.from_numpy(owners - first))
+            return self._greedy(self._ids(flat[begin:end, None]), cache, length)
+
+        for ids in _one_behind(self._batches(begin, len(flat), work)):
+            yield ids.cpu().numpy()
+
+    def _greedy(self, ids: torch.Tensor, cache: Any, length: int) -> torch.Tensor:
+        import torch
+
+        written = []
+        for _ in range(length):
+            logits, cache = self._forward(ids, cache, use_cache=True)
+            ids, _ = _best(self._real(logits), 1)
+            written.append(ids)
+            ids = ids.long().to(self._device)
+        return torch.cat(written, dim=1)
+
+    def _read(self, rows: Array, *, use_cache: bool) -> tuple[torch.Tensor, Any]:
+        """Return logits [n, padded vocabulary] after prefix and rows [n, 1], and their cache."""
+        cache = self._cache_of_prefix(len(rows))
+        return self._forward(self._ids(rows), cache, use_cache=use_cache or cache is not None)
+
+    def _cache_of_prefix(self, rows: int) -> Any:
+        """Return a copy of the prefix's keys and values, which are computed once."""
+        if not self._prefix:
+            return None
+        if self._prefix_cache is None:
+            ids = self._ids(np.array([self._prefix]))
+            _, self._prefix_cache = self._forward(ids, None, use_cache=True)
+        cache = copy.deepcopy(self._prefix_cache)
+        cache.batch_repeat_interleave(rows)
+        return cache
+
+    def _forward(
+        self, ids: torch.Tensor, cache: Any, *, use_cache: bool
+    ) -> tuple[torch.Tensor, Any]:
+        output = self.model(input_ids=ids, past_key_values=cache, use_cache=use_cache)
+        return output.logits[:, -1], output.past_key_values
+
+    def _ids(self, rows: Array) -> torch.Tensor:
+        import torch
+
+        return torch.as_tensor(rows, dtype=torch.int64).to(self._device)
+
+    def _real(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the logits with padding cut off and absent ids set to -inf."""
+        real = logits[:, : self.vocabulary]
+        if len(self._absent):
+            real = real.index_fill(1, self._absent.to(real.device), float("-inf"))
+        return real
+
+    def _batches(self, begin: int, total: int, work: Callable[[int, int], T]) -> Iterator[T]:
+        """Yield `work` over begin..total; halve the batch size whenever memory runs out."""
+        import torch
+
+        while begin < total:
+            end = min(begin + self.rows, total)
+            result = None
+            try:
+                with torch.inference_mode():
+                    result = work(begin, end)
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+            if result is not None:
+                yield result
+                begin = end
+                continue
+            # After the except clause, whose traceback keeps the tensors alive.
+            if self.rows == 1:
+                raise InputError(
+                    "cannot run the model: out of memory with one token at a time",
+                    "use a device with more memory, device_map=auto for several, or a 16-bit dtype",
+                    option=("device_map", "dtype"),
+                )
+            self.rows //= 2
+            if self._device.type == "cuda":
+                torch.cuda.empty_cache()
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether the device or the host ran out of memory."""
+    import torch
+
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error)
+    return "can't allocate memory" in text or "out of memory" in text
+
+
+def _one_behind(results: Iterator[T]) -> Iterator[T]:
+    """Yield each result once the next one has started: the device runs while the host copies."""
+    pending: list[T] = []
+    for result in results:
+        yield from pending
+        pending = [result]
+    yield from pending
+
+
+def _best(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the top ids int32[n, k], ties by id, and their log-probabilities float16[n, k]."""
+    import torch
+
+    ids, log_probs = [], []
+    for part in torch.split(logits, max(1, SORTED_LOGITS // logits.shape[1])):
+        values = part.float()
+        normaliser = values.logsumexp(dim=1, keepdim=True)
+        best = select_likeliest(values, k)
+        ids.append(best.to(torch.int32))
+        probs = (values.gather(1, best) - normaliser).clamp(float(LOWEST), 0.0)
+        log_probs.append(probs.to(torch.float16))
+    return torch.cat(ids), torch.cat(log_probs)
+
+
+def select_likeliest(values: torch.Tensor, k: int) -> torch.Tensor:
+    """Return the columns of the k highest values, best first, ties to the lower: int64[n, k].
+
+    torch.topk breaks ties arbitrarily, and 16-bit logits have many. So this sorts int64 keys: the
+    value's bits, mapped to integers of the same order, above the complemented column.
+    """
+    import torch
+
+    bits = (values + 0.0).view(torch.int32)  # + 0.0 turns -0.0 into 0.0
+    bits ^= (bits >> 31) & 0x7FFFFFFF
+    columns = torch.arange(values.shape[1], device=values.device)
+    keys = bits.long().bitwise_left_shift_(32).bitwise_or_(0xFFFFFFFF - columns)
+    top = keys.topk(k, dim=1).values
+    return 0xFFFFFFFF - (top & 0xFFFFFFFF)
