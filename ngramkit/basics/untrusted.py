@@ -186,11 +186,6 @@ def whole_number(value: Any, least: int = 0, most: int = (1 << 63) - 1) -> bool:
     return type(value) is int and least <= value <= most
 
 
-def is_short_text(value: Any) -> bool:
-    """Return whether `value` is a text of 1000 characters at most."""
-    return isinstance(value, str) and len(value) <= 1000
-
-
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     body = dict(pairs)
     if len(body) < len(pairs):

@@ -7,7 +7,6 @@ shards, workers and resumed runs all agree.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +14,9 @@ from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError, reason, require_between
 from ngramkit.basics.untrusted import read_plain
+from ngramkit.formats.admission import SHA256
 
 MOST_LIST = 1 << 28  # bytes of a list of exclusions, some four million lines
-SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,10 @@ from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import DEFAULT, as_name, resolve_model, split_revision
 from ngramkit.basics.public import public
 from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
-from ngramkit.formats.manifest import SHA256
+from ngramkit.formats.admission import LIMITS, SHA256
 from ngramkit.formats.tokenizer_record import (
     DECISIVE,
     FORM,
-    MOST_TOKENS,
     PROBES,
     TokenizerRecord,
     encodes,
@@ -309,8 +308,10 @@ def _require_safe(files: TokenizerFiles) -> None:
         vocabulary = Tokenizer.from_str(text).get_vocab()
     except Exception as error:  # tokenizers raises bare Exceptions
         raise InputError(f"{path} is no tokenizer: {error}", AGAIN) from error
-    if max(vocabulary.values(), default=0) >= MOST_TOKENS:
-        raise InputError(f"{path} is no tokenizer: an id of it is {MOST_TOKENS:,} or more", AGAIN)
+    if max(vocabulary.values(), default=0) >= LIMITS.vocabulary:
+        raise InputError(
+            f"{path} is no tokenizer: an id of it is {LIMITS.vocabulary:,} or more", AGAIN
+        )
 
 
 def _load_by_transformers(

@@ -23,7 +23,7 @@ from ngramkit.decode.gguf_weights import model_folder
 from ngramkit.decode.model_files import encoder_decoder
 from ngramkit.decode.packed_weights import is_packed, pack_linears
 from ngramkit.decode.placement import require_placement
-from ngramkit.formats.manifest import PLAIN_NAME
+from ngramkit.formats.admission import FILE_NAME
 from ngramkit.gguf.files import find_gguf
 
 # What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
@@ -161,7 +161,7 @@ def require_own_weights(folder: Path) -> None:
         body = read_json(path, error=InputError, hint="download the model again")
         listed = body.get("weight_map") if isinstance(body, dict) else None
         names = listed.values() if isinstance(listed, dict) else [None]
-        if not all(isinstance(name, str) and PLAIN_NAME.fullmatch(name) for name in names):
+        if not all(isinstance(name, str) and FILE_NAME.fullmatch(name) for name in names):
             raise InputError(f"{path} names files that are not in its folder", "do not use it")
 
 

@@ -23,6 +23,7 @@ from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.machine import cores
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import AGAIN, Identity, identity, whole_number
+from ngramkit.formats.admission import LIMITS
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.proofs import are_values_proven, is_copy_proven, write_proof
 from ngramkit.formats.safetensors import (
@@ -41,7 +42,6 @@ Layout = Mapping[str, tuple[tuple[str, ...], int]]
 Part = Callable[[], list[str]]
 
 SHARDS = re.compile(r"shard-\d{5,}\.safetensors")
-MOST_PARAMETER = (1 << 31) - 1
 SLOW = 1.0  # seconds from which on a check is logged
 
 LOG = logging.getLogger("ngramkit")
@@ -152,7 +152,7 @@ class Artifact(ABC):
     def parameter(self, name: str) -> int:
         """Return a whole number from 1 on. Raises ArtifactError where the manifest has none."""
         value = self.manifest.parameters.get(name)
-        if not whole_number(value, 1, MOST_PARAMETER):
+        if not whole_number(value, 1, LIMITS.parameter):
             raise ArtifactError(f"{self.path} has no valid {name}", AGAIN)
         return int(value)  # type: ignore[arg-type]
 

@@ -40,7 +40,8 @@ from typing import Any, Self
 import numpy as np
 
 from ngramkit.basics.errors import ArtifactError, UsageError
-from ngramkit.basics.untrusted import is_short_text, parse_json, read_json, whole_number
+from ngramkit.basics.untrusted import parse_json, read_json, whole_number
+from ngramkit.formats.admission import is_short_text
 from ngramkit.formats.artifact import Layout, require, require_layout
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, require_writable, sync_folder

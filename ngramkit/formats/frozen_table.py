@@ -34,6 +34,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from ngramkit.formats.admission import LIMITS
 from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
 from ngramkit.formats.safetensors import Array
 
@@ -46,7 +47,6 @@ LAYOUT: Layout = {
     "follower_counts": (("uint32", "uint64"), 1),
 }
 BLOCK = 1 << 16  # leaders checked at a time
-MOST_COUNTED = 1 << 53  # windows of a corpus; sums of them are exact in any arithmetic
 # The breaches of a leader that kernels.frozen_checks finds, by number.
 BREACHES = (
     "", "an id is outside the vocabulary", "leaders are not sorted", "a follower has no count",
@@ -147,9 +147,9 @@ class FrozenTable(Artifact):
         require(most <= allowed, path, f"a leader has {most} followers, more than {allowed}")
         for name in ("leader_counts", "follower_counts"):
             highest = int(self.table[name].max(initial=0))
-            require(highest <= MOST_COUNTED, path, f"{name} go up to {highest:,}")
+            require(highest <= LIMITS.windows, path, f"{name} go up to {highest:,}")
         total = float(self.leader_counts.sum(dtype=np.float64))
-        require(total <= MOST_COUNTED, path, f"its leaders were counted {total:,.0f} times")
+        require(total <= LIMITS.windows, path, f"its leaders were counted {total:,.0f} times")
 
     def _check_leaders(self, begin: int, end: int) -> list[str]:
         """Check leaders [begin, end) and their followers."""

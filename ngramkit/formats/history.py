@@ -58,6 +58,7 @@ from ngramkit.basics.untrusted import (
     require_no_links,
     whole_number,
 )
+from ngramkit.formats.admission import LIMITS
 from ngramkit.formats.artifact import (
     Artifact,
     Layout,
@@ -98,7 +99,6 @@ STRAYS = {
 }  # by their lock
 LAYOUT: Layout = {**SHARD_LAYOUT, "mark": (("uint64",), 1), "checksum": (("uint64",), 1)}
 PRIVATE = 0o700  # requests are what people wrote: for no other user of the machine
-LARGEST_COPY = 1 << 32  # bytes of a log that is fetched: it is read as a whole
 
 
 class Newest(NamedTuple):
@@ -418,7 +418,7 @@ def copied_log(where: object, manifest: Manifest) -> FileRecord:
     """Return what the manifest of a copy lists of its log. Raises ArtifactError, naming `where`."""
     require(manifest.files.keys() == {LOG}, where, f"a copy of a history lists {LOG} alone")
     record = manifest.files[LOG]
-    require(record.bytes <= LARGEST_COPY, where, f"its log has {record.bytes:,} bytes")
+    require(record.bytes <= LIMITS.log_bytes, where, f"its log has {record.bytes:,} bytes")
     return record
 
 

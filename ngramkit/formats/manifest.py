@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -27,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.errors import ArtifactError
-from ngramkit.basics.untrusted import is_short_text, read_json, whole_number
+from ngramkit.basics.untrusted import read_json, whole_number
+from ngramkit.formats.admission import FILE_NAME, SHA256, is_short_text
 from ngramkit.formats.safetensors import FileRecord, require
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 
@@ -37,9 +37,7 @@ NAME = "manifest.json"
 KEYS = {
     "format", "version", "kind", "build", "parameters", "counts", "tokenizer", "corpus", "files"
 }  # fmt: skip
-PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 OWN_NAMES = {NAME, "readme.md", "recipe.json"}  # an artifact's files that hold no arrays
-SHA256 = re.compile(r"[0-9a-f]{64}")
 # What a corpus record's known keys may hold, where they are given; None is "unknown".
 CORPUS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
@@ -194,7 +192,7 @@ def _counts(path: object, body: Any) -> dict[str, int]:
 def _files(path: object, body: Any) -> dict[str, FileRecord]:
     require(isinstance(body, dict), path, "`files` is no object")
     for name, record in body.items():
-        if not PLAIN_NAME.fullmatch(name):
+        if not FILE_NAME.fullmatch(name):
             raise ArtifactError(
                 f"{path} names the file {name!r:.80}, which is not inside its folder",
                 "do not use this artifact; build it, or pull it from somebody you trust",

@@ -9,6 +9,7 @@ from pathlib import Path
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import AGAIN, read_plain
+from ngramkit.formats.admission import LIMITS
 from ngramkit.formats.artifact import Artifact, check_whole, require
 from ngramkit.formats.card import PLACEHOLDER, card
 from ngramkit.formats.datastore import Datastore
@@ -24,7 +25,6 @@ CLASSES: dict[str, type[Artifact]] = {
     kind.kind: kind
     for kind in (TokenStore, Datastore, FrozenTable, History, ModelBigram, ModelUnigram)
 }
-MOST_CARD = 1 << 22  # bytes
 CHAPTER, ENTRIES = "\n\n## ", "Most frequent entries\n"
 
 
@@ -67,7 +67,7 @@ def _card_holds(path: Path, manifest: Manifest) -> bool:
     Its table of frequent entries needs a tokenizer, and is left out; so is the repository's name.
     """
     try:
-        raw = read_plain(path / CARD, MOST_CARD, hint=AGAIN)
+        raw = read_plain(path / CARD, LIMITS.text_bytes, hint=AGAIN)
     except FileNotFoundError:
         return False
     chapters = raw.decode("utf-8", "replace").split(CHAPTER)

@@ -22,7 +22,8 @@ from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.machine import Lock
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many
-from ngramkit.basics.untrusted import MOST, not_linked, parse_json, read_plain
+from ngramkit.basics.untrusted import not_linked, parse_json, read_plain
+from ngramkit.formats.admission import LIMITS
 from ngramkit.formats.card import card
 from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
@@ -55,7 +56,7 @@ def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
 def _progress(partial: Path, build: str) -> Iterator[dict[str, Any]]:
     """Yield the lines of progress.jsonl that are whole and of this build."""
     try:
-        lines = read_plain(partial / PROGRESS, MOST).splitlines()
+        lines = read_plain(partial / PROGRESS, LIMITS.manifest_bytes).splitlines()
     except (OSError, ArtifactError):
         return
     for line in lines:

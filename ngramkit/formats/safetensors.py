@@ -42,6 +42,7 @@ from ngramkit.basics.untrusted import (
     parse_json,
     whole_number,
 )
+from ngramkit.formats.admission import LIMITS
 from ngramkit.kernels.arrays import Array as Array
 
 DTYPES = {
@@ -56,8 +57,6 @@ DTYPES = {
 }
 READ = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in READ.items()}
-MAX_HEADER = 1 << 20
-MAX_DIMENSIONS = 8
 CHUNK = 1 << 24  # bytes hashed and written at a time
 
 
@@ -166,7 +165,7 @@ def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
 
 def _read_header(path: Path, raw: mmap.mmap) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(raw[:8], "little")
-    if length > min(MAX_HEADER, len(raw) - 8):
+    if length > min(LIMITS.header_bytes, len(raw) - 8):
         raise _damaged(path, "its header is cut short")
     if length % 8:
         raise _damaged(path, "its arrays would not be aligned")
@@ -201,7 +200,7 @@ def _span(path: Path, name: str, entry: Any) -> Span:
 
 
 def _numbers(value: Any) -> list[int]:
-    if not isinstance(value, list) or len(value) > MAX_DIMENSIONS:
+    if not isinstance(value, list) or len(value) > LIMITS.dimensions:
         raise TypeError("no short list")
     if not all(map(whole_number, value)):
         raise ValueError("not whole numbers")

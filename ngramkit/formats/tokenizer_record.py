@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ngramkit.basics.errors import ArtifactError, UsageError
-from ngramkit.basics.untrusted import is_short_text, whole_number
+from ngramkit.basics.untrusted import whole_number
+from ngramkit.formats.admission import LIMITS, is_short_text
 from ngramkit.formats.safetensors import require
 
 # The parts of a tokenizer that decide ids: not the post-processor, the padding or the file's name.
@@ -74,7 +75,6 @@ PROBES = (
 )
 DIGITS, EACH = 16, 4
 FORM = re.compile(r"[0-9a-f]{20,1000}")
-MOST_TOKENS = (1 << 24) - 1  # ids and the separator fit three bytes, see kernels.suffix.sort
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def parse_tokenizer(path: object, body: Any) -> TokenizerRecord:
     texts = is_short_text(body["id"]) and is_short_text(body["fingerprint"])
     require(texts, path, "the tokenizer's id or fingerprint is no text")
     size, eos = body["vocabulary"], body.get("eos")
-    require(whole_number(size, 1, MOST_TOKENS), path, f"a vocabulary of {size!r:.30} tokens")
+    require(whole_number(size, 1, LIMITS.vocabulary), path, f"a vocabulary of {size!r:.30} tokens")
     inside = eos is None or whole_number(eos, 0, size - 1)
     require(inside, path, f"the eos {eos!r:.30} is no id of its vocabulary")
     encodes = body.get("encodes")

@@ -35,6 +35,7 @@ from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.basics.untrusted import read_json, read_plain, require_no_links
 from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.formats.admission import LIMITS
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.history import LOG, History, copy_of
@@ -55,7 +56,6 @@ OURS = {
     "model": re.compile(r"artifact/.*"),
 }
 ENTRIES = 10  # rows of the card's table of frequent entries
-MOST_TEXT = 1 << 22  # bytes of a card or of generate.py
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ def _export(path: Path, artifact: Artifact, reporter: Reporter) -> list[Upload]:
     inside = _artifact(artifact, reporter)
     uploads = [replace(upload, name=f"{ARTIFACT}/{upload.name}") for upload in inside]
     for name in (CARD, *CODE):
-        raw = read_plain(path / name, MOST_TEXT, hint="export it again")
+        raw = read_plain(path / name, LIMITS.text_bytes, hint="export it again")
         try:
             uploads.append(_text_upload(name, raw.decode()))
         except UnicodeDecodeError as error:

@@ -16,12 +16,11 @@ from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import whole_number
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.formats.manifest import SHA256
+from ngramkit.formats.admission import LIMITS, SHA256
 from ngramkit.formats.opening import CLASSES
 from ngramkit.remote.fetch import silence_client
 
 TAG = "ngramkit"
-LONGEST = 200  # characters of a kind, an id or a fingerprint that a card may name
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,9 @@ def _read_entry(item: Any) -> HubArtifact | None:
     try:
         return _parse_card(item, facts)
     except (TypeError, ValueError) as error:
-        return HubArtifact(item["id"][:LONGEST], problem=f"its card cannot be read: {error}")
+        return HubArtifact(
+            item["id"][: LIMITS.card_text], problem=f"its card cannot be read: {error}"
+        )
 
 
 def _parse_card(item: Mapping[str, Any], facts: Any) -> HubArtifact:
@@ -111,7 +112,7 @@ def _parse_card(item: Mapping[str, Any], facts: Any) -> HubArtifact:
 
 
 def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > LONGEST or not value.isprintable():
+    if not isinstance(value, str) or len(value) > LIMITS.card_text or not value.isprintable():
         raise ValueError(f"its {name} is {repr(value)[:40]}")
     return value
 

@@ -34,9 +34,10 @@ from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.public import public
-from ngramkit.basics.untrusted import AGAIN, MOST, parse_json
+from ngramkit.basics.untrusted import AGAIN, parse_json
+from ngramkit.formats.admission import LIMITS, SHA256
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import NAME, SHA256, Manifest, parse_manifest
+from ngramkit.formats.manifest import NAME, Manifest, parse_manifest
 from ngramkit.formats.opening import kind_of, open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, short_name
 from ngramkit.formats.replacing import locked
@@ -46,7 +47,6 @@ from ngramkit.remote.urls import AT_A_TIME, NotAsListedError, UrlFolder
 DIR, SIZE = "NGRAMKIT_CACHE_DIR", "NGRAMKIT_CACHE_SIZE"
 ABANDONED = 24 * 3600.0  # seconds after which no process is fetching an incoming file any more
 TRIES = 2
-MOST_TEXT = 1 << 22  # bytes of a card or a recipe's record
 Entry = tuple[str, FileRecord]  # a name, and what the manifest says of that file
 
 _chosen: ContextVar[tuple[Path | None, int | None]] = ContextVar("cache", default=(None, None))
@@ -249,7 +249,7 @@ def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
 
 def find_remote(place: UrlFolder) -> tuple[bytes, Manifest] | None:
     """Return the same as `read_remote`; None where there is no manifest."""
-    raw = place.read(NAME, MOST)
+    raw = place.read(NAME, LIMITS.manifest_bytes)
     if raw is None:
         return None
     where = f"{place}/{NAME}"
@@ -294,7 +294,7 @@ def _lay_out(place: UrlFolder, cache: Cache, folder: Path, raw: bytes, manifest:
     if (folder / NAME).exists():
         return
     for name in (CARD, RECIPE):
-        text = place.read(name, MOST_TEXT)
+        text = place.read(name, LIMITS.text_bytes)
         if text is not None:
             put_whole(folder / name, text)
     put_whole(folder / NAME, raw)
@@ -336,7 +336,7 @@ def fetch_texts(place: UrlFolder, folder: Path) -> bool:
     if remote is None:
         return False
     folder.mkdir()
-    recipe = place.read(RECIPE, MOST_TEXT)
+    recipe = place.read(RECIPE, LIMITS.text_bytes)
     if recipe is not None:
         put_whole(folder / RECIPE, recipe)
     put_whole(folder / NAME, remote[0])
@@ -348,7 +348,7 @@ def put_texts(place: UrlFolder, folder: Path, *names: str) -> None:
     for name in names:
         if (folder / name).is_file():
             text = (folder / name).read_bytes()
-            if place.read(name, MOST_TEXT) != text:
+            if place.read(name, LIMITS.text_bytes) != text:
                 place.put(folder / name, name)
 
 
