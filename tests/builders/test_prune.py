@@ -11,7 +11,8 @@ from ngramkit.builders import prune as pruning
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.prune import HEADER, prune_artifact
-from ngramkit.formats.card import build_command, card
+from ngramkit.formats.build_command import build_command
+from ngramkit.formats.card import card
 from ngramkit.formats.opening import verify_artifact
 
 VOCABULARY = 50

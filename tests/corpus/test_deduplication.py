@@ -16,7 +16,8 @@ from ngramkit.corpus.deduplication import Deduplicated, word_runs
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.formats.card import build_command, card
+from ngramkit.formats.build_command import build_command
+from ngramkit.formats.card import card
 from ngramkit.recipes import read_recipe
 
 LONG = " ".join(f"word{i}" for i in range(40))

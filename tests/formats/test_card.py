@@ -10,7 +10,8 @@ from command_lines import run_here
 
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.formats.card import build_command, card, model_name
+from ngramkit.formats.build_command import build_command
+from ngramkit.formats.card import card, model_name
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.safetensors import FileRecord

@@ -1,0 +1,139 @@
+"""The command that builds an artifact again, reconstructed from its manifest.
+
+The command that was typed is not kept: it may hold paths and signed URLs.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+from ngramkit.basics.kinds import KINDS
+from ngramkit.formats.manifest import Manifest
+
+MODEL_OPTIONS = ("k", "width", "extend", "prefix", "rule", "dtype")
+# Keys of a corpus record and the options of the same meaning.
+CORPUS_OPTIONS = {
+    "revision": "--revision",
+    "split": "--split",
+    "column": "--column",
+    "sample": "--sample",
+    "seed": "--seed",
+    "limit": "--limit",
+}
+# Keys that a command sets for all corpora of a mixture at once.
+COMMON = ("sample", "join_turns", "skip_bad", "licenses_kept", "excluded")
+DEFAULT_SPLITS = (None, "train", "train_sft")
+
+
+def build_command(manifest: Manifest) -> str:
+    """Return a shell command that builds the same artifact; "" if one command cannot."""
+    corpus, parameters = manifest.corpus, dict(manifest.parameters)
+    kind = KINDS.get(manifest.kind)
+    if kind is None or "merged" in parameters:
+        return ""
+    if "pruned" in corpus:
+        return _prune_command(manifest)
+    if "format" in corpus:
+        words = ["ngramkit import", quoted(corpus["id"]), "--from", str(corpus["format"])]
+        return " ".join([*words, "--model", quoted(manifest.tokenizer.id)])
+    if kind.of_model:
+        model = quoted(parameters.pop("model", manifest.tokenizer.id))
+        given = {name: value for name, value in parameters.items() if name in MODEL_OPTIONS}
+        return " ".join(["ngramkit", kind.command, model, *_options(given)])
+    chosen = corpus_words(corpus)
+    if not chosen:
+        return ""
+    words = ["ngramkit", kind.command, *chosen]
+    words += ["--model", quoted(manifest.tokenizer.id)]
+    if manifest.kind == "tokens":
+        return " ".join([*words, *([] if parameters.get("eos", True) else ["--no-eos"])])
+    return " ".join([*words, *_options(parameters)])
+
+
+def _prune_command(manifest: Manifest) -> str:
+    """Return the commands that build and prune; "" if recorded answers decided what was kept."""
+    corpus = dict(manifest.corpus)
+    pruning = corpus.pop("pruned")
+    whole = pruning.get("of") if isinstance(pruning, dict) else None
+    if not isinstance(whole, dict) or "answers" in pruning or "pruned" in whole:
+        return ""
+    parameters = whole.get("parameters")
+    if not isinstance(parameters, dict):
+        return ""
+    first = build_command(replace(manifest, corpus=corpus, parameters=parameters))
+    size = quoted(pruning.get("bytes"))
+    return first and f"{first} --out whole && ngramkit prune whole --bytes {size} --out pruned"
+
+
+def _options(parameters: dict[str, Any]) -> list[str]:
+    return [f"--{name.replace('_', '-')} {quoted(value)}" for name, value in parameters.items()]
+
+
+def corpora_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the corpora of a mixture in order, or the only one."""
+    return corpus.get("mixed") or [corpus]
+
+
+def corpus_words(corpus: dict[str, Any]) -> list[str]:
+    """Return the options that select the same documents; [] if no options can."""
+    words = _chosen_words(corpus)
+    if words and "dedup" in corpus:
+        words += ["--dedup", quoted(corpus["dedup"])]
+    if words and "evaluation" in corpus:
+        words += ["--exclude", "FILE.jsonl"]
+    return words
+
+
+def _chosen_words(corpus: dict[str, Any]) -> list[str]:
+    if any("texts" in part for part in corpora_of(corpus)):  # from a program's memory
+        return []
+    if "mixed" not in corpus:
+        name = _name(corpus)
+        return ["--corpus", quoted(name), *_option_words(corpus, name)]
+    parts = corpus["mixed"]
+    common = {key: parts[0][key] for key in COMMON if key in parts[0]}
+    for part in parts:
+        alike = {key: part[key] for key in COMMON if key in part} == common
+        if not alike or "data_dir" in part or part.get("split") not in DEFAULT_SPLITS:
+            return []
+    words = []
+    for part in parts:
+        weight = part.get("weight", 1.0)
+        words += ["--corpus", quoted(_name(part) + ("" if weight == 1 else f":{weight}"))]
+    seeds = {part["seed"] for part in parts if part.get("seed")}  # a whole corpus has none
+    if len(seeds) > 1:
+        return []
+    options = {**common, "seed": next(iter(seeds), None), "limit": corpus.get("limit")}
+    given = {key: value for key, value in options.items() if value is not None}
+    return [*words, *_option_words(given, "")]
+
+
+def _name(corpus: dict[str, Any]) -> str:
+    name = str(corpus.get("id", "CORPUS"))
+    if "dataset" in corpus and name == corpus["dataset"]:
+        name = ":".join(["hf", name, *([corpus["config"]] if "config" in corpus else [])])
+    return name
+
+
+def _option_words(corpus: dict[str, Any], name: str) -> list[str]:
+    words: list[str] = []
+    for key, option in CORPUS_OPTIONS.items():
+        if key in corpus and (key != "column" or "dataset" not in corpus or name.startswith("hf:")):
+            words += [option, quoted(corpus[key])]
+    if "data_dir" in corpus:
+        words += ["--language", quoted(corpus["data_dir"].rpartition("/")[2])]
+    if corpus.get("join_turns"):
+        words.append("--join-turns")
+    if corpus.get("skip_bad"):
+        words.append("--skip-bad")
+    if "licenses_kept" in corpus:
+        words += ["--licenses", quoted(",".join(corpus["licenses_kept"]))]
+    if "excluded" in corpus:
+        words += ["--exclude", "FILE"]
+    return words
+
+
+def quoted(value: Any) -> str:
+    return shlex.quote(str(value))
