@@ -38,7 +38,7 @@ from ngramkit.corpus import readers, unpacking
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.readers import READERS, read_parquet, row_places
 from ngramkit.corpus.rows import ReaderOptions
-from ngramkit.corpus.unpacking import UNFOLDED
+from ngramkit.corpus.unpacking import MAX_RATIO
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import PROGRESS
 from ngramkit.formats.safetensors import sha256_of
@@ -151,7 +151,7 @@ class FileSource(DocumentSource):
     def _rows(self, part: int, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
         """Yield the rows of a file of `size` bytes that is open as `raw`; errors name `path`."""
         kind, reading, begin = reader_suffix(path), self.reading, self._ends[part] - size
-        reading = replace(reading, max_whole=UNFOLDED * max(size, reading.max_document))
+        reading = replace(reading, max_whole=MAX_RATIO * max(size, reading.max_document))
         tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
         places = row_places(path, raw) or tells
         with unpack(path, raw) as file:

@@ -32,7 +32,7 @@ from ngramkit.corpus.separated import read_separated
 from ngramkit.corpus.shapes import is_document
 from ngramkit.corpus.unpacking import (
     MAGIC,
-    UNFOLDED,
+    MAX_RATIO,
     MessageError,
     lines,
     require_bounded,
@@ -263,7 +263,7 @@ def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
     file.seek(0)
     if file.read(len(MAGIC)) != MAGIC:
         file.seek(0)
-    require_bounded(file, size, UNFOLDED * max(size, most))
+    require_bounded(file, size, MAX_RATIO * max(size, most))
     yield from pa.ipc.open_stream(file)
 
 

@@ -22,7 +22,7 @@ from ngramkit.corpus.document import Row
 from ngramkit.corpus.shapes import is_null, is_turn, value_at, written_text
 from ngramkit.corpus.unpacking import (
     MAX_DOCUMENT,
-    UNFOLDED,
+    MAX_RATIO,
     row_sizes,
     too_large,
     without_dictionaries,
@@ -46,7 +46,7 @@ class ReaderOptions:
     join_turns: bool = False
     skip_bad: bool = False
     max_document: int = MAX_DOCUMENT  # bytes
-    max_whole: int = UNFOLDED * MAX_DOCUMENT  # bytes of a JSON document, which is read whole
+    max_whole: int = MAX_RATIO * MAX_DOCUMENT  # bytes of a JSON document, which is read whole
 
     def record(self) -> dict[str, Any]:
         """Return JSON for a corpus's record: only the options that are set."""

@@ -1,12 +1,12 @@
-"""Reading without trust in size: a file of kilobytes may unfold to gigabytes.
+"""Files of bounded size: a compressed file of kilobytes may unpack to gigabytes.
 
-Lines and whole files of bounded size; .gz and .zst streams; and the sizes of Arrow data before
-pyarrow allocates memory for it. An Arrow IPC stream (format/Message.fbs) is a sequence of
+Lines and whole documents, .gz and .zst streams, and the sizes of Arrow data before pyarrow
+allocates memory for it. An Arrow IPC stream (format/Message.fbs) is a sequence of
 
     0xFFFFFFFF, i32 bytes of metadata, metadata (a flatbuffer), body
 
-Before Arrow 0.15 the mark was missing. A compressed buffer begins with an i64, the bytes that it
-unpacks to, or -1 where it is plain: a few bytes may claim any number.
+Before Arrow 0.15 the mark was missing. A compressed buffer begins with an i64: its unpacked size,
+or -1 if it is not compressed. pyarrow allocates that size unchecked, so it is read here first.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
-import zstandard
 
 from ngramkit.basics.errors import InputError, reason
 from ngramkit.basics.untrusted import open_stream
 from ngramkit.formats.safetensors import Array
 
 MAX_DOCUMENT = 64 << 20  # bytes
-UNFOLDED = 16  # a file that is unpacked as a whole may have so many times its size, or a document's
-BLOCK = 1 << 20
+MAX_RATIO = 16  # unpacked Arrow data per byte of the file, or of the largest document
+BLOCK_BYTES = 1 << 20
 SMALLER = "leave it out, or raise max_document"
-MOST_LAYERS = 2  # servers pack what is packed already
+MAX_LAYERS = 2  # servers compress what is compressed already
 GZIP, ZSTD = b"\x1f\x8b", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
-NOT_READ = {b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z"}
-START = 8  # bytes that tell
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+UNSUPPORTED = {b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z"}
 BOM = b"\xef\xbb\xbf"
-BLANK = re.compile(rb"\s*")
 SUFFIXES = (".gz", ".zst")
-ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)  # damage, while reading
-CHUNK = 1 << 10  # compressed bytes; a zstd block of 4 may unfold to 2**17, so this may to 32 MiB
-WINDOW = 1 << 27  # bytes that a zstd frame may refer back
-MARK = b"\xff\xff\xff\xff"
-MAGIC = b"ARROW1\0\0"  # before the stream that is the first part of an IPC file
-DICTIONARY, BATCH = 2, 3  # kinds of messages that have buffers
+MAGIC = b"ARROW1\0\0"  # of an Arrow IPC file, which a stream follows
+
+
+class DamagedError(ValueError):
+    """The error for compressed data that cannot be unpacked."""
+
+
+ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, DamagedError)  # while reading a damaged file
 
 
 def whole(file: IO[bytes], most: int, where: str, head: bytes = b"") -> bytes:
-    """Read all of the file, of which `head` is read. Raises InputError where it has more than
-    `most` bytes."""
+    """Read the whole file, whose beginning `head` was read before.
+
+    Raises InputError if it has more than `most` bytes.
+    """
     raw = head + file.read(most + 1 - len(head)) if len(head) <= most else head
     if len(raw) > most:
         raise too_large(where, most)
@@ -59,24 +59,23 @@ def whole(file: IO[bytes], most: int, where: str, head: bytes = b"") -> bytes:
 def lines(
     file: IO[bytes], most: int, where: str, hint: str = SMALLER, head: bytes = b""
 ) -> Iterator[tuple[int, bytes]]:
-    r"""Yield every line that is not blank, with its number from 1 on; no byte order mark. `head` is
-    what was read of the file.
+    r"""Yield (number, line) of every line that is not blank, without a byte order mark.
 
-    Blank lines, even billions, are skipped a block at a time. Raises InputError where a line has
-    more than `most` bytes.
+    `head` is the beginning, if it was read before. Blank lines, even billions, are skipped a block
+    at a time. Raises InputError if a line has more than `most` bytes.
 
     >>> import io
     >>> list(lines(io.BytesIO(b"\n\na\n \nb"), 10, "x"))
     [(3, b'a'), (5, b'b')]
     """
-    number, line = 1, bytearray()
-    block = head or file.read(BLOCK)
+    number, line, blank = 1, bytearray(), re.compile(rb"\s*")
+    block = head or file.read(BLOCK_BYTES)
     require_utf_8(block, where)
     at = len(BOM) * block.startswith(BOM)
     while block:
         while at < len(block):
             if not line:
-                after = BLANK.match(block, at).end()  # type: ignore[union-attr]
+                after = blank.match(block, at).end()  # type: ignore[union-attr]
                 number += block.count(b"\n", at, after)
                 at = after
             end = block.find(b"\n", at)
@@ -90,14 +89,14 @@ def lines(
                 line = bytearray()
                 number += 1
             at = end + 1
-        block, at = file.read(BLOCK), 0
+        block, at = file.read(BLOCK_BYTES), 0
     if line:
         yield number, bytes(line)
 
 
 def require_utf_8(start: bytes, where: str) -> None:
-    """Raise InputError for a file that begins with the byte order mark of UTF-16."""
-    if start.startswith(UTF_16):
+    """Raise InputError if a file begins with the byte order mark of UTF-16."""
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{where} is UTF-16", "convert it to UTF-8")
 
 
@@ -108,101 +107,91 @@ def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
     )
 
 
-# Compressed streams, which raise where they were cut short.
+# Compressed streams. They raise one of ERRORS if they were cut short.
 
 
 def decompress(raw: IO[bytes], path: Path) -> IO[bytes]:
-    """Return a stream of the plain bytes: `raw` itself where they are not packed.
+    """Return a stream of the unpacked bytes, or `raw` itself if it is not compressed.
 
-    The bytes tell, not the suffix. Raises InputError for what is packed in a way that is not read.
+    The first bytes decide, not the suffix. Raises InputError for an unsupported compression.
     """
     file = raw
     if not hasattr(file, "peek") and not file.seekable():
         file = io.BufferedReader(cast("io.RawIOBase", file))
-    for layer in range(MOST_LAYERS + 1):
+    for layer in range(MAX_LAYERS + 1):
         start = _beginning(file)
-        for mark, what in NOT_READ.items():
+        for mark, what in UNSUPPORTED.items():
             if start.startswith(mark):
                 raise InputError(
-                    f"{path} is packed as {what}", "unpack it, or pack it as gzip or zstd"
+                    f"{path} is compressed as {what}", "unpack it, or compress it as gzip or zstd"
                 )
         if start.startswith(GZIP):
             file = cast("IO[bytes]", gzip.GzipFile(fileobj=file, mode="rb"))
-        elif ZSTD.match(start) or (not start and not layer and path.suffix.lower() == ".zst"):
-            file = cast("IO[bytes]", io.BufferedReader(_ZstdFrames(file)))
+        elif ZSTD.match(start):
+            file = cast("IO[bytes]", io.BufferedReader(_Zstd(file)))
+        elif not start and not layer and path.suffix.lower() == ".zst":
+            raise EOFError("the file is empty")
         else:
             return file
-    raise InputError(f"{path} is packed more than {MOST_LAYERS} times", "unpack it")
+    raise InputError(f"{path} is compressed more than {MAX_LAYERS} times", "unpack it")
 
 
 def _beginning(file: Any) -> bytes:
     if hasattr(file, "peek"):
-        return bytes(file.peek(START)[:START])
-    start: bytes = file.read(START)
+        return bytes(file.peek(8)[:8])
+    start: bytes = file.read(8)
     file.seek(0)
     return start
 
 
 def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file that are not blank, with their numbers, as `lines`."""
+    """Yield (number, line) of a file's lines that are not blank."""
     with open_stream(path) as raw, decompress(raw, path) as file:
         yield from lines(file, MAX_DOCUMENT, str(path), "leave it out")
 
 
 def damaged(what: str, error: Exception) -> InputError:
-    """Return the error for a packed file that ERRORS are raised for."""
+    """Return the user's error for one of ERRORS."""
     if "ictionary" in str(error):
         return InputError(
-            f"{what} was packed with a zstd dictionary, which it does not hold",
+            f"cannot unpack {what}: it was compressed with a zstd dictionary",
             "unpack it with `zstd -d -D DICTIONARY`",
         )
     return InputError(f"{what} is damaged: {reason(error)}", "fetch it again")
 
 
-class _ZstdFrames(io.RawIOBase):
-    """A stream of zstd frames. zstandard's own reader takes a truncated file for a whole one."""
+class _Zstd(io.RawIOBase):
+    """The plain bytes of zstd frames. Frames that refer back over 128 MiB are refused."""
 
     def __init__(self, raw: IO[bytes]) -> None:
-        self._raw = raw
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW)
-        self._frame = self._decompressor.decompressobj()
-        self._whole = False  # whether the frame has ended
-        self._plain = memoryview(b"")
+        import pyarrow as pa
+
+        self._plain = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer. Raises EOFError where the file ends inside a frame."""
-        room = memoryview(buffer)
-        while not self._plain:
-            chunk = self._frame.unused_data if self._whole else b""
-            chunk = chunk or self._raw.read(CHUNK)
-            if not chunk and self._whole:
-                return 0
-            if not chunk:
-                raise EOFError("the file was cut short")
-            if self._whole:
-                self._frame = self._decompressor.decompressobj()
-            self._plain = memoryview(self._frame.decompress(chunk))
-            self._whole = self._frame.eof
-        taken, self._plain = self._plain[: len(room)], self._plain[len(room) :]
-        room[: len(taken)] = taken
-        return len(taken)
+        try:
+            return int(self._plain.readinto(buffer))
+        except OSError as error:
+            if type(error) is OSError and error.errno is None:  # pyarrow's own, not the file's
+                raise DamagedError(str(error)) from error
+            raise
 
 
 # Messages of an Arrow IPC stream.
 
 
 class MessageError(ValueError):
-    """An Arrow stream whose messages claim what the file does not hold."""
+    """The error for an Arrow stream with damaged messages."""
 
 
 def require_bounded(file: IO[bytes], size: int, most: int) -> None:
-    """Check every message of a stream that begins at `file`'s position, which does not move.
+    """Check every message of the stream at `file`'s position, and return to that position.
 
-    Raises MessageError where a message ends behind `size`, the file's bytes, is damaged, or its
-    buffers would unpack to more than `most` bytes.
+    Raises MessageError if a message is damaged, ends beyond the file's `size` in bytes, or has
+    buffers that would unpack to more than `most` bytes.
     """
     place = file.tell()
     try:
@@ -212,10 +201,10 @@ def require_bounded(file: IO[bytes], size: int, most: int) -> None:
             end = _require_inside(body, length, size)
             unpacked = sum(_unpacked(file, body, end, *each) for each in _buffers(header))
             if unpacked > most:
-                raise MessageError(f"a batch of it would unpack to {unpacked:,} bytes")
+                raise MessageError(f"a batch would unpack to {unpacked:,} bytes")
             file.seek(end)
     except (struct.error, IndexError) as error:
-        raise MessageError("a message of it leads outside itself") from error
+        raise MessageError("a message refers to bytes outside itself") from error
     finally:
         file.seek(place)
 
@@ -223,7 +212,7 @@ def require_bounded(file: IO[bytes], size: int, most: int) -> None:
 def _metadata(file: IO[bytes], size: int) -> bytes:
     """Read the next message's metadata; b"" at the end of the stream."""
     start = file.read(4)
-    if start == MARK:
+    if start == b"\xff\xff\xff\xff":
         start = file.read(4)
     length = int.from_bytes(start, "little", signed=True) if len(start) == 4 else 0
     _require_inside(file.tell(), length, size)
@@ -232,16 +221,16 @@ def _metadata(file: IO[bytes], size: int) -> bytes:
 
 def _require_inside(place: int, length: int, size: int) -> int:
     if length < 0 or place + length > size:
-        raise MessageError("a message of it ends behind the file")
+        raise MessageError("a message ends beyond the file")
     return place + length
 
 
 def _field(header: bytes, table: int, number: int) -> int:
-    """Return the offset of a field of a flatbuffer's table, 0 where it has none."""
+    """Return the offset of a field of a flatbuffer's table, 0 if the field is missing."""
     (back,) = struct.unpack_from("<i", header, table)
     vtable = table - back
     if vtable < 0:
-        raise MessageError("a message of it leads outside itself")
+        raise MessageError("a message refers to bytes outside itself")
     (length,) = struct.unpack_from("<H", header, vtable)
     if 6 + 2 * number > length:
         return 0
@@ -250,23 +239,24 @@ def _field(header: bytes, table: int, number: int) -> int:
 
 
 def _follow(header: bytes, place: int = 0) -> int:
-    """Return where the offset at `place` leads: at 0, to the message."""
+    """Return the place that the offset at `place` refers to: for 0, the message."""
     return place + int(struct.unpack_from("<I", header, place)[0])
 
 
 def _buffers(header: bytes) -> Iterator[tuple[int, int]]:
-    """Yield (offset, length) of each buffer of the body that is compressed."""
+    """Yield (offset, length) of each compressed buffer of the body."""
+    dictionary, batch = 2, 3  # the kinds of messages that have buffers
     message = _follow(header)
     kind, content = _field(header, message, 1), _field(header, message, 2)
     if not kind or not content:
         return
     table = _follow(header, content)
-    if header[kind] == DICTIONARY:
+    if header[kind] == dictionary:
         content = _field(header, table, 1)
         if not content:
             return
         table = _follow(header, content)
-    elif header[kind] != BATCH:
+    elif header[kind] != batch:
         return
     listed = _field(header, table, 2)
     if not listed or not _field(header, table, 3):  # nothing is compressed
@@ -280,13 +270,13 @@ def _buffers(header: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _unpacked(file: IO[Any], body: int, end: int, offset: int, length: int) -> int:
-    """Return the bytes that the buffer claims to unpack to."""
+    """Return the unpacked size of a buffer in bytes, as the buffer states it."""
     if min(offset, length) < 0 or body + offset + length > end or length < 8:
-        raise MessageError("a buffer of it ends behind its message")
+        raise MessageError("a buffer ends beyond its message")
     file.seek(body + offset)
     (size,) = struct.unpack("<q", file.read(8))
     if size < -1:
-        raise MessageError(f"a buffer of it would unpack to {size:,} bytes")
+        raise MessageError(f"a buffer would unpack to {size:,} bytes")
     return length if size == -1 else int(size)
 
 
@@ -303,7 +293,7 @@ class Sizes(NamedTuple):
 def row_sizes(array: Any) -> Sizes:
     """Return the sizes of a pyarrow.Array's rows; a dictionary's entry counts each time it occurs.
 
-    Raises TypeError for a kind that holds neither texts nor numbers nor lists of them.
+    Raises TypeError unless they are texts, numbers, or lists and objects of them.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -326,7 +316,7 @@ def row_sizes(array: Any) -> Sizes:
 
 
 def without_dictionaries(kind: Any) -> Any:
-    """Return the Arrow type with plain values for dictionaries, in lists and objects too."""
+    """Return the Arrow type with plain values in place of dictionaries, at any depth."""
     import pyarrow as pa
 
     def plain(field: Any) -> Any:
@@ -359,7 +349,7 @@ def _dictionary_sizes(array: Any) -> Sizes:
 
 
 def _view_lengths(array: Any) -> Array:
-    """Return the lengths of views: of 16 bytes each, the first four are the length."""
+    """Return the lengths of views, each of 16 bytes that begin with an i32 length."""
     views = np.frombuffer(array.buffers()[1], np.int32)[0::4]
     lengths: Array = views[array.offset : array.offset + len(array)].astype(np.int64)
     lengths[~array.is_valid().to_numpy(zero_copy_only=False)] = 0

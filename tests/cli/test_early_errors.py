@@ -390,7 +390,6 @@ def test_every_command_is_among_them():
         ("matplotlib", "calibrate demo", "pip install matplotlib"),
         ("matplotlib", "bench --questions q.jsonl", "pip install matplotlib"),
         ("matplotlib", "replay --answers qa.jsonl --plot x.png", "pip install matplotlib"),
-        ("zstandard", "tokenize --corpus a.txt --out t", "pip install zstandard"),
         ("rensa", "tokenize --corpus a.txt --dedup minhash", "pip install 'ngramkit[dedup]'"),
     ],
 )
