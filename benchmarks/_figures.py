@@ -1,25 +1,90 @@
-"""Figures that the documentation keeps: docs/NAME.json, and the pictures drawn of them."""
+"""Measured figures: one JSON record per measurement, and the tables and pictures made from them.
+
+`benchmarks/figures/NAME.json` holds the figures next to `measured`:
+
+    command    what measures them
+    commit     the commit that was measured, or null if it was not recorded
+    published  the commit that first printed them, if `commit` is null
+    date       of the measurement or the publication
+    machine    cores, processor and threads
+
+A record with `head` and `rows` is a table. Pages take their tables from these records alone
+(`tests/doc_pages.py`), so two pages cannot differ.
+"""
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
-from collections.abc import Mapping
+import platform
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[1] / "docs"
+from benchmarks import markdown
+from ngramkit.basics.machine import cores, processor
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+FIGURES = ROOT / "benchmarks" / "figures"
 
 
 def read_figures(name: str) -> Any:
-    """Read docs/NAME.json."""
-    return json.loads((DOCS / f"{name}.json").read_text(encoding="utf-8"))
+    """Read benchmarks/figures/NAME.json."""
+    return json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def write_figures(name: str, figures: Any) -> None:
-    """Write docs/NAME.json."""
-    text = json.dumps(figures, indent=1) + "\n"
-    (DOCS / f"{name}.json").write_text(text, encoding="utf-8")
+def write_figures(name: str, command: str, figures: Mapping[str, Any]) -> None:
+    """Write benchmarks/figures/NAME.json, measured now, on this machine, at this commit."""
+    record = {"measured": measured(command), **figures}
+    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    (FIGURES / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def measured(command: str) -> dict[str, str | None]:
+    """Return the provenance of figures that `command` has just measured."""
+    head = ["git", "-C", str(ROOT), "rev-parse", "--short=8", "HEAD"]
+    commit = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "command": command,
+        "commit": commit or None,
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+    }
+
+
+def machine() -> str:
+    """Return cores, processor and Python, on which absolute figures depend."""
+    return f"{cores()} cores ({processor()}), Python {platform.python_version()}"
+
+
+def tables() -> list[str]:
+    """Return the names of the records that are tables."""
+    return sorted(path.stem for path in FIGURES.glob("*.json") if "rows" in read_figures(path.stem))
+
+
+def table(name: str, columns: Sequence[str] = (), rows: Collection[str] = ()) -> str:
+    """Return a record as Markdown; only some columns or rows (by their first cell) if given."""
+    record = read_figures(name)
+    head = record["head"]
+    kept = [head.index(column) for column in columns or head]
+    cells = [row for row in record["rows"] if not rows or row[0] in rows]
+    text = markdown([head[n] for n in kept], [[row[n] for n in kept] for row in cells])
+    return f"{text}\n\n{provenance(record)}"
+
+
+def provenance(record: Mapping[str, Any]) -> str:
+    """Return a line that says how, when and where a record was measured."""
+    found = record["measured"]
+    commit = found["commit"] and f"commit {found['commit']}"
+    if not commit:
+        published = found.get("published")
+        commit = f"published in commit {published}" if published else "commit not recorded"
+    command = f"`{found['command']}`" if found["command"] else "command not recorded"
+    date, where = (found[key] or f"{key} not recorded" for key in ("date", "machine"))
+    return f"_Measured: {command}; {commit}, {date}; {where}._"
 
 
 def draw_steps(name: str, title: str, steps: Mapping[str, Mapping[str, float]]) -> None:

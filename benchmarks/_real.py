@@ -1,15 +1,15 @@
-"""The README's first table and picture: drafters on SmolLM2-135M-Instruct (`make real`).
+"""Drafters on a real model, SmolLM2-135M-Instruct (`make real`, docs/benchmarks.md).
 
-    python -m benchmarks._real --data DIR [--threads N] [--limit N]   measures, goes on where it was
-    python -m benchmarks._real --data DIR --publish                   writes docs/real.json and .svg
+    python -m benchmarks._real --data DIR [--threads N] [--limit N]   measure, or resume
+    python -m benchmarks._real --data DIR --publish                   write the figures
 
-DIR of --data holds MT-Bench's questions and a corpus of chat answers, by the names below. Whatever
-is measured lies in --work: the artifacts, and a line per answer. Questions are asked category by
-category in turns, so that the first few are like all; of a run that is not over, --publish takes
-the questions that everybody has answered. It takes a run for each number of threads, the one that
-has most answers. Nothing is calibrated: budgets are found while drafting, as they are for a user.
-With one thread all seconds are of its processor time, so that other programs hardly count; with
-several the machine has to be quiet. Speed-ups come with its load.
+DIR of --data holds MT-Bench's questions and a corpus of chat answers, by the names below. --work
+keeps the artifacts and a line per answer. Questions rotate through the categories, so the first
+few represent all. --publish uses the questions that every drafter has answered, and for each
+number of threads the run with most answers. Nothing is calibrated: budgets are learnt while
+drafting, as for a user. With one thread, seconds are processor time of that thread, so other
+programs hardly matter; with several threads the machine must be idle. Speed-ups are published with
+the load of the machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import markdown
-from benchmarks._figures import draw_steps, read_figures, write_figures
+from benchmarks._figures import draw_steps, provenance, read_figures, write_figures
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.evaluate.runs import BASELINE, NAME, Runs
 from ngramkit.evaluate.statistics import ratio
@@ -135,11 +135,11 @@ def in_turns(path: Path, turns: int = 1) -> list[Question]:
 
 
 def publish(data: Path, work: Path, load: float) -> None:
-    """Write docs/real.json and docs/real.svg, of the questions that everybody has answered."""
+    """Write the figures and docs/real.svg, of the questions that every drafter has answered."""
     read = [read_run(folder, load) for folder in _folders(work)]
     _, answers, done = read[0]
     steps = replayed(data, work, answers, done)
-    write_figures("real", {"runs": [run for run, _, _ in read], "steps": steps})
+    write_figures("real", "make real", {"runs": [run for run, _, _ in read], "steps": steps})
     draw_steps("real", TITLE, steps)
 
 
@@ -268,52 +268,73 @@ NAMES = {
 
 
 def table() -> str:
-    """Return what was measured, a row per drafter, three columns per run."""
-    head = ["decoding"]
-    rows = {name: [shown] for name, shown in NAMES.items()}
-    for run in read_figures("real")["runs"]:
-        head += [
-            f"{_threads(run)}: tokens/s",
-            f"times `generate` (95 % over {run['questions']} questions)",
-            "tokens/step",
-        ]
-        for r in run["results"]:
-            value, low, high = r["of_generate"]
-            times = "1" if r["drafter"] == GENERATE else f"{value:.2f} ({low:.2f} to {high:.2f})"
-            steps = f"{r['tokens_per_step']:.2f}"
-            rows[r["drafter"]] += [f"{r['tokens_per_second']:.1f}", times, steps]
-    return markdown(head, rows.values())
+    """Return README's table: tokens/step and the speed-up over no drafts on the same weights."""
+    run = read_figures("real")["runs"][0]
+    drafted = [r for r in run["results"] if r["drafter"] not in ("none", GENERATE)]
+    drafted.sort(key=lambda r: -r["tokens_per_step"])
+    rows = [
+        [NAMES[r["drafter"]], f"{r['tokens_per_step']:.2f}", f"{_over_undrafted(r)[0]:.2f}"]
+        for r in drafted
+    ]
+    return markdown(["drafter", "tokens/step", "times as fast as without drafts"], rows)
+
+
+def packed_gain() -> str:
+    """Return what packed weights bring without drafts, with two threads."""
+    run = read_figures("real")["runs"][0]
+    (undrafted,) = [r for r in run["results"] if r["drafter"] == "none"]
+    return (
+        "Packed weights are counted separately: without drafts they decode "
+        f"{undrafted['of_generate'][0]:.2f} times as fast as transformers' `generate`."
+    )
 
 
 def facts() -> str:
-    """Return what the speed-ups hold for, what they are over no drafts, and what Spec-Bench makes
-    of the same answers."""
-    return "\n\n".join(_facts(run) for run in read_figures("real")["runs"])
+    """Return a table per number of threads, and what the figures hold for."""
+    record = read_figures("real")
+    return "\n\n".join([*map(_facts, record["runs"]), provenance(record)])
+
+
+def _over_undrafted(result: Mapping[str, Any]) -> list[float]:
+    """Return the speed-up over no drafts on the same weights, and its 95 % interval.
+
+    Both `generate` run with plain weights, so prompt lookup is compared with `generate`.
+    """
+    if result["drafter"] == "generate-lookup":
+        return list(result["of_generate"])
+    return [result["speedup"], result["speedup_low"], result["speedup_high"]]
 
 
 def _facts(run: Mapping[str, Any]) -> str:
     machine, load, results = run["machine"], run["load"], run["results"]
-    drafted = [r for r in results if r["drafter"] not in ("none", "generate")]
-    over_none = ", ".join(
-        f"{NAMES[r['drafter']]} {r['speedup']:.2f} ({r['speedup_low']:.2f} to "
-        f"{r['speedup_high']:.2f})"
-        for r in drafted
-    )
-    counted = ", ".join(f"{NAMES[r['drafter']]} {r['spec_bench']['speedup']:.2f}" for r in drafted)
+    by_name = {r["drafter"]: r for r in results}
+    rows = []
+    for name, shown in NAMES.items():
+        r = by_name[name]
+        drafted = name not in ("none", GENERATE)
+        over = "{:.2f} ({:.2f} to {:.2f})".format(*_over_undrafted(r)) if drafted else ""
+        counted = r["spec_bench"]["speedup"]
+        if name == "generate-lookup":
+            counted /= by_name[GENERATE]["spec_bench"]["speedup"]
+        rows.append([
+            shown,
+            f"{r['tokens_per_step']:.2f}",
+            f"{r['tokens_per_second']:.1f}",
+            over,
+            f"{counted:.2f}" if drafted else "",
+            "{:.2f} ({:.2f} to {:.2f})".format(*r["of_generate"]) if name != GENERATE else "",
+        ])  # fmt: skip
+    head = ["decoding", "tokens/step", "tokens/s", "over no drafts, same weights (95 %)",
+            "the same, as Spec-Bench counts", "over `generate` (95 %)"]  # fmt: skip
     wrong = sum(r["differing"] for r in results)
-    same = "every answer is the same" if not wrong else f"{wrong} answers differ"
-    cores = f"{machine['cores']} core{'s' * (int(machine['cores']) != 1)}"
-    packed = machine["device"].partition(", ")[2].partition(", ")[2]
-    how = ", ".join(filter(None, [machine["dtype"], packed]))
-    clock = ", seconds of processor time" * run["processor_time"]
+    same = "Every answer is the same." if not wrong else f"{wrong} answers differ."
+    clock = " Times are processor time." if run["processor_time"] else ""
     return (
-        f"{_threads(run).capitalize()}{clock} on {cores} ({machine['processor']}), {how} (both "
-        f"`generate` run with plain weights): {run['questions']} of MT-Bench's {run['of']} "
-        f"questions, first turns, at most {machine['max_new_tokens']} tokens each, "
-        f"{run['tokens']:,} after the first; {same}. Over no drafts: {over_none}; as Spec-Bench "
-        f"counts: {counted}. Intervals are 95 % over the questions. Processes that ran or waited "
-        f"meanwhile: {load['least']:.1f} to {load['most']:.1f}, half of the time below "
-        f"{load['median']:.1f}."
+        f"{_threads(run).capitalize()}, {machine['dtype']}: {run['questions']} of MT-Bench's "
+        f"{run['of']} questions, first turns, at most {machine['max_new_tokens']} tokens each, "
+        f"{run['tokens']:,} tokens after the first ones. {same}{clock} Load of the machine: "
+        f"{load['least']:.1f} to {load['most']:.1f}, median {load['median']:.1f}.\n\n"
+        f"{markdown(head, rows)}"
     )
 
 

@@ -1,14 +1,14 @@
 """Drafters with the same evidence, side by side: the tables of docs/evidence.md.
 
-    python -m benchmarks.evidence [--model MODEL] [--work DIR] [--seconds S] [--limit N]    records
-    python -m benchmarks.evidence [--work DIR] --publish             writes docs/evidence.json
+    python -m benchmarks.evidence [--model MODEL] [--work DIR] [--seconds S] [--limit N]    record
+    python -m benchmarks.evidence [--work DIR] --publish                      write the figures
 
-MODEL is demo, on its held-out prompts, or smollm2-135m, with --data DIR as benchmarks._real wants
-it and Spec-Bench's questions there: MT-Bench, both turns, Spec-Bench's other categories and
-functions of the standard library's held-out files, in turns. The model answers with small drafts,
-then verifies whatever the drafters that want evidence draft in replays of its answers. Stopped, or
-out of time, it goes on where it was; --publish replays what is there without the models, and says
-what was not on record.
+MODEL is demo, on its held-out prompts, or smollm2-135m with --data DIR. That folder holds what
+benchmarks._real needs and Spec-Bench's questions. The questions are MT-Bench (both turns), the
+other categories of Spec-Bench, and functions from the standard library's held-out files, one of
+each in rotation. The model answers with small drafts. Then it verifies the drafts that drafters
+with evidence make in replays of its answers. An interrupted run resumes. --publish replays what is
+on record without the models, and counts the missing contexts.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import markdown
-from benchmarks._figures import read_figures, write_figures
+from benchmarks._figures import provenance, read_figures, write_figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.records import Question, Record
     from ngramkit.evaluate.topk_record import TopKRecord
 
+COMMAND = "python -m benchmarks.evidence --publish"
 NEW_TOKENS = 96
 MODELS = ("demo", "smollm2-135m")
 BUDGETS = (8, 16, 32, 64, 96)
@@ -197,9 +198,10 @@ def _replayed(
 
 
 def publish(work: Path) -> None:
-    """Write docs/evidence.json, of the questions of which everything is on record."""
+    """Write the figures of the questions whose contexts are all on record."""
     models = [Work(work, model) for model in MODELS]
-    write_figures("evidence", [replayed(each) for each in models if each.filled.exists()])
+    done = [replayed(each) for each in models if each.filled.exists()]
+    write_figures("evidence", COMMAND, {"models": done})
 
 
 def replayed(work: Work) -> dict[str, Any]:
@@ -305,7 +307,7 @@ def kind_of(category: str) -> str:
     return category if category in (*OF_OTHERS, "code", "python") else "MT-Bench"
 
 
-# The published figures, docs/evidence.json, and the tables of docs/evidence.md.
+# The published figures and the tables of docs/evidence.md.
 
 
 NAMES = {"demo": "the embedded model", "smollm2-135m": "SmolLM2-135M-Instruct"}
@@ -315,14 +317,15 @@ Figures = Mapping[str, Any]
 def page() -> str:
     """Return Markdown: for every model what was measured, and where blend does not lead."""
     parts = []
-    for figures in read_figures("evidence"):
+    record = read_figures("evidence")
+    for figures in record["models"]:
         budgets, kinds = list(figures["steps"]["blend"]), list(figures["questions"])
         parts.append(facts(figures))
         parts.append(table(figures, "draft nodes", {budget: (budget, "all") for budget in budgets}))
         if len(kinds) > 1:
             parts.append(table(figures, "64 nodes", {kind: ("64", kind) for kind in kinds}))
         parts.append(behind(figures))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, provenance(record)])
 
 
 def facts(figures: Figures) -> str:

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import existing, markdown
-from benchmarks.__main__ import machine
+from benchmarks._figures import machine
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.llama_cpp import SESSIONS, Drafter
 from ngramkit.evaluate.statistics import Units, ratio, shown_interval

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import existing, markdown
-from benchmarks.__main__ import machine
+from benchmarks._figures import machine
 from benchmarks.llama_cpp import CHEAP, smollm2_file
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.llama_cpp import Drafter

@@ -5,9 +5,9 @@
 
 PARTs: needles, multikey, text, guesses, layers; default all. DIR of --data holds essays, news and
 RULER's needles as below.
-Each finding is a line in WORK/longcontext.jsonl and is not measured again; --publish writes
-docs/longcontext.json, which pages and docs/needles.svg are made of. Nothing here depends on the
-machine's load: `python -m benchmarks specache` has the times.
+Each finding is a line in WORK/longcontext.jsonl and is not measured again. --publish writes
+benchmarks/figures/longcontext.json, from which pages and docs/needles.svg are made. Nothing here
+depends on the machine's load; `python -m benchmarks specache` measures times.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from benchmarks.needle import Reading
     from ngramkit.decode.specache.options import SpeCache
 
+COMMAND = "python -m benchmarks.longcontext --publish"
 MODEL = "smollm2-135m"
 ESSAYS, NEWS = "longcontext/essays/*.txt", "longcontext/multi_news.jsonl"
 MULTIKEY = "longcontext/niah_multikey_3.jsonl"
@@ -197,16 +198,16 @@ def _figures(readings: Mapping[str, Reading]) -> dict[str, Any]:
     }
 
 
-# The published figures, docs/longcontext.json, and the tables of docs/specache.md.
+# The published figures and the tables of docs/specache.md.
 
 
 def publish(found: Mapping[str, FindingList]) -> None:
-    """Write docs/longcontext.json, and docs/needles.svg made of it."""
+    """Write the figures, and docs/needles.svg."""
     from benchmarks.needle import plot
 
     figures = {part: _mean(each) for part, each in found.items() if part != "needles"}
     needles = _cells(found["needles"])
-    write_figures("longcontext", {"needles": needles, **figures})
+    write_figures("longcontext", COMMAND, {"needles": needles, **figures})
     if needles:
         plot(needles, DOCS / "needles.svg")
 

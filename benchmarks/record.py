@@ -1,11 +1,11 @@
-"""The README's picture and table: tokens/step on a record, by budget.
+"""Tokens/step of every drafter on recorded answers, by draft size (docs/benchmarks.md).
 
-    python -m benchmarks.record --data DIR --datastore DIR --frozen DIR     replays, writes both
-    python -m benchmarks.record                                             draws the picture anew
+    python -m benchmarks.record --data DIR --datastore DIR --frozen DIR     replay, write, draw
+    python -m benchmarks.record                                             only draw the picture
 
 DIR of --data holds MT-Bench's questions, Vicuna-7B-v1.5's answers to them and its tokenizer, by
-the names below. Figures go to docs/record.json; pages and docs/record.svg are made of them alone.
-Every drafter begins each turn anew.
+the names below. Figures go to benchmarks/figures/record.json; the page's table and docs/record.svg
+are made from it. Every drafter starts each turn without what it learnt before.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import markdown
-from benchmarks._figures import draw_steps, read_figures, write_figures
+from benchmarks._figures import draw_steps, provenance, read_figures, write_figures
 
 QUESTIONS, ANSWERS = "mt_bench_questions.jsonl", "mt_bench_answers_vicuna-7b-v1.5.jsonl"
 TOKENIZER = "llama-tokenizer"
+COMMAND = "python -m benchmarks.record"
 BUDGETS = (8, 16, 32, 64, 95)
 TITLE = "Tokens per pass on MT-Bench answers of Vicuna-7B"
 
@@ -30,15 +31,20 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, metavar="DIR")
     options = parser.parse_args()
     if options.data is not None:
-        write_figures("record", replay(options))
+        write_figures("record", COMMAND, replay(options))
     draw_steps("record", TITLE, read_figures("record")["steps"])
 
 
 def table() -> str:
     """Return the published figures as Markdown, a row per drafter."""
-    steps = read_figures("record")["steps"]
+    record = read_figures("record")
+    steps = record["steps"]
     rows = [[name, *(f"{own[str(n)]:.2f}" for n in BUDGETS)] for name, own in steps.items()]
-    return markdown(["draft nodes", *BUDGETS], rows)
+    text = f"{markdown(['draft nodes', *BUDGETS], rows)}\n\n{provenance(record)}"
+    if older := record.get("older"):
+        names = ", ".join(f"`{name}`" for name in older["rows"])
+        text += f" _Older: {names}, published in commit {older['published']}, {older['date']}._"
+    return text
 
 
 def replay(options: argparse.Namespace) -> dict[str, Any]:

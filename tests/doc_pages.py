@@ -214,38 +214,72 @@ def exit_codes() -> str:
 
 
 def record() -> str:
-    """Return tokens/step on the record, from docs/record.json."""
+    """Return tokens/step on the record."""
     from benchmarks.record import table
 
     return table()
 
 
 def real() -> str:
-    """Return what was measured on a real model, from docs/real.json."""
+    """Return README's table of drafters on a real model."""
     from benchmarks._real import table
 
     return table()
 
 
 def real_facts() -> str:
-    """Return what those figures hold for."""
+    """Return all figures on that model."""
     from benchmarks._real import facts
 
     return facts()
 
 
 def evidence() -> str:
-    """Return drafters side by side, from docs/evidence.json."""
+    """Return drafters side by side."""
     from benchmarks.evidence import page
 
     return page()
 
 
 def longcontext(part: str) -> str:
-    """Return what a SpeCache forgets, from docs/longcontext.json."""
+    """Return what a SpeCache forgets."""
     from benchmarks.longcontext import table
 
     return table(part)
+
+
+def packed_gain() -> str:
+    """Return what packed weights bring without drafts."""
+    from benchmarks._real import packed_gain
+
+    return packed_gain()
+
+
+def vllm_steps() -> str:
+    """Return README's part of the table of a real vLLM server."""
+    from benchmarks._figures import table
+
+    rows = {
+        "ngramkit, datastore, k = 8",
+        "ngramkit, own text, k = 8",
+        "vLLM's `ngram`, k = 8",
+        "vLLM's `suffix`, k = 8",
+    }
+    return table("vllm", ["drafts", "steps, one at a time", "steps, eight at once"], rows)
+
+
+def figure(name: str) -> str:
+    """Return the table of benchmarks/figures/NAME.json."""
+    from benchmarks._figures import table
+
+    return table(name)
+
+
+def figures() -> list[str]:
+    """Return the names of the records that are tables."""
+    from benchmarks._figures import tables
+
+    return tables()
 
 
 GENERATORS: dict[str, Callable[[], str]] = {
@@ -259,6 +293,9 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "evidence": evidence,
     "real": real,
     "real_facts": real_facts,
+    "packed_gain": packed_gain,
+    "vllm_steps": vllm_steps,
+    **{f"figure_{name}": functools.partial(figure, name) for name in figures()},
     **{
         f"longcontext_{part}": functools.partial(longcontext, part)
         for part in ("needles", "hits", "multikey", "text", "guesses", "layers")

@@ -58,6 +58,7 @@ SMALL = (
     ("qwen3-8b", "demo"),
     ("--model MODEL", "--model demo"),
     ("/data/past", "data/past"),
+    ("datastore --corpus python-stdlib", "datastore --corpus python-stdlib --limit 5 --out first"),
     ("--corpus ultrachat --limit 100000", "--corpus python-stdlib --limit 20 --out phrases"),
     ("--corpus openwebtext --sample 0.01", "--corpus python-stdlib --sample 0.01"),
     ("--executor ray", ""),

@@ -1,4 +1,4 @@
-"""The fuzzer's tries so far: kept between its runs, and a table of docs/reliability.md."""
+"""The fuzzer's tries so far: kept between its runs, and published in docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 KEPT = ROOT / ".fuzzed.json"  # what was tried of the code as it is
-PAGE = ROOT / "docs" / "reliability.md"
-BEGIN, END = "<!-- fuzz: begin -->\n", "<!-- fuzz: end -->"
+HEAD = ("kind", "mutations", "outcomes")
 
 
 @dataclass
@@ -49,13 +48,12 @@ def keep(known: dict[str, Report]) -> None:
     temporary.replace(KEPT)
 
 
-def table(known: dict[str, Report]) -> str:
-    rows = ["| kind | mutations | how they ended |", "|---|---:|---|"]
-    for kind, report in known.items():
-        rows.append(f"| {kind} | {report.outcomes.total():,} | {report.ends()} |")
-    return "\n".join(rows)
+def rows(known: dict[str, Report]) -> list[list[str]]:
+    return [[kind, f"{each.outcomes.total():,}", each.ends()] for kind, each in known.items()]
 
 
 def write(known: dict[str, Report]) -> None:
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}{table(known)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    """Write benchmarks/figures/fuzz.json, from which `make docs` fills the page."""
+    from benchmarks._figures import write_figures
+
+    write_figures("fuzz", "make fuzz", {"head": HEAD, "rows": rows(known)})
