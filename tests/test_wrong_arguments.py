@@ -90,14 +90,14 @@ REFUSED = [
     (lambda: ngramkit.decode(b"a"), "prompts must be a list, is b'a'"),
     (lambda: ngramkit.decode([{"role": "user"}]), "a prompt must be a text, is {'role': 'user'}"),
     (lambda: ngramkit.decode("a", drafter=5), "drafter is 5"),
-    (lambda: ngramkit.history_merge([], "out"), "there is no history to merge"),
+    (lambda: ngramkit.history_merge([], "out"), "paths must name at least one"),
     (lambda: ngramkit.merge("mine", "out"), "sources must be a list, is 'mine'"),
     (lambda: ngramkit.SpeCache(group=0), "group must be at least 8"),
     (lambda: ngramkit.decode("a", stop=[5]), "stop must be texts, one is 5"),
     (lambda: ngramkit.generate("demo", [1]), "'demo' is no model"),
     (lambda: ngramkit.replay([{"prompt": "a"}], model="demo"), "answers are files or Records"),
     (lambda: ngramkit.replay(pd.DataFrame({"prompt": ONE})), "answers are files or Records"),
-    (lambda: ngramkit.replay([], model="demo"), "no file is named"),
+    (lambda: ngramkit.replay([], model="demo"), "files must name"),
     (lambda: ngramkit.replay("a.jsonl", budgets=4), "budgets must be a list, is 4"),
     (lambda: ngramkit.replay("a.jsonl", budgets=["auto"]), "budgets must be whole numbers"),
     (lambda: ngramkit.replay("a.jsonl", limit=0), "limit must be at least 1"),
@@ -142,7 +142,7 @@ REFUSED = [
     (lambda: ngramkit.SpeCache(top_k="x"), "top_k must be 0 or more, is 'x'"),
     (lambda: ngramkit.check_engine("vllm", model="demo", tokens=0), "tokens must be 1 to 64, is 0"),
     (lambda: ngramkit.forecast("a.jsonl", pass_cost={}), "the curve has no two times above 0"),
-    (lambda: ngramkit.history_import("a.jsonl", "out", columns={5: 6}), "columns are no names by"),
+    (lambda: ngramkit.history_import("a.jsonl", "out", columns={5: 6}), "columns must be names by"),
 ]
 
 
@@ -211,5 +211,5 @@ def test_a_replay_of_a_written_file_is_what_the_error_recommends():
     words = {"model": "demo", "drafters": ["context"], "budgets": [4]}
     assert len(list(ngramkit.replay("answers.jsonl", **words))) == 1
     assert ngramkit.replay("answers.jsonl", keep_state=True, **words).kept_state
-    with pytest.raises(ngramkit.UsageError, match="columns are no names by field: 'prompt'"):
+    with pytest.raises(ngramkit.UsageError, match="columns must be names by field, got 'prompt'"):
         ngramkit.replay("answers.jsonl", columns="prompt", **words)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ngramkit.basics.errors import BadRecordError, InputError, UsageError
 from ngramkit.basics.machine import Lock, start_python
@@ -74,8 +74,7 @@ BY_NAME = (
 )
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """One turn of a conversation."""
 
     role: str  # "system", "user" or "assistant"

@@ -94,6 +94,13 @@ def is_hidden(path: Path) -> bool:
     )
 
 
+def walk_files(folder: Path) -> Iterator[Path]:
+    """Yield every file and every link below a folder; links to folders are not followed."""
+    for parent, folders, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names)
+        yield from (link for name in folders if (link := Path(parent, name)).is_symlink())
+
+
 def require_read(path: Path, name: str) -> None:
     """Raise InputError, which calls the file `name`, where no reader exists for it."""
     if not is_read(path):
@@ -290,18 +297,24 @@ def _matches(path: Path, left_out: Counter[str]) -> Iterator[Path]:
 
 
 def _files_below(folder: Path, left_out: Counter[str]) -> list[Path]:
-    """Return every readable file but those of artifacts, which may be written there, too."""
-    built = {place.parent for place in folder.rglob(NAME) if _is_artifact(place.parent)}
-    built |= {place.parent for place in folder.rglob(f"*.partial/{PROGRESS}")}
+    """Return every readable file, without those of artifacts and unfinished builds."""
+    below = [path for path in walk_files(folder) if path.is_file()]
+    built = {path.parent for path in below if path.name == NAME and _is_artifact(path.parent)}
+    built |= {
+        path.parent
+        for path in below
+        if path.name == PROGRESS and path.parent.name.endswith(".partial")
+    }
     files = []
-    for path in folder.rglob("*"):
-        if path.is_file() and built.isdisjoint(path.parents):
-            if is_hidden(path.relative_to(folder)):
-                left_out[HIDDEN] += is_read(path)
-            elif is_read(path):
-                files.append(path)
-            else:
-                left_out[OTHER_KINDS] += 1
+    for path in below:
+        if not built.isdisjoint(path.parents):
+            continue
+        if is_hidden(path.relative_to(folder)):
+            left_out[HIDDEN] += is_read(path)
+        elif is_read(path):
+            files.append(path)
+        else:
+            left_out[OTHER_KINDS] += 1
     has_tables = any(reader_suffix(path) in TABLES for path in files)
     texts = [path for path in files if not (has_tables and _describes_dataset(path))]
     left_out[ABOUT] += len(files) - len(texts)

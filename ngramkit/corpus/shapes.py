@@ -1,15 +1,15 @@
-"""Shapes of JSON records, the same in corpora and in logs: lines or a document, paths, turns.
+"""Shapes of JSON records that corpora and logs share: lines or a document, paths, turns.
 
 A turn is {"role": ..., "content": ...}, ShareGPT's {"from": ..., "value": ...} or Gemini's {"role":
-..., "parts": ...}. Content is a text, null (an empty text) or a list of parts, which are joined:
-OpenAI's, Anthropic's and Gemini's. What chat templates would write is written in Hermes' and Qwen's
-form:
+..., "parts": ...}. Its content is a string, null (an empty text) or a list of parts as OpenAI,
+Anthropic and Gemini write them, which are joined. Tool calls, results and thoughts take Hermes' and
+Qwen's form:
 
     <tool_call>             <tool_response>         <think>
     {"name": ..., ...}      ...                     ...
     </tool_call>            </tool_response>        </think>
 
-Parts without a text (images, sounds, encrypted thoughts) are counted, not read.
+Parts without text (images, audio, encrypted thoughts) are counted, not read.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from ngramkit.basics.errors import InputError
 from ngramkit.basics.untrusted import parse_json
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
-RESULTS = frozenset({"tool", "function", "ipython", "observation", "tool_response"})
+RESULT_ROLES = frozenset({"tool", "function", "ipython", "observation", "tool_response"})
 ROLES = {
     "system": SYSTEM, "developer": SYSTEM, "user": USER, "human": USER, "environment": USER,
     "assistant": ASSISTANT, "ai": ASSISTANT, "gpt": ASSISTANT, "chatgpt": ASSISTANT,
     "bot": ASSISTANT, "chatbot": ASSISTANT, "model": ASSISTANT, "function_call": ASSISTANT,
-    **dict.fromkeys(RESULTS, USER),
+    **dict.fromkeys(RESULT_ROLES, USER),
 }  # fmt: skip
-ITEMS = ("function_call", "custom_tool_call")  # items of OpenAI's Responses API
-UNREAD = "a part of a message that is not text"
-BESIDE = {
+TOOL_CALL_ITEMS = ("function_call", "custom_tool_call")  # of OpenAI's Responses API
+# Keys of a turn that may hold more than its content.
+MORE_THAN_TEXT = {
     "type", "tool_calls", "function_call", "reasoning_content", "reasoning", "thinking",
 }  # fmt: skip
-OBJECT = (dict, Mapping)  # a dict is told faster than any Mapping
-CONTENTS = ("content", "value", "parts")
-Lost = Counter[str]  # what was not read, by reason
+OBJECT = (dict, Mapping)  # isinstance is fast for dict, slow for Mapping
+Unread = Counter[str]  # counts of parts that are not read, by reason
 
 
 class BadTurnError(TypeError):
@@ -46,10 +45,9 @@ class BadTurnError(TypeError):
 
 
 def is_document(first: bytes, second: bytes | None = None) -> bool:
-    """Return whether JSON is one document rather than a record a line, by its first two lines that
-    are not blank.
+    """Return whether JSON is one document, not JSON lines, from its first two non-blank lines.
 
-    A line that is cut off, before a whole one, is a damaged record.
+    A truncated line before a whole one is a damaged record of JSON lines.
     """
     if second is None or first.lstrip().startswith(b"["):
         return first.lstrip().startswith(b"[")
@@ -65,10 +63,10 @@ def _is_whole(line: bytes) -> bool:
 
 
 def value_at(record: Any, path: str) -> Any:
-    """Return the value of the name `path`, else of b inside a for the path a.b.
+    """Return the value at a path such as `a.b`; names may themselves contain dots.
 
-    Names may hold dots, and nothing but null is inside null. A number is a place in a list; another
-    name, of each of its items. Raises KeyError where there is no such value.
+    In a list, a number selects an item, and any other name is looked up in every item. A path into
+    null is None. Raises KeyError if nothing is there.
     """
     if record is None:
         return None
@@ -98,14 +96,14 @@ def _listed(value: Any) -> list[Any]:
 
 
 def is_null(value: Any) -> bool:
-    """Return whether there is no value: None, or what pandas has in its place, NaN or NA."""
+    """Return whether a value is missing: None, or NaN or NA as pandas stores it."""
     if isinstance(value, float):
         return value != value
     return value is None or type(value).__name__ == "NAType"
 
 
 def is_turn(value: Any) -> bool:
-    """Return whether it is a turn of a conversation: who says what."""
+    """Return whether a value is a turn of a conversation."""
     return (
         isinstance(value, Mapping)
         and ("role" in value or "from" in value)
@@ -114,7 +112,7 @@ def is_turn(value: Any) -> bool:
 
 
 def role_of(turn: Any) -> str:
-    """Return a turn's role, one of ROLES. Raises BadTurnError for another.
+    """Return a turn's role, a key of ROLES. Raises BadTurnError for any other.
 
     >>> role_of({"from": "gpt", "value": "Hi."}), role_of({"role": "ipython", "content": "4"})
     ('gpt', 'ipython')
@@ -126,7 +124,7 @@ def role_of(turn: Any) -> str:
         return role
     if kind == "function_call_output":
         return "tool"
-    if kind in (*ITEMS, "reasoning"):
+    if kind in (*TOOL_CALL_ITEMS, "reasoning"):
         return ASSISTANT
     role = turn.get("from", kind) if role is None else role
     name = role.lower() if isinstance(role, str) else role
@@ -135,19 +133,19 @@ def role_of(turn: Any) -> str:
     raise BadTurnError(f"unknown role of a message: {role!r:.40}")
 
 
-def turn_text(turn: Mapping[str, Any], lost: Lost | None = None) -> str:
-    """Return a turn's text and the tools that it calls, without thoughts, as a prompt holds it.
+def turn_text(turn: Mapping[str, Any], unread: Unread | None = None) -> str:
+    """Return a turn's text and tool calls as a later prompt holds them, without thoughts.
 
     Raises BadTurnError if the turn has no content.
     """
     plain = _plain(turn)
-    return _joined(_parts(turn, lost)) if plain is None else plain
+    return _joined(_parts(turn, unread)) if plain is None else plain
 
 
-def written_text(turn: Mapping[str, Any], lost: Lost | None = None) -> str:
-    """Return what a model wrote for an assistant's turn: thoughts, text and tool calls.
+def written_text(turn: Mapping[str, Any], unread: Unread | None = None) -> str:
+    """Return a turn as the model wrote it: thoughts, text and tool calls.
 
-    Thoughts that stand in the text too are written once.
+    Thoughts that the text repeats are written once.
 
     >>> written_text({"reasoning": "Two.", "content": "<think>Two.</think>4"})
     '<think>Two.</think>4'
@@ -155,29 +153,29 @@ def written_text(turn: Mapping[str, Any], lost: Lost | None = None) -> str:
     plain = _plain(turn)
     if plain is not None:
         return plain
-    parts = _parts(turn, lost)
+    parts = _parts(turn, unread)
     thoughts = "\n".join(part for kind, part in parts if kind == "think")
     text = _joined(parts)
     if not thoughts or thoughts.strip() in text:
         return text
-    if not text:  # it was cut before the thoughts ended
+    if not text:  # cut off while thinking
         return f"<think>\n{thoughts}"
     return f"<think>\n{thoughts}\n</think>\n\n{text}"
 
 
-def content_text(content: Any, lost: Lost | None = None) -> str:
-    """Return the text of a content: a text, a list of parts, or null.
+def content_text(content: Any, unread: Unread | None = None) -> str:
+    """Return the text of a turn's content: a string, a list of parts, or None.
 
     >>> content_text([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
     'ab'
     """
-    return _joined(_content(content, lost))
+    return _joined(_content(content, unread))
 
 
 def tool_call_text(call: Any) -> str:
     """Return a tool call as Hermes' and Qwen's models write it; "" if it is not an object.
 
-    Arguments that are a text are kept as the model wrote them.
+    Arguments that are already a string are kept as they are.
     """
     if not isinstance(call, Mapping):
         return ""
@@ -185,37 +183,37 @@ def tool_call_text(call: Any) -> str:
     inside = inside if isinstance(inside, Mapping) else call
     arguments: Any = next((inside[k] for k in ("arguments", "input", "args") if k in inside), {})
     if not isinstance(arguments, str):
-        arguments = as_json(arguments)
-    name = as_json(inside.get("name"))
+        arguments = to_json(arguments)
+    name = to_json(inside.get("name"))
     return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'
 
 
-def result_text(text: str) -> str:
-    """Return what a tool returned, as Hermes' and Qwen's templates write it."""
+def tool_result_text(text: str) -> str:
+    """Return a tool's result as Hermes' and Qwen's templates write it."""
     return f"<tool_response>\n{text}\n</tool_response>"
 
 
-def as_json(value: Any) -> str:
+def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
 def _plain(turn: Mapping[str, Any]) -> str | None:
-    """Return the text of a turn that is a text and nothing else, as most are; else None."""
+    """Return the text of a turn that is only text, as most are; else None."""
     content = turn.get("content", turn.get("value"))
-    return content if isinstance(content, str) and turn.keys().isdisjoint(BESIDE) else None
+    return content if isinstance(content, str) and MORE_THAN_TEXT.isdisjoint(turn) else None
 
 
-Part = tuple[str, str]  # "text", "block" or "think"; its text
+Part = tuple[str, str]  # kind ("text", "block" or "think"), text
 
 
-def _parts(turn: Mapping[str, Any], lost: Lost | None) -> list[Part]:
+def _parts(turn: Mapping[str, Any], unread: Unread | None) -> list[Part]:
     kind = turn.get("type")
-    if kind in ITEMS:
+    if kind in TOOL_CALL_ITEMS:
         return [("block", tool_call_text(turn))]
     if kind == "function_call_output":
-        return _content(turn.get("output"), lost)
+        return _content(turn.get("output"), unread)
     if kind == "reasoning":
-        return [("think", content_text(turn.get("content") or turn.get("summary"), lost))]
+        return [("think", content_text(turn.get("content") or turn.get("summary"), unread))]
     calls = turn.get("tool_calls") or []
     if isinstance(turn.get("function_call"), Mapping):
         calls = [turn["function_call"]]
@@ -223,16 +221,19 @@ def _parts(turn: Mapping[str, Any], lost: Lost | None) -> list[Part]:
         raise BadTurnError(f"`tool_calls` must be a list, got {type(calls).__name__}")
     thoughts = (turn.get(key) for key in ("reasoning_content", "reasoning", "thinking"))
     thought = next((each for each in thoughts if isinstance(each, str) and each), "")
-    named = sorted((key for key in CONTENTS if key in turn), key=lambda key: turn[key] is None)
+    named = sorted(
+        (key for key in ("content", "value", "parts") if key in turn),
+        key=lambda key: turn[key] is None,
+    )
     name = named[0] if named else None
     if name is None and not calls and not thought:
         raise BadTurnError("a message without content")
     parts = [("think", thought)] if thought else []
-    parts += _content(turn[name], lost) if name else []
+    parts += _content(turn[name], unread) if name else []
     return parts + [("block", tool_call_text(call)) for call in calls]
 
 
-def _content(content: Any, lost: Lost | None) -> list[Part]:
+def _content(content: Any, unread: Unread | None) -> list[Part]:
     if content is None:
         return []
     if isinstance(content, str):
@@ -241,10 +242,10 @@ def _content(content: Any, lost: Lost | None) -> list[Part]:
         raise BadTurnError(
             f"a message's content must be a text or a list of parts, got {type(content).__name__}"
         )
-    return [_part(part, lost) for part in content]
+    return [_part(part, unread) for part in content]
 
 
-def _part(part: Any, lost: Lost | None) -> Part:
+def _part(part: Any, unread: Unread | None) -> Part:
     if isinstance(part, str):
         return "text", part
     if isinstance(part, OBJECT):
@@ -252,22 +253,24 @@ def _part(part: Any, lost: Lost | None) -> Part:
         if kind == "tool_use" or isinstance(part.get("functionCall"), Mapping):
             return "block", tool_call_text(part.get("functionCall", part))
         if kind == "tool_result":
-            return "block", result_text(content_text(part.get("content"), lost))
+            return "block", tool_result_text(content_text(part.get("content"), unread))
         if isinstance(answer := part.get("functionResponse"), Mapping):
-            return "block", result_text(as_json(answer.get("response")))
+            return "block", tool_result_text(to_json(answer.get("response")))
         if kind == "thinking" and isinstance(part.get("thinking"), str):
             return "think", part["thinking"]
         text = part.get("refusal" if kind == "refusal" else "text")
         if isinstance(text, str):
             return ("think" if part.get("thought") is True else "text"), text
-    if lost is not None:
-        lost[UNREAD] += 1
+    if unread is not None:
+        unread["a part of a message that is not text"] += 1
     return "text", ""
 
 
 def _joined(parts: list[Part]) -> str:
-    """Return the parts but thoughts: texts as they stand, calls and results on their own lines."""
-    said = [part for part in parts if part[0] != "think"]
-    runs = ("".join(text for _, text in run) if plain else "\n".join(text for _, text in run)
-            for plain, run in groupby(said, key=lambda part: part[0] == "text"))  # fmt: skip
+    """Join all parts but thoughts; tool calls and results get lines of their own."""
+    shown = [part for part in parts if part[0] != "think"]
+    runs = [
+        ("" if is_text else "\n").join(text for _, text in run)
+        for is_text, run in groupby(shown, key=lambda part: part[0] == "text")
+    ]
     return "\n".join(filter(None, runs))

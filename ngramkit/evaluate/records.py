@@ -41,10 +41,10 @@ from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray, token_ids_of
 from ngramkit.drafters.references import Given as References
 from ngramkit.evaluate.statistics import Units
-from ngramkit.logs.conversations import continued
+from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.files import LogFile
-from ngramkit.logs.read import in_time, read_log
-from ngramkit.logs.request import FilePlace, LoggedRequest, take
+from ngramkit.logs.read import read_log, sorted_by_time
+from ngramkit.logs.request import FilePlace, LoggedRequest, require_field
 from ngramkit.logs.tokens import RequestTokenizer
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def read_records(
     if questions is not None:
         requests = _with_questions(files, Path(questions))
     else:
-        requests = in_time(
+        requests = sorted_by_time(
             read_log(files, format=format, columns=columns, where=where, reporter=reporter)
         )
     if not requests:
@@ -235,7 +235,9 @@ def read_records(
     records: list[Record] = []
     ending_at: dict[int, Record] = {}  # by the place of their last turn so far
     encoded = list(tokens.encoded(requests))
-    before = continued([each for each, _ in encoded], tokenizer.decode, tokenizer.eos_token or "")
+    before = find_predecessors(
+        [each for each, _ in encoded], tokenizer.decode, tokenizer.eos_token or ""
+    )
     for place, ((request, ids), after) in enumerate(zip(encoded, before, strict=True)):
         record = None if after is None else ending_at.pop(after, None)
         if record is None:
@@ -314,7 +316,10 @@ def _alternate(
 
 def _choices(where: FilePlace, body: dict[str, Any]) -> list[list[str]]:
     """Return the turns of each choice."""
-    choices = [take(where, each, "turns", list) for each in take(where, body, "choices", list)]
+    choices = [
+        require_field(where, each, "turns", list)
+        for each in require_field(where, body, "choices", list)
+    ]
     if not choices or not all(map(_is_texts, choices)):
         raise InputError(f"{where}: `choices` must have `turns`, each a list of texts")
     return choices

@@ -1,6 +1,6 @@
-"""Logs of requests as other programs write them: a reader per format, one kind of record.
+"""Logs of requests that other programs write: one reader per format, one kind of record.
 
-`read.read_log` finds out which format a file has and yields `request.LoggedRequest`, `tokens` makes
-them token ids. A reader's docstring is its format's specification. What is read was written by
-somebody else: it is bounded, checked and never run.
+`read.read_log` recognizes a file's format and yields `request.LoggedRequest`; `tokens` encodes
+them. A reader's docstring specifies its format. Logs are untrusted: sizes are bounded, values
+checked, and no code in them runs.
 """

@@ -6,64 +6,61 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from ngramkit.corpus.shapes import ASSISTANT, SYSTEM, USER, content_text, result_text, role_of
+from ngramkit.corpus.shapes import ASSISTANT, SYSTEM, USER, content_text, role_of, tool_result_text
 from ngramkit.logs.request import (
+    ConversationReader,
     FilePlace,
     Found,
     Line,
     LoggedRequest,
-    Talk,
-    attempt,
-    by_record,
-    is_cut,
-    messages_of,
-    requests_of,
-    seconds,
-    take,
-    written_by_model,
+    assistant_text,
+    conversation_requests,
+    is_cut_off,
+    message_text,
+    parse_time,
+    read_messages,
+    record_reader,
+    require_field,
+    skip_bad,
 )
 
-COMMANDS = ("command", "code", "path", "url", "content")  # of an OpenHands action, in `args`
 
-
-@by_record
+@record_reader
 def read_mini_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     """Read mini-swe-agent's NAME.traj.json, one JSON object.
 
         {"info": {...}, "messages": [...], "trajectory_format": "mini-swe-agent-1.1"}
 
-    Messages are as the model's API has them, answers of the Responses API whole; the last one's
-    role may be `exit`, which no model reads. `extra` holds a time.
+    Messages have the form of the model's API; answers of the Responses API are whole objects. The
+    last message may have the role `exit`, which the model does not read. `extra` holds a time.
 
     Read from: SWE-agent/mini-swe-agent src/minisweagent/agents/default.py (save, serialize) at
     14e642f (format 1), and run/utils/save.py at 02e25f7. Tried with files of 2.4.6.
     """
-    messages = take(where, body, "messages", list)
-    spoken = [m for m in messages if not (isinstance(m, dict) and m.get("role") == "exit")]
+    messages = require_field(where, body, "messages", list)
+    messages = [m for m in messages if not (isinstance(m, dict) and m.get("role") == "exit")]
     name = str(body.get("instance_id") or where.path.name.removesuffix(".traj.json"))
-    yield from requests_of(where, spoken, name=name, kind="mini-swe-agent")
+    yield from conversation_requests(where, messages, name=name, kind="mini-swe-agent")
 
 
-@by_record
+@record_reader
 def read_tau_bench(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
-    """Read tau-bench's results, one JSON list in the order in which conversations ended.
+    """Read tau-bench's results, one JSON list, in the order in which conversations ended.
 
         [{"task_id": 3, "reward": 1.0, "info": {...}, "traj": [messages], "trial": 0}, ...]
-
-    The assistant's tool calls are in its messages.
 
     Read from: sierra-research/tau-bench tau_bench/run.py and tau_bench/agents/
     tool_calling_agent.py at 01ed5e3.
     """
-    messages = take(where, body, "traj", list)
+    messages = require_field(where, body, "traj", list)
     if not messages:
         yield "a conversation that failed"
         return
     name, run = str(body.get("task_id")), str(body.get("trial", ""))
-    yield from requests_of(where, messages, name=name, kind="tau-bench", run=run)
+    yield from conversation_requests(where, messages, name=name, kind="tau-bench", run=run)
 
 
-@by_record
+@record_reader
 def read_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     """Read SWE-agent's NAME.traj, one JSON object.
 
@@ -71,28 +68,27 @@ def read_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]
          "history": [{"role": "assistant", "content": "...", "tool_calls": [...], ...}, ...],
          "info": {...}, "environment": ...}
 
-    A step's `query` is what the model read; in older files, which have none, `history` is the
-    conversation. A step keeps no tool calls: they stand in the history, at the message of the same
-    text.
+    A step's `query` is its prompt; older files lack it, and `history` is the conversation. Steps do
+    not store tool calls; they come from the message of the history with the same text.
 
     Read from: SWE-agent/SWE-agent sweagent/agent/agents.py (add_step_to_trajectory,
     save_trajectory), sweagent/types.py at 05ff843.
     """
     name = where.path.name.removesuffix(".traj")
-    steps = take(where, body, "trajectory", list)
+    steps = require_field(where, body, "trajectory", list)
     if not any(isinstance(step, dict) and step.get("query") for step in steps):
-        history = take(where, body, "history", list)
+        history = require_field(where, body, "history", list)
         own = [m for m in history if not (isinstance(m, dict) and m.get("is_demo"))]
-        yield from requests_of(where, own, name=name, kind="swe-agent")
+        yield from conversation_requests(where, own, name=name, kind="swe-agent")
         return
     history = body.get("history")
-    written: dict[str, str] = {}  # what the model wrote, tool calls included, by its text
+    written: dict[str, str] = {}  # by text: the answer with its tool calls
     for message in history if isinstance(history, list) else []:
         if not isinstance(message, dict) or "content" not in message:
             return
         if role_of(message) == ASSISTANT:
             text = content_text(message["content"])
-            written.setdefault(text, written_by_model(where, message) or "")
+            written.setdefault(text, assistant_text(where, message) or "")
     for turn, step in enumerate(steps):
         output = step.get("response") if isinstance(step, dict) else None
         if not isinstance(output, str) or not isinstance(step.get("query"), list):
@@ -100,12 +96,12 @@ def read_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]
             return
         output = written.get(output, output)
         if output:
-            prompt = messages_of(where, step["query"])
+            prompt = read_messages(where, step["query"])
             yield LoggedRequest(prompt, output, name, "swe-agent", turn=turn)
 
 
 def is_openhands(body: Mapping[str, Any]) -> bool:
-    """Return whether it is an event, or holds a list of them."""
+    """Return whether the object is an event or holds a list of events."""
     history = body.get("history")
     event = history[0] if isinstance(history, list) and history else body
     return (
@@ -116,16 +112,16 @@ def is_openhands(body: Mapping[str, Any]) -> bool:
 
 
 def read_openhands(lines: Iterator[Line]) -> Iterator[Found]:
-    """Read OpenHands' trajectories: a JSON list of events, or an evaluation's output.jsonl, which
-    has such a list as `history`.
+    """Read OpenHands' trajectories: a JSON list of events, or an evaluation's output.jsonl, whose
+    `history` is such a list.
 
         {"id": 4, "timestamp": "...", "source": "agent", "action": "run", "args": {"thought": ...},
          "tool_call_metadata": {"model_response": {"id": ..., "choices": [...]}, ...}}
         {"id": 5, "source": "agent", "observation": "run", "content": "...", ...}
 
-    What the model wrote is its `model_response`; several actions may share one. Where there is none
-    (models without tool calls) it is the action's message or thought and command, so not to the
-    letter. `log_completions` keeps calls whole: those files are read as OpenAI's.
+    The model's text is the `model_response`, which several actions may share. Models without tool
+    calls lack it; there, the action's thought and command stand in, which is not verbatim. Files of
+    `log_completions`, with whole calls, are read as OpenAI's.
 
     Read from: All-Hands-AI/OpenHands openhands/events/serialization/event.py at 04e2840.
     """
@@ -135,72 +131,75 @@ def read_openhands(lines: Iterator[Line]) -> Iterator[Found]:
         if not has_history:
             trajectory = Trajectory(path.name)
             for where, event in group:
-                yield from attempt(where, trajectory.read(where, event))
+                yield from skip_bad(where, trajectory.read(where, event))
             continue
         for where, body in group:
-            yield from attempt(where, _openhands_history(where, body))
+            yield from skip_bad(where, _openhands_history(where, body))
 
 
 def _openhands_history(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     trajectory = Trajectory(str(body.get("instance_id", "")))
-    for event in take(where, body, "history", list):
+    for event in require_field(where, body, "history", list):
         yield from trajectory.read(where, event)
 
 
 class Trajectory:
-    """OpenHands' events, read one after another."""
+    """A reader of the events of one OpenHands trajectory, in order."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._talk: Talk | None = None
-        self._turn, self._last = 0, None  # the id of the response that was read last
+        self._conversation: ConversationReader | None = None
+        self._turn = 0
+        self._last_response_id: Any = None
 
     def read(self, where: FilePlace, event: Any) -> Iterator[LoggedRequest | str]:
-        """Yield a request if the model wrote the event, after all events before it."""
+        """Yield a request if the model wrote the event; its prompt is all events before it."""
         if not isinstance(event, dict):
             yield "an event that is not an object"
             return
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
-        if self._talk is None:
-            self._talk = Talk(where, args.get("tools") if event.get("action") == SYSTEM else None)
+        if self._conversation is None:
+            self._conversation = ConversationReader(
+                where, args.get("tools") if event.get("action") == SYSTEM else None
+            )
         if "observation" in event:
-            text = content_text(event.get("content"), where.lost)
-            self._talk.say(USER, result_text(text))
+            text = content_text(event.get("content"), where.unread)
+            self._conversation.append(USER, tool_result_text(text))
         elif event.get("action") == SYSTEM:
-            self._talk.say(SYSTEM, content_text(args.get("content"), where.lost))
+            self._conversation.append(SYSTEM, content_text(args.get("content"), where.unread))
         elif event.get("source") == USER:
-            self._talk.say(USER, content_text(args.get("content"), where.lost))
+            self._conversation.append(USER, content_text(args.get("content"), where.unread))
         elif event.get("source") == "agent":
-            yield from self._written(where, event, args, self._talk)
+            yield from self._written(where, event, args, self._conversation)
 
     def _written(
-        self, where: FilePlace, event: Any, args: Any, talk: Talk
+        self, where: FilePlace, event: Any, args: Any, conversation: ConversationReader
     ) -> Iterator[LoggedRequest]:
         metadata = event.get("tool_call_metadata")
         response = metadata.get("model_response") if isinstance(metadata, dict) else None
         choice: Any = {}
         if isinstance(response, dict) and response.get("choices"):
-            if response.get("id") is not None and response["id"] == self._last:
-                return  # an earlier action had it
-            self._last = response.get("id")
+            if response.get("id") is not None and response["id"] == self._last_response_id:
+                return  # an earlier action shares it
+            self._last_response_id = response.get("id")
             choice = response["choices"][0] if isinstance(response["choices"], list) else {}
         choice = choice if isinstance(choice, dict) else {}
         message = choice.get("message")
         if isinstance(message, dict):
-            whole = {"content": None, **message, "role": ASSISTANT}
-            written = written_by_model(where, whole) or ""
+            written = message_text(where, message)
         else:
-            parts = [args.get("thought"), *(args.get(key) for key in COMMANDS)]
+            commands = ("command", "code", "path", "url", "content")
+            parts = [args.get("thought"), *(args.get(key) for key in commands)]
             written = "\n".join(part for part in parts if isinstance(part, str) and part)
         if written:
             model = response.get("model") if isinstance(response, dict) else None
             yield LoggedRequest(
-                talk.so_far(), written, self._name, "openhands",
-                time=seconds(event.get("timestamp")),
+                conversation.messages(), written, self._name, "openhands",
+                time=parse_time(event.get("timestamp")),
                 turn=self._turn,
                 model=model if isinstance(model, str) else "",
-                finished=not is_cut(choice.get("finish_reason")),
+                finished=not is_cut_off(choice.get("finish_reason")),
             )  # fmt: skip
-            talk.say(ASSISTANT, written)
+            conversation.append(ASSISTANT, written)
             self._turn += 1

@@ -1,8 +1,7 @@
-"""Answers that a gateway gave from its cache: no model wrote them again.
+"""Answers that a gateway served from its cache, so no model wrote them again.
 
 Read from: LiteLLM's StandardLoggingPayload and spend logs (`cache_hit`, a bool or its text),
-Portkey and Helicone (`cacheStatus`, `cache_status`: HIT). Tokens of a prompt that an engine had in
-its cache are another matter.
+Portkey and Helicone (`cacheStatus`, `cache_status`: HIT). An engine's prefix cache is not meant.
 """
 
 from __future__ import annotations
@@ -11,24 +10,24 @@ from collections.abc import Mapping
 from typing import Any
 
 FROM_CACHE = "the answer came from a cache"
-KEYS = {"cache_hit", "cacheHit", "cache_status", "cacheStatus", "from_cache"}
-INSIDE = ("metadata", "_hidden_params", "hidden_params")
-NAMES = {*KEYS, *INSIDE}
+FLAGS = {"cache_hit", "cacheHit", "cache_status", "cacheStatus", "from_cache"}
+METADATA = {"metadata", "_hidden_params", "hidden_params"}  # objects that may hold FLAGS
+KEYS = FLAGS | METADATA
 HITS = {"true", "hit", "semantic hit", "semantic_hit"}
 
 
 def is_from_cache(body: Mapping[str, Any]) -> bool:
-    """Return whether a line of a log says that its answer came from a cache.
+    """Return whether a logged object reports that its answer came from a cache.
 
     >>> is_from_cache({"cache_hit": "True"}), is_from_cache({"cache_hit": None})
     (True, False)
     """
-    if body.keys().isdisjoint(NAMES):
+    if KEYS.isdisjoint(body):
         return False
-    holders = [body, *(body[key] for key in INSIDE if key in body)]
+    holders = [body, *(body[key] for key in METADATA & body.keys())]
     return any(
         str(holder[key]).lower() in HITS
         for holder in holders
         if isinstance(holder, dict)
-        for key in KEYS & holder.keys()
+        for key in FLAGS & holder.keys()
     )

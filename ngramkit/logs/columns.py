@@ -1,12 +1,12 @@
-"""Any objects with a prompt and an output, by the names of their columns.
+"""Objects with a prompt and an output, in columns of any name.
 
-Without names these, as `ngramkit replay` has always read them:
+Default names:
 
     {"prompt": "...", "output": "..."}     with id, category, run, turn, time, model, reference
     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}
 
-A prompt may be messages, an output the assistant's message. Exporters write such values as JSON in
-a text: that is read too, and counted.
+A prompt may be messages, and an output a message of the assistant. Either may be JSON inside a
+string, as some exporters write it; such values are counted.
 """
 
 from __future__ import annotations
@@ -18,55 +18,57 @@ from typing import Any
 from ngramkit.basics.errors import BadRecordError, UsageError, meant
 from ngramkit.corpus.shapes import ASSISTANT, ROLES, value_at
 from ngramkit.logs.caches import FROM_CACHE, is_from_cache
-from ngramkit.logs.json_text import unfolded
+from ngramkit.logs.embedded_json import parse_embedded
 from ngramkit.logs.request import (
     FilePlace,
     LoggedRequest,
     Reader,
-    by_record,
-    is_cut,
-    messages_of,
-    number_of,
-    requests_of,
-    seconds,
-    take,
+    assistant_text,
+    conversation_requests,
+    is_cut_off,
+    parse_integer,
+    parse_time,
+    read_messages,
+    record_reader,
+    require_field,
     token_ids,
-    written_by_model,
 )
 
 Get = Callable[[str], Any]  # the value of a field
 FIELDS = ("prompt", "output", "name", "kind", "reference", "time", "run", "turn", "model")
-TALKS = ("messages", "conversations")  # keys of a conversation
-# Besides the field's own name.
-NAMES = {"name": ("question_id", "task_id", "task", "id"), "kind": ("category",)}
+CONVERSATION_KEYS = ("messages", "conversations")
+# Default columns of a field, tried before its own name.
+ALIASES = {"name": ("question_id", "task_id", "task", "id"), "kind": ("category",)}
 
 
 def is_columns(body: Mapping[str, Any]) -> bool:
-    """Return whether it has the usual names."""
-    talks = any(isinstance(body.get(key), list | str) for key in TALKS)
-    return talks or {"prompt", "output"} <= body.keys()
+    """Return whether an object has the default columns."""
+    has_conversation = any(isinstance(body.get(key), list | str) for key in CONVERSATION_KEYS)
+    return has_conversation or {"prompt", "output"} <= body.keys()
 
 
-@by_record
+@record_reader
 def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRequest | str]:
-    """Yield the requests of an object with the usual names."""
+    """Yield the requests of an object with the default columns."""
     if is_from_cache(body):
         yield FROM_CACHE
         return
     name = str(_first(body, "name", default=""))
     kind = str(_first(body, "kind", default="all"))
-    talk = next((key for key in TALKS if key in body), None)
+    conversation = next((key for key in CONVERSATION_KEYS if key in body), None)
     if "prompt" in body and "output" in body:
         yield _request(where, body, body.get, name, kind)
-    elif talk is not None and "output" in body:
-        yield _request(where, body, {**body, "prompt": body[talk]}.get, name, kind)
-    elif talk is not None:
-        body = {**body, talk: unfolded(where, body[talk], _is_messages)}
-        messages = take(where, body, talk, list)
+    elif conversation is not None and "output" in body:
+        yield _request(where, body, {**body, "prompt": body[conversation]}.get, name, kind)
+    elif conversation is not None:
+        body = {**body, conversation: parse_embedded(where, body[conversation], _is_messages)}
+        messages = require_field(where, body, conversation, list)
         model = body.get("model")
         model = model if isinstance(model, str) else ""
         count = 0
-        for found in requests_of(where, messages, tools=body.get("tools"), name=name, kind=kind):
+        for found in conversation_requests(
+            where, messages, tools=body.get("tools"), name=name, kind=kind
+        ):
             count += 1
             yield replace(found, model=model) if model and not isinstance(found, str) else found
         if not count:
@@ -76,22 +78,24 @@ def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRe
 
 
 def reader_of(columns: Mapping[str, str]) -> Reader:
-    """Return a reader of objects whose fields have these columns' names; a.b is b inside a.
+    """Return a reader for these columns by field; the column a.b is b inside a.
 
-    Raises UsageError for an unknown field, or without a prompt and an output.
+    Raises UsageError for an unknown field, or if the prompt or the output has no column.
     """
     for name in columns:
         if name not in FIELDS:
-            raise UsageError(f"columns: no field {name!r}", meant(name, FIELDS), option="columns")
+            raise UsageError(
+                f"unknown field {name!r} of columns", meant(name, FIELDS), option="columns"
+            )
     missing = [name for name in FIELDS[:2] if name not in columns]
     if missing:
         raise UsageError(
-            f"columns say nothing of the {' and the '.join(missing)}",
-            "like prompt=question,output=answer",
+            f"columns must name the {' and the '.join(missing)}",
+            "Give them like prompt=question,output=answer.",
             option="columns",
         )
 
-    @by_record
+    @record_reader
     def read(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
         def get(field: str) -> Any:
             try:
@@ -114,54 +118,54 @@ def reader_of(columns: Mapping[str, str]) -> Reader:
 
 
 def _request(where: FilePlace, body: Any, get: Get, name: str, kind: str) -> LoggedRequest:
-    prompt: Any = unfolded(where, get("prompt"), _asks)
+    prompt: Any = parse_embedded(where, get("prompt"), _is_prompt)
     if isinstance(prompt, dict):
         prompt = prompt.get("messages")
-    output: Any = unfolded(where, get("output"), _is_assistants)
+    output: Any = parse_embedded(where, get("output"), _is_assistant_message)
     run, model = get("run"), get("model")
     ids = token_ids(prompt)
     if ids is not None and len(ids):
         prompt = ids
     elif isinstance(prompt, list):
-        prompt = messages_of(where, prompt, body.get("tools"))
+        prompt = read_messages(where, prompt, body.get("tools"))
     if isinstance(output, dict):
-        output = written_by_model(where, {"role": ASSISTANT, **output})
+        output = assistant_text(where, {"role": ASSISTANT, **output})
     elif isinstance(output, list):
         output = token_ids(output)
     if not isinstance(prompt, str | list) and ids is None:
-        raise BadRecordError("`prompt` is not a text")
+        raise BadRecordError("`prompt` must be a text, messages or token ids")
     if output is None or isinstance(output, bool | int | float):
-        raise BadRecordError("`output` is not a text")
+        raise BadRecordError("`output` must be a text, a message or token ids")
     reference = get("reference")
     texts = reference if isinstance(reference, list) else [] if reference is None else [reference]
     if not all(isinstance(text, str) for text in texts):
-        raise BadRecordError("`reference` is neither a text nor a list of texts")
+        raise BadRecordError("`reference` must be a text or a list of texts")
     return LoggedRequest(
         prompt, output, name, kind,
         references=tuple(filter(None, texts)),
-        time=_read(where, "time", get, seconds),
+        time=_parse_field(where, "time", get, parse_time),
         run="" if run is None else str(run),
-        turn=_read(where, "turn", get, number_of) or 0,
+        turn=_parse_field(where, "turn", get, parse_integer) or 0,
         model=model if isinstance(model, str) else "",
-        finished=not is_cut(body.get("finish_reason")),
+        finished=not is_cut_off(body.get("finish_reason")),
     )  # fmt: skip
 
 
-def _read(where: FilePlace, field: str, get: Get, parse: Callable[[Any], Any]) -> Any:
+def _parse_field(where: FilePlace, field: str, get: Get, parse: Callable[[Any], Any]) -> Any:
     value = get(field)
     parsed = parse(value)
     if parsed is None and value not in (None, ""):
-        where.lose(f"a `{field}` that is not a number")
+        where.count_unread(f"a `{field}` that is not a number")
     return parsed
 
 
-def _asks(value: Any) -> bool:
-    """Return whether a value is messages, or an object that holds some."""
+def _is_prompt(value: Any) -> bool:
+    """Return whether a value is a list of messages, or an object with `messages`."""
     return _is_messages(value.get("messages") if isinstance(value, dict) else value)
 
 
 def _is_messages(value: Any) -> bool:
-    """Return whether a value is a list of messages with roles."""
+    """Return whether a value is a non-empty list of messages with known roles."""
     return isinstance(value, list) and bool(value) and all(map(_has_role, value))
 
 
@@ -170,12 +174,11 @@ def _has_role(value: Any) -> bool:
     return isinstance(role, str) and role.lower() in ROLES
 
 
-def _is_assistants(value: Any) -> bool:
-    """Return whether a value is a message of the assistant."""
+def _is_assistant_message(value: Any) -> bool:
     if not _has_role(value):
         return False
     return ROLES[str(value.get("role", value.get("from"))).lower()] == ASSISTANT
 
 
 def _first(body: Mapping[str, Any], field: str, default: str) -> Any:
-    return next((body[name] for name in (*NAMES[field], field) if name in body), default)
+    return next((body[name] for name in (*ALIASES[field], field) if name in body), default)

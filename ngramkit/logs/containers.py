@@ -1,10 +1,10 @@
-"""Lines as a container's runtime wraps them: Kubernetes' (CRI) and Docker's json-file.
+"""Log lines as container runtimes wrap them: Kubernetes' (CRI) and Docker's json-file.
 
-    2026-11-24T12:00:00.0Z stderr P the beginning of a line that was cut
+    2026-11-24T12:00:00.0Z stderr P the first part of a long line
     2026-11-24T12:00:00.0Z stderr F the rest of it
     {"log": "a line, or a part of 16 KiB without a line end\\n", "stream": "stderr", "time": "..."}
 
-The parts of a line are joined, per stream. Read from: kubernetes/kubernetes
+Parts of a line are joined per stream. Read from: kubernetes/kubernetes
 pkg/kubelet/kuberuntime/logs/logs.go (ParseCRILog, ParseJSONLog); moby/moby
 daemon/logger/jsonfilelog.
 """
@@ -15,78 +15,89 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import NamedTuple
 
 from ngramkit.corpus.unpacking import MAX_DOCUMENT
 
 CRI = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP])(?::\w+)* ")
-DOCKER = {"log", "stream", "time", "attrs"}
-JOINED = "a line joined of the parts that a container's runtime made of it"
-CUT = "a line whose other parts the file does not hold"
-TOO_LONG = f"a line of more than {MAX_DOCUMENT:,} bytes"
+DOCKER_KEYS = {"log", "stream", "time", "attrs"}
+JOINED = "a line that a container runtime had split"
+INCOMPLETE = "a line whose other parts the file does not hold"
 
-Numbered = tuple[int, bytes]  # a line and its number
-Parsed = tuple[bytes, bytes, bool]  # a stream, a part of a line, whether it ends the line
+NumberedLine = tuple[int, bytes]
 
 
-def unwrapped(lines: Iterator[Numbered], lose: Callable[[str], None]) -> Iterator[Numbered]:
-    """Yield the lines that a program wrote, each with the number of its last part.
+class Part(NamedTuple):
+    """A part of a program's line."""
 
-    Lines that no runtime wrapped are yielded as they stand. `lose` counts what was joined or cut.
+    stream: bytes
+    text: bytes
+    is_last: bool
+
+
+def unwrap_lines(
+    lines: Iterator[NumberedLine], count_unread: Callable[[str], None]
+) -> Iterator[NumberedLine]:
+    """Yield the lines that the program wrote, each with the number of its last part.
+
+    Unwrapped lines pass unchanged. `count_unread` is called with a reason for each line that was
+    joined or dropped.
     """
     first = next(lines, None)
     if first is None:
         return iter(())
-    parse = next((p for p in (_cri, _docker) if p(first[1]) is not None), None)
-    whole = chain([first], lines)
-    return whole if parse is None else _joined(whole, parse, lose)
+    parse = next((p for p in (_parse_cri, _parse_docker) if p(first[1]) is not None), None)
+    lines = chain([first], lines)
+    return lines if parse is None else _join_parts(lines, parse, count_unread)
 
 
-def _joined(
-    lines: Iterator[Numbered], parse: Callable[[bytes], Parsed | None], lose: Callable[[str], None]
-) -> Iterator[Numbered]:
-    begun: dict[bytes, list[bytes]] = {}  # stream: parts of its line
+def _join_parts(
+    lines: Iterator[NumberedLine],
+    parse: Callable[[bytes], Part | None],
+    count_unread: Callable[[str], None],
+) -> Iterator[NumberedLine]:
+    parts: dict[bytes, list[bytes]] = {}  # by stream: those of its unfinished line
     sizes: dict[bytes, int] = {}
     for number, line in lines:
-        parsed = parse(line)
-        if parsed is None:
-            lose("a line that a container's runtime did not write")
+        part = parse(line)
+        if part is None:
+            count_unread("a line that the container runtime did not write")
             continue
-        stream, text, ends = parsed
-        sizes[stream] = sizes.get(stream, 0) + len(text)
-        parts = begun.setdefault(stream, [])
-        if sizes[stream] <= MAX_DOCUMENT:
-            parts.append(text)
+        sizes[part.stream] = sizes.get(part.stream, 0) + len(part.text)
+        so_far = parts.setdefault(part.stream, [])
+        if sizes[part.stream] <= MAX_DOCUMENT:
+            so_far.append(part.text)
         else:
-            parts.clear()
-        if not ends:
+            so_far.clear()
+        if not part.is_last:
             continue
-        if sizes.pop(stream) > MAX_DOCUMENT:
-            lose(TOO_LONG)
-        elif whole := b"".join(begun[stream]):
-            if len(parts) > 1:
-                lose(JOINED)
+        if sizes.pop(part.stream) > MAX_DOCUMENT:
+            count_unread(f"a line of more than {MAX_DOCUMENT:,} bytes")
+        elif whole := b"".join(so_far):
+            if len(so_far) > 1:
+                count_unread(JOINED)
             yield number, whole
-        del begun[stream]
-    for _ in begun:
-        lose(CUT)
+        del parts[part.stream]
+    for _ in parts:
+        count_unread(INCOMPLETE)
 
 
-def _cri(line: bytes) -> Parsed | None:
+def _parse_cri(line: bytes) -> Part | None:
     match = CRI.match(line)
-    return None if match is None else (match[1], line[match.end() :], match[2] == b"F")
+    return None if match is None else Part(match[1], line[match.end() :], match[2] == b"F")
 
 
-def _docker(line: bytes) -> Parsed | None:
+def _parse_docker(line: bytes) -> Part | None:
     if not line.startswith(b'{"log":'):
         return None
     try:
         body = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(body, dict) or not body.keys() <= DOCKER or "stream" not in body:
+    if not isinstance(body, dict) or not body.keys() <= DOCKER_KEYS or "stream" not in body:
         return None
     text = body["log"]
     if not isinstance(text, str):
         return None
     part = text.rstrip("\r\n").encode("utf-8", "replace")
-    return str(body["stream"]).encode(), part, text.endswith("\n")
+    return Part(str(body["stream"]).encode(), part, text.endswith("\n"))

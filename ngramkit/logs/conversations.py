@@ -1,8 +1,8 @@
-"""Conversations in a log: which request continues which, judged by content and never by names.
+"""Conversations in a log: which request continues which.
 
-A request continues an earlier one if its prompt begins with the prompt and the answer of that one.
-Prompts of messages are compared message by message, all others as text (token ids are decoded).
-White space and thoughts are not compared: chat templates and clients drop both from earlier turns.
+A request continues an earlier one if its prompt begins with that one's prompt and answer. Prompts
+of messages are compared message by message, others as text (token ids are decoded). White space and
+thoughts are ignored, because chat templates and clients drop both from earlier turns.
 """
 
 from __future__ import annotations
@@ -14,46 +14,46 @@ from ngramkit.corpus.chat import Message
 from ngramkit.corpus.shapes import ASSISTANT
 from ngramkit.logs.request import LoggedRequest
 
-# How thoughts begin and end: of most models, of Mistral's, of gpt-oss.
-THOUGHTS = (
+# How thoughts begin and end: in most models, in Mistral's, in gpt-oss.
+THOUGHT_MARKS = (
     ("<think>", "</think>"),
     ("[THINK]", "[/THINK]"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
 )
-Key = Any  # a text, or a tuple of texts: what is compared
+Key = Any  # what is compared: a str, or a tuple of str
 
 
-def continued(
+def find_predecessors(
     requests: Sequence[LoggedRequest], decode: Callable[[Any], str], eos: str = ""
 ) -> list[int | None]:
-    """Return for each request the number of the earlier one that it continues, or None.
+    """Return for each request the index of the earlier one that it continues, or None.
 
-    `eos` at the end of an answer is not part of it. If several requests have the same prompt and
-    answer, each is continued once before any is continued again, the latest first.
+    `eos` is stripped from the end of answers. If several requests have the same prompt and answer,
+    each is continued once before any is continued again, the latest first.
     """
     keys = _Keys(decode, eos)
     prompts = [keys.prompt(request) for request in requests]
     ends = [keys.end(each, prompt) for each, prompt in zip(requests, prompts, strict=True)]
     shorter, longest = _prefixes({end for end in ends if end is not None}, set(prompts))
-    waiting: dict[Key, list[int]] = {}  # requests that nothing continues yet, by their end
-    last: dict[Key, int] = {}  # the latest request with this end
+    unused: dict[Key, list[int]] = {}  # by end: requests that no other continues yet
+    latest: dict[Key, int] = {}  # by end
     found: list[int | None] = []
     for number, (prompt, end) in enumerate(zip(prompts, ends, strict=True)):
         before = longest[prompt]
-        while before is not None and before not in last:  # it came later
+        while before is not None and before not in latest:  # that request comes later
             before = shorter[before]
         if before is None:
             found.append(None)
         else:
-            found.append(waiting[before].pop() if waiting[before] else last[before])
+            found.append(unused[before].pop() if unused[before] else latest[before])
         if end is not None:
-            waiting.setdefault(end, []).append(number)
-            last[end] = number
+            unused.setdefault(end, []).append(number)
+            latest[end] = number
     return found
 
 
 class _Keys:
-    """The keys of requests; equal messages share one text, which makes comparing them fast."""
+    """The keys of requests. Equal messages share one str object, so comparing them is fast."""
 
     def __init__(self, decode: Callable[[Any], str], eos: str) -> None:
         self._decode, self._eos = decode, eos
@@ -62,23 +62,23 @@ class _Keys:
     def prompt(self, request: LoggedRequest) -> Key:
         messages = _messages(request)
         if messages is None:
-            return _plain(self._text(request.prompt))
+            return _normalize(self._text(request.prompt))
         return tuple(self._message(each.role, each.content) for each in messages)
 
     def end(self, request: LoggedRequest, prompt: Key) -> Key | None:
-        """Return the key of prompt and answer; None without an answer."""
+        """Return the key of the prompt with its answer; None without an answer."""
         answer = self._text(request.output).removesuffix(self._eos)
         if isinstance(prompt, tuple):
             written = self._message(ASSISTANT, answer)
             return None if written == ASSISTANT else (*prompt, written)
-        return _plain(self._text(request.prompt) + answer) if _plain(answer) else None
+        return _normalize(self._text(request.prompt) + answer) if _normalize(answer) else None
 
     def _message(self, role: str, content: str) -> str:
         key = role, content
         if key not in self._known:
-            text = _plain(content.removesuffix(self._eos))
-            if role == ASSISTANT and THOUGHTS[0][1] in text:  # the prompt began the thought
-                text = text.partition(THOUGHTS[0][1])[2]
+            text = _normalize(content.removesuffix(self._eos))
+            if role == ASSISTANT and THOUGHT_MARKS[0][1] in text:  # opened in the prompt
+                text = text.partition(THOUGHT_MARKS[0][1])[2]
             self._known[key] = role + text
         return self._known[key]
 
@@ -87,20 +87,20 @@ class _Keys:
 
 
 def _messages(request: LoggedRequest) -> list[Message] | None:
-    """Return the messages of a prompt, None of a text or of ids."""
+    """Return the messages of a prompt; None if it is text or token ids."""
     prompt: Any = request.prompt
     if isinstance(prompt, str) or not len(prompt) or not isinstance(prompt[0], Message):
         return None
     return list(prompt)
 
 
-def _plain(text: str) -> str:
-    """Return a text without white space, thoughts and halves of characters.
+def _normalize(text: str) -> str:
+    """Return a text without white space, thoughts and incomplete characters.
 
-    >>> _plain("Well <think>1 + 1</think> it is 2.")
+    >>> _normalize("Well <think>1 + 1</think> it is 2.")
     'Wellitis2.'
     """
-    for begin, end in THOUGHTS:
+    for begin, end in THOUGHT_MARKS:
         parts, at = [], 0
         while (start := text.find(begin, at)) >= 0 and (stop := text.find(end, start)) >= 0:
             parts.append(text[at:start])
@@ -112,14 +112,14 @@ def _plain(text: str) -> str:
 def _prefixes(
     ends: set[Key], prompts: set[Key]
 ) -> tuple[dict[Key, Key | None], dict[Key, Key | None]]:
-    """Return for each end the next shorter end that it begins with, and for each prompt the
-    longest end that it begins with."""
+    """Return for each end the next shorter end that is its prefix, and for each prompt the longest
+    end that is its prefix."""
     shorter: dict[Key, Key | None] = {}
     longest: dict[Key, Key | None] = {}
     for kind in (str, tuple):
         items = [(end, 0) for end in ends if isinstance(end, kind)]
         items += [(prompt, 1) for prompt in prompts if isinstance(prompt, kind)]
-        stack: list[Key] = []  # ends, each the beginning of the next
+        stack: list[Key] = []  # ends, each a prefix of the next
         for key, is_prompt in sorted(items):
             while stack and key[: len(stack[-1])] != stack[-1]:
                 stack.pop()

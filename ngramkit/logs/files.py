@@ -1,13 +1,13 @@
 """The files of a log: which there are, in which order, and the lines or objects in them.
 
-A file is JSON lines, one JSON document (an object, or a list of them), lines of text as a server
-prints them, or a file of torch.save. Lines are bounded, documents are, and no pickle is run; gzip
-and zstd are unpacked, lines that a container's runtime wrapped are unwrapped.
+A file holds JSON lines, one JSON document (an object or a list of objects), lines of text as a
+server prints them, or a torch.save archive. gzip and zstd are decompressed, and lines that a
+container runtime wrapped are unwrapped. The sizes of lines and documents are bounded; pickles are
+never executed.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,62 +20,58 @@ from typing import Any, NamedTuple
 from ngramkit.basics.errors import BadRecordError, InputError, UsageError, given_paths
 from ngramkit.basics.untrusted import open_stream, parse_json
 from ngramkit.corpus import unpacking
-from ngramkit.corpus.files import is_hidden
-from ngramkit.corpus.shapes import Lost, is_document
-from ngramkit.logs.containers import unwrapped
+from ngramkit.corpus.files import is_hidden, walk_files
+from ngramkit.corpus.shapes import Unread, is_document
+from ngramkit.logs.containers import unwrap_lines
 from ngramkit.logs.request import FilePlace, Line
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj", ".log", ".txt", ".pt")
-# Rotation adds a number or a date: server.log.1, server.log-20261124.gz, 0.log.20261124-120000.
+# Rotation appends a number or a date: server.log.1, server.log-20261124.gz, 0.log.20261124-120000.
 NAME = re.compile(
     rf"(.*(?:{'|'.join(map(re.escape, SUFFIXES))}))([.-]\d[\dTZ_.-]*?)?(?:\.gz|\.zst)?", re.DOTALL
 )
-MOST_FILES = 1 << 20  # in all folders
-LOOKED_AT = 4096  # lines of text that a format is looked for in
-SAMPLE = 100  # objects, likewise
-MOST_DOCUMENT = 1 << 28  # bytes of a JSON document
-MOST_VALUES = 1 << 23  # in a document or a line
-DIGITS = re.compile(r"(\d+)")
-LISTED = re.compile(rb"\[\s*(\{|\[|\]|\"|$)")  # "[2026-11-24 12:00:00] ..." is a line of text
-TORCH = b"PK\x03\x04"
+MAX_FILES = 1 << 20
+MAX_DOCUMENT_BYTES = 1 << 28
+MAX_VALUES = 1 << 23  # of a document or a line
+FORMAT_LINES, FORMAT_OBJECTS = 4096, 100  # inspected to recognize the format
+JSON_LIST = re.compile(rb"\[\s*(\{|\[|\]|\"|$)")  # "[2026-11-24 12:00:00] ..." is a line of text
 HINT = "Write one object per line, or one document."
-Bad = Callable[[FilePlace, InputError], None]  # called for a line without an object
-Lose = Callable[[str], None]  # called for a part that is not read
+OnBadLine = Callable[[FilePlace, InputError], None]
 
 
 class LogFile:
-    """One file: objects of JSON, or lines of text.
+    """One file, which holds JSON objects or lines of text.
 
-    `lost` counts parts of the file that are not read.
+    `unread` counts parts of the file that are not read.
     """
 
-    def __init__(self, path: Path, lost: Lost | None = None) -> None:
-        self.path, self.lost = path, lost
+    def __init__(self, path: Path, unread: Unread | None = None) -> None:
+        self.path, self.unread = path, unread
         with open_stream(path) as file:
             start = file.read(4)
         if start.startswith(b"\x80"):
             raise InputError(
                 f"{path} is a pickle, which could run code: it is not opened",
-                "write the requests as JSON lines",
+                "Write the requests as JSON lines.",
             )
-        self.is_torch = start == TORCH
+        self.is_torch = start == b"PK\x03\x04"
 
     @cached_property
     def is_json(self) -> bool:
-        """True if it begins as JSON does."""
         if self.is_torch:
             return False
-        first = next(self._raw(), (0, b""))[1].lstrip()
-        return first.startswith(b"{") or LISTED.match(first) is not None
+        first = next(self._raw_lines(), (0, b""))[1].lstrip()
+        return first.startswith(b"{") or JSON_LIST.match(first) is not None
 
     @property
     def samples(self) -> Iterator[Any]:
-        """The first objects; the first lines may have none. Raises InputError if no line has."""
+        """The first objects. Raises InputError if no line is an object."""
         if not self.is_json:
             return
         bad: list[InputError] = []
         found = False
-        for _, body in islice(self._objects(lambda _, error: bad.append(error)), SAMPLE):
+        objects = self._objects(lambda _, error: bad.append(error))
+        for _, body in islice(objects, FORMAT_OBJECTS):
             found = True
             yield body
         if bad and not found:
@@ -84,154 +80,143 @@ class LogFile:
     @cached_property
     def beginning(self) -> list[str]:
         """The first lines of text."""
-        raw = islice(self._raw(), LOOKED_AT)
+        raw = islice(self._raw_lines(), FORMAT_LINES)
         return [line.decode("utf-8", "replace") for _, line in raw]
 
-    def objects(self, bad: Bad | None = None) -> Iterator[Line]:
-        """Yield every object with its place, of JSON lines or of one document.
+    def objects(self, on_bad_line: OnBadLine | None = None) -> Iterator[Line]:
+        """Yield every JSON object with its place.
 
-        A line that is not a JSON object is given to `bad`; raises BadRecordError without.
+        Calls `on_bad_line` for anything else; without it, raises BadRecordError.
         """
-        return self._objects(bad or _refuse, self._lose)
+        return self._objects(on_bad_line or _raise, self._count_unread)
 
-    def _objects(self, bad: Bad, lose: Lose = lambda _: None) -> Iterator[Line]:
-        lines = self._raw(lose)
-        begun = list(islice(lines, 2))
-        if not begun:
+    def _objects(
+        self, on_bad_line: OnBadLine, count_unread: Callable[[str], None] = lambda _: None
+    ) -> Iterator[Line]:
+        lines = self._raw_lines(count_unread)
+        first_two = list(islice(lines, 2))
+        if not first_two:
             return
-        if is_document(*(line for _, line in begun)):
-            yield from self._document(bad)
+        if is_document(*(line for _, line in first_two)):
+            yield from self._document(on_bad_line)
             return
-        for number, line in chain(begun, lines):
-            where = FilePlace(self.path, "line", number, self.lost)
+        for number, line in chain(first_two, lines):
+            where = FilePlace(self.path, "line", number, self.unread)
             try:
-                body = _parsed(line, where)
+                body = _parse(line, where)
                 if not isinstance(body, dict):
                     raise BadRecordError(f"{where}: not a JSON object", HINT)
             except BadRecordError as error:
-                bad(where, error)
+                on_bad_line(where, error)
                 continue
             yield where, body
 
     def lines(self) -> Iterator[Line]:
-        """Yield every line of text with its place; bytes that are not UTF-8 become U+FFFD."""
-        for number, line in self._raw(self._lose):
-            where = FilePlace(self.path, "line", number, self.lost)
+        """Yield every line of text with its place; invalid UTF-8 becomes U+FFFD."""
+        for number, line in self._raw_lines(self._count_unread):
+            where = FilePlace(self.path, "line", number, self.unread)
             yield where, line.decode("utf-8", "replace").rstrip("\r")
 
-    def _document(self, bad: Bad) -> Iterator[Line]:
+    def _document(self, on_bad_line: OnBadLine) -> Iterator[Line]:
         with (
-            self._undamaged(),
+            self._damage_as_input_error(),
             open_stream(self.path) as raw,
             unpacking.decompress(raw, self.path) as file,
         ):
-            text = unpacking.whole(file, MOST_DOCUMENT, str(self.path))
-        body = _parsed(text, FilePlace(self.path))
-        for number, item in enumerate(body if isinstance(body, list) else [body], 1):
-            where = FilePlace(self.path, "item" * isinstance(body, list), number, self.lost)
+            text = unpacking.whole(file, MAX_DOCUMENT_BYTES, str(self.path))
+        body = _parse(text, FilePlace(self.path))
+        is_list = isinstance(body, list)
+        for number, item in enumerate(body if is_list else [body], 1):
+            where = FilePlace(self.path, "item" if is_list else "", number, self.unread)
             if isinstance(item, dict):
                 yield where, item
             else:
-                bad(where, BadRecordError(f"{where}: not a JSON object", HINT))
+                on_bad_line(where, BadRecordError(f"{where}: not a JSON object", HINT))
 
-    def _lose(self, what: str) -> None:
-        if self.lost is not None:
-            self.lost[what] += 1
+    def _count_unread(self, what: str) -> None:
+        if self.unread is not None:
+            self.unread[what] += 1
 
-    def _raw(self, lose: Lose = lambda _: None) -> Iterator[tuple[int, bytes]]:
-        with self._undamaged():
-            yield from unwrapped(unpacking.open_lines(self.path), lose)
+    def _raw_lines(
+        self, count_unread: Callable[[str], None] = lambda _: None
+    ) -> Iterator[tuple[int, bytes]]:
+        with self._damage_as_input_error():
+            yield from unwrap_lines(unpacking.open_lines(self.path), count_unread)
 
     @contextmanager
-    def _undamaged(self) -> Iterator[None]:
-        """Raise InputError if unpacking fails."""
+    def _damage_as_input_error(self) -> Iterator[None]:
         try:
             yield
         except unpacking.ERRORS as error:
             raise unpacking.damaged(str(self.path), error) from error
 
 
-def _refuse(where: FilePlace, error: InputError) -> None:
+def _raise(where: FilePlace, error: InputError) -> None:
     raise error
 
 
-def _parsed(text: bytes, where: FilePlace) -> Any:
-    return parse_json(text, str(where), most_values=MOST_VALUES, error=BadRecordError, hint=HINT)
+def _parse(text: bytes, where: FilePlace) -> Any:
+    return parse_json(text, str(where), most_values=MAX_VALUES, error=BadRecordError, hint=HINT)
 
 
 class Files(NamedTuple):
-    """The files of a log; `inside` are those that a folder holds, `left_out` counts others."""
+    """The files of a log."""
 
     paths: list[Path]
-    inside: set[Path]
-    left_out: Counter[str]
+    in_folders: set[Path]  # those of `paths` that were found in a folder
+    skipped: Counter[str]  # other files of the folders, by reason
 
 
 def log_files(paths: Iterable[str | Path] | str | Path) -> Files:
-    """Return the files, those of folders in the order of the numbers in their names.
+    """Return the named files, and those of named folders in the order of numbers in their names.
 
-    Raises InputError if one is missing, UsageError if a folder holds no file of a log.
+    Raises InputError if a path is missing, UsageError if a folder holds no log file.
     """
     given = given_paths("files", paths)
     if not given:
-        raise UsageError("no file is named", "give at least one")
+        raise UsageError("files must name at least one file, got none", "Give a file or a folder.")
     files = Files([], set(), Counter())
     for path in given:
         if path.is_dir():
-            of_folder = _files_of(path, files.left_out)
+            of_folder = _folder_files(path, files.skipped)
             if not of_folder:
-                others = ", ".join(_counts(files.left_out))
+                others = ", ".join(f"{n:,} {what}" for what, n in files.skipped.most_common())
                 raise UsageError(
                     f"{path} holds no file of a log" + (f", but {others}" if others else ""),
-                    f"such as *{', *'.join(SUFFIXES)}; files that are named are read",
+                    f"Name the files: in folders only *{', *'.join(SUFFIXES)} are read.",
                 )
-            files.inside.update(of_folder)
+            files.in_folders.update(of_folder)
             files.paths.extend(of_folder)
         elif path.exists():
             files.paths.append(path)
         else:
-            raise InputError(f"there is no file {path}", "check the path")
+            raise InputError(f"there is no file {path}", "Check the path.")
     return files._replace(paths=list(dict.fromkeys(files.paths)))
 
 
-def _counts(counter: Counter[str]) -> list[str]:
-    return [f"{count:,} {what}" for what, count in counter.most_common()]
-
-
-LINKS = "links (name them to read them)"
-HIDDEN = "hidden files"
-OTHERS = "files of other names"
-
-
-def _files_of(folder: Path, left_out: Counter[str]) -> list[Path]:
-    """Return a folder's files by the numbers in their names, step_2 before step_10, and rotated
-    files from the oldest to the newest; links are not followed."""
+def _folder_files(folder: Path, skipped: Counter[str]) -> list[Path]:
+    """Return a folder's log files, step_2 before step_10 and rotated files from the oldest on;
+    links are not followed."""
     files: list[Path] = []
-    for parent, folders, names in os.walk(folder):
-        below = Path(parent).relative_to(folder)
-        left_out[LINKS] += sum(Path(parent, name).is_symlink() for name in folders)
-        for name in names:
-            path = Path(parent, name)
-            if is_hidden(below / name):
-                left_out[HIDDEN] += 1
-            elif path.is_symlink():
-                left_out[LINKS] += 1
-            elif path.is_file() and NAME.fullmatch(name):
-                files.append(path)
-            else:
-                left_out[OTHERS] += 1
-        if len(files) > MOST_FILES:
-            raise InputError(f"{folder} holds more than {MOST_FILES:,} files", "name some of them")
-    for what in [what for what, count in left_out.items() if not count]:
-        del left_out[what]
+    for path in walk_files(folder):
+        if is_hidden(path.relative_to(folder)):
+            skipped["hidden files"] += 1
+        elif path.is_symlink():
+            skipped["links (name them to read them)"] += 1
+        elif path.is_file() and NAME.fullmatch(path.name):
+            files.append(path)
+        else:
+            skipped["files of other names"] += 1
+        if len(files) > MAX_FILES:
+            raise InputError(f"{folder} holds more than {MAX_FILES:,} files", "Name some of them.")
     return sorted(files, key=lambda path: _order(path.relative_to(folder)))
 
 
 @lru_cache
-def stream_of(path: Path) -> str:
-    """Return the name that a log's rotated files share.
+def unrotated_name(path: Path) -> str:
+    """Return the path that a log's rotated files share.
 
-    >>> stream_of(Path("a/server.log.2.gz")) == stream_of(Path("a/server.log"))
+    >>> unrotated_name(Path("a/server.log.2.gz")) == unrotated_name(Path("a/server.log"))
     True
     """
     match = NAME.fullmatch(path.name)
@@ -243,13 +228,14 @@ def _order(path: Path) -> tuple[Any, ...]:
     assert match is not None
     rotation = match[2] or ""
     number = rotation[1:]
-    if number.isdecimal() and len(number) < 5:  # of copies: the highest is the oldest
+    if number.isdecimal() and len(number) < 5:  # a count: the highest is the oldest
         age: tuple[Any, ...] = (0, -int(number), "")
     else:
         age = (0, 1, rotation) if rotation else (1, 0, "")
-    return _numbers(stream_of(path)), age
+    return _split_numbers(unrotated_name(path)), age
 
 
-def _numbers(text: str) -> list[tuple[int, str]]:
-    parts = DIGITS.split(text)
+def _split_numbers(text: str) -> list[tuple[int, str]]:
+    """Split a text into numbers and other parts, so that step_2 sorts before step_10."""
+    parts = re.split(r"(\d+)", text)
     return [(int(part[:300]), "") if part.isdecimal() else (0, part) for part in parts]

@@ -1,4 +1,4 @@
-"""Histories of past requests: made of logs, merged from several machines, trimmed, forgotten."""
+"""Commands on histories of past requests: inspect, import logs, merge, trim, forget."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.read import Files, read_log
 from ngramkit.logs.tokens import RequestTokenizer
 
-SHOWN = 300  # characters of a prompt and of an output
+SHOWN_CHARS = 300  # of a prompt and of an output
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class RememberedRequest(Result):
 
 @dataclass(frozen=True)
 class HistoryContents(Result):
-    """The content of a history; sizes are in tokens unless they say bytes."""
+    """The content of a history."""
 
     path: Path
     tokenizer: str
@@ -58,7 +58,7 @@ class HistoryContents(Result):
 
 @public
 def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
-    """Return what past requests there are, with the text of the `last` newest ones."""
+    """Return a history's sizes, and the texts of its `last` newest requests."""
     opened = History.open(path)
     reading = opened.log.read()
     index = opened.load_index(0)
@@ -69,7 +69,7 @@ def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
         for request in reading.requests[-last:]:
             prompt = tokenizer.decode(request.tokens[: request.prompt])
             output = tokenizer.decode(request.tokens[request.prompt :])
-            shown.append(RememberedRequest(prompt[-SHOWN:], output[:SHOWN]))
+            shown.append(RememberedRequest(prompt[-SHOWN_CHARS:], output[:SHOWN_CHARS]))
     return HistoryContents(
         path=Path(path),
         tokenizer=opened.tokenizer.id,
@@ -86,13 +86,13 @@ def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
 
 @dataclass(frozen=True)
 class HistorySize(Result):
-    """The size of a history after it was written, and what was dropped of it."""
+    """The size of a history after a change, and what the change dropped."""
 
     path: Path
     requests: int
     tokens: int
     dropped: int = 0  # requests
-    damaged_bytes: int = 0  # that were deleted, or put aside in requests.damaged
+    damaged_bytes: int = 0  # deleted, or moved to requests.damaged
 
     @classmethod
     def of(cls, history: History, dropped: int = 0, damaged_bytes: int = 0) -> HistorySize:
@@ -103,12 +103,12 @@ class HistorySize(Result):
 
 @dataclass(frozen=True)
 class ImportedHistory(Result):
-    """A history after requests of logs have joined it."""
+    """The size of a history after an import, and what was imported."""
 
     path: Path
     imported: int  # requests
     imported_tokens: int
-    dropped: int  # requests, the oldest
+    dropped: int  # oldest requests
     requests: int
     tokens: int
 
@@ -127,16 +127,17 @@ def history_import(
     tokens: int | None = None,
     reporter: Reporter = SILENT,
 ) -> ImportedHistory:
-    """Add the requests of logs to the history `out`, in the order in which they stand; make it
-    where there is none.
+    """Add the requests of logs to the history `out`, which is created if it does not exist.
 
-    `format`, `columns`, `where`: see ngramkit.logs.read.read_log; `template`: how conversations
-    became prompts. `model`: whose tokenizer it is; None: the history's, else as
-    `basics.models.chosen_model`. Outputs alone are remembered, unless `prompts`. Of more than
-    `tokens` in all the oldest requests are dropped.
+    Args:
+        model: Whose tokenizer to use; None takes the history's, else the default model.
+        format, columns, where: See `ngramkit.logs.read.read_log`.
+        template: The chat template that made prompts of conversations.
+        prompts: Store prompts too, not only outputs.
+        tokens: Drop the oldest requests so that at most this many tokens remain.
 
-    Raises UsageError for what makes no sense, InputError for files that cannot be read or hold no
-    request, ArtifactError for a history of another tokenizer. Nothing is added then.
+    Raises InputError for files that cannot be read or hold no request, ArtifactError for a history
+    of another tokenizer; nothing is added then.
     """
     if tokens is not None:
         require_between("tokens", tokens, 1)
@@ -149,7 +150,7 @@ def history_import(
     imported = total = waiting = 0
     read = read_log(files, format=format, columns=columns, where=where, reporter=reporter)
     for _, (prompt, output, _) in encode.encoded(read):
-        if not imported:  # before it, what is wrong with the files is said
+        if not imported:  # only after any error about the files
             reporter.stage("reading the log", unit="requests")
         ids = np.concatenate([prompt, output]) if prompts else output
         requests.append((ids, len(prompt) if prompts else 0))
@@ -158,7 +159,7 @@ def history_import(
             waiting -= len(requests.popleft()[0])
         reporter.advance(1)
     if not imported:
-        raise InputError("the log holds no request", "check the files")
+        raise InputError("the log holds no request", "Check the files.")
     history = History.at(out, tokenizer.record)
     history.extend(requests)
     dropped = imported - len(requests)
@@ -172,22 +173,24 @@ def history_import(
 def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     """Merge histories into a new one, the newest requests of each last.
 
-    A request that several hold, as copies do, is there once (as often as in the one that holds it
-    most often); the others are dropped. Raises ArtifactError for a damaged log.
+    A request that several histories hold is kept as often as in the one that holds it most often.
+    Raises ArtifactError for a damaged log.
     """
     given = given_paths("paths", paths)
     if not given:
-        raise UsageError("there is no history to merge", "name at least one", option="paths")
+        raise UsageError(
+            "paths must name at least one history, got none", "Name one.", option="paths"
+        )
     if os.path.lexists(out):
-        raise UsageError(f"{out} exists", "choose another out", option="out")
+        raise UsageError(f"{out} already exists", "Choose another out.", option="out")
     return HistorySize.of(*merge_histories([History.open(path) for path in given], Path(out)))
 
 
 @public
 def history_trim(path: str | Path, tokens: int) -> HistorySize:
-    """Drop the oldest requests, so that at most `tokens` stay.
+    """Drop the oldest requests so that at most `tokens` remain.
 
-    Damaged bytes go to requests.damaged. Processes that use the history notice.
+    Damaged bytes are moved to requests.damaged. Processes that use the history pick up the change.
     """
     history = History.open(path)
     return HistorySize.of(history, *history.trim(tokens))
@@ -197,19 +200,18 @@ def history_trim(path: str | Path, tokens: int) -> HistorySize:
 def history_forget(
     path: str | Path, *, text: str | None = None, everything: bool = False
 ) -> HistorySize:
-    """Drop the requests whose text holds `text`, or everything, and all damaged bytes.
+    """Delete the requests that contain `text`, or everything, and all damaged bytes.
 
-    Histories that a killed merge or pull left unfinished in the same folder are deleted too.
-    Processes that use the history notice; an engine drafts from what it has read until it starts
-    again. Raises UsageError unless one of the two is given, InputError where the tokenizer cannot
-    be loaded to read the requests.
+    Unfinished copies that a killed merge or pull left in the same folder are deleted too. A running
+    engine keeps drafting from what it has loaded until it restarts. Raises UsageError unless exactly
+    one of `text` and `everything` is given, InputError if the tokenizer cannot be loaded.
     """
     both = ("text", "everything")
     if text and everything:
-        raise UsageError("text and everything exclude each other", "give one of them", option=both)
+        raise UsageError("text and everything exclude each other", "Give one of them.", option=both)
     if not text and not everything:
         raise UsageError(
-            "it was not said what to forget", "give text, or everything=True", option=both
+            "text or everything must be given", "Give text, or everything=True.", option=both
         )
     require_texts("text", [] if text is None else [text])
     clear_partials(Path(path))
@@ -219,7 +221,7 @@ def history_forget(
     tokenizer = load_tokenizer(history.tokenizer.id)
     history.tokenizer.require(tokenizer.record, str(history.path))
 
-    def holds(request: PastRequest) -> bool:
+    def contains_text(request: PastRequest) -> bool:
         return str(text) in tokenizer.decode(request.tokens)
 
-    return HistorySize.of(history, *history.forget(holds))
+    return HistorySize.of(history, *history.forget(contains_text))

@@ -1,18 +1,18 @@
-"""Requests and answers of OpenAI's API and of others, as batches and gateways keep them.
+"""Requests and answers of OpenAI's API and of other APIs, as batches and gateways store them.
 
 A batch is two files, joined by `custom_id` (vLLM's run_batch writes the same):
 
     {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": ...}}
     {"custom_id": "a", "response": {"status_code": 200, "body": {"choices": ...}}, "error": null}
 
-If several files of requests use one `custom_id`, answers belong to the file of the same name but
-for words such as input and output; else they are left out.
+If several request files use the same `custom_id`, an answer belongs to the file whose name differs
+from its own only by words such as input and output. If that is ambiguous, the answer is skipped.
 
-A gateway's log has both in one object: `request` and `response`, or `messages` (`prompt`, `input`)
-beside `response`, which is a whole answer; either may be JSON in a text. Answers may also be
-Anthropic's messages and those of llama-server's /completion, TGI's /generate, SGLang's /generate
-and Ollama. OpenHands writes one file of that kind for each call (`log_completions`); where it kept
-the model's own text (`raw_response`), that counts.
+A gateway writes both into one object: `request` and `response`, or `messages` (`prompt`, `input`)
+next to `response`, which is a whole answer. Either may be JSON inside a string. Answers may also be
+those of Anthropic's messages API, llama-server's /completion, the /generate of TGI and SGLang, and
+Ollama. OpenHands' `log_completions` writes one such object per file; its `raw_response`, the
+model's own text, takes precedence.
 
 Read from: All-Hands-AI/OpenHands openhands/llm/llm.py; OpenHands/software-agent-sdk@1706605
 openhands-sdk/openhands/sdk/llm/utils/telemetry.py; OpenAI's reference of the batch, chat,
@@ -28,73 +28,70 @@ from typing import Any, NamedTuple
 
 from ngramkit.corpus.shapes import ASSISTANT, SYSTEM, content_text
 from ngramkit.logs.caches import FROM_CACHE, is_from_cache
-from ngramkit.logs.json_text import unfolded
+from ngramkit.logs.embedded_json import parse_embedded
 from ngramkit.logs.request import (
     FAILED,
     NO_PROMPT,
     NO_TEXT,
+    ConversationReader,
     FilePlace,
     Found,
-    LeftOut,
     Line,
     LoggedRequest,
     Prompt,
-    Talk,
-    attempt,
-    is_cut,
-    number_of,
+    SkippedRecord,
+    is_cut_off,
+    message_text,
+    parse_integer,
+    parse_time,
     response_text,
-    seconds,
+    skip_bad,
     token_ids,
-    written_by_model,
 )
 
-# What a request asks with, and the kind that it is.
-ASKED = {
+# Fields of a request that hold its prompt, and the kind of request that each makes.
+PROMPT_KINDS = {
     "messages": "chat", "prompt": "completion", "input": "response", "inputs": "completion",
     "text": "completion",
 }  # fmt: skip
-OUTSIDE = ("messages", "prompt", "input", "inputs")  # keys that name a request beside `response`
-RAW = ("prompt", "inputs", "text")  # of texts, not of conversations
+REQUEST_KEYS = {"request", "messages", "prompt", "input", "inputs"}  # any next to `response`
+TEXT_PROMPTS = ("prompt", "inputs", "text")
 STATUS = ("status_code", "statusCode", "status")
-OUTCOMES = {*STATUS, "error", "type"}
-ERROR = 400  # status codes from here on are errors
-# Words in which the names of a batch's two files differ.
-SIDES = re.compile(r"(?:in|out)puts?|requests?|responses?|results?|answers?|completed|[\W_]+")
-NO_REQUEST = "neither request nor response"
-SHARED = "its custom_id is that of several requests"
-ECHO = "the answer may repeat its prompt (echo)"
-CHUNK = "a chunk of a streamed answer: log whole answers"
+OUTCOME = {*STATUS, "error", "type"}
 Object = Mapping[str, Any]
-Requests = list[tuple[Path, Any]]  # the file that holds it, and its body
+BatchRequest = tuple[Path, Any]  # its file and its body
 
 
 def is_openai(body: Object) -> bool:
-    """Return whether it is a line of a batch, or a request with its response."""
-    return _is_batch(body) or _has_both(body)
+    """Return whether the object is a line of a batch, or a request with its response."""
+    return _is_batch(body) or _has_request_and_response(body)
 
 
 def _is_batch(body: Object) -> bool:
-    """Return whether it is a line of a batch's input or output."""
     return "custom_id" in body and ("body" in body or "response" in body)
 
 
-def _has_both(body: Object) -> bool:
+def _has_request_and_response(body: Object) -> bool:
     response = body.get("response")
     if isinstance(response, str) and response.lstrip()[:1] not in ("{", "["):
-        return "request" in body or "messages" in body  # else the columns must be named
-    asked = "request" in body or any(key in body for key in OUTSIDE)
-    return asked and isinstance(response, dict | list | str)
+        # Plain text: `prompt` and `response` may be any columns, so users must name them.
+        return "request" in body or "messages" in body
+    return isinstance(response, dict | list | str) and not REQUEST_KEYS.isdisjoint(body)
 
 
 def read_openai(lines: Iterator[Line]) -> Iterator[Found]:
-    """Yield each answer with its request; of a batch, those that are not sure of it last."""
-    asked: dict[str, Requests] = {}
+    """Yield each answer with its request.
+
+    Answers of a batch that come before their request, or match several, are yielded last.
+    """
+    asked: dict[str, list[BatchRequest]] = {}
     waiting: list[tuple[FilePlace, str, Object]] = []
     for where, body in lines:
         if not _is_batch(body):
-            found = _pair(where, body) if _has_both(body) else iter([NO_REQUEST])
-            yield from attempt(where, found)
+            if _has_request_and_response(body):
+                yield from skip_bad(where, _read_exchange(where, body))
+            else:
+                yield SkippedRecord(where, "neither request nor response")
             continue
         name = str(body["custom_id"])
         if "response" not in body and "error" not in body:
@@ -103,35 +100,39 @@ def read_openai(lines: Iterator[Line]) -> Iterator[Found]:
         response = body.get("response")
         answer = response.get("body") if isinstance(response, dict) else None
         if not isinstance(answer, dict):
-            yield LeftOut(where, FAILED)
+            yield SkippedRecord(where, FAILED)
             continue
         answer = {"id": name, "response": answer}
-        near = [each for each in asked.get(name, ()) if _are_near(each[0], where.path)]
+        near = [each for each in asked.get(name, ()) if _same_batch(each[0], where.path)]
         if near:
-            yield from _answered(where, answer, near)
+            yield from _join(where, answer, near)
         else:
             waiting.append((where, name, answer))
     for where, name, answer in waiting:
         requests = asked.get(name, [])
-        named_alike = [each for each in requests if _batch(each[0]) == _batch(where.path)]
-        yield from _answered(where, answer, named_alike or requests)
+        named_alike = [each for each in requests if _batch_name(each[0]) == _batch_name(where.path)]
+        yield from _join(where, answer, named_alike or requests)
 
 
-def _answered(where: FilePlace, answer: Object, requests: Requests) -> Iterator[Found]:
-    """Yield an answer with its request, unless different ones may be that."""
+def _join(where: FilePlace, answer: Object, requests: list[BatchRequest]) -> Iterator[Found]:
+    """Yield an answer with its request, unless the candidates differ."""
     first = requests[0][1] if requests else {}
     if any(body != first for _, body in requests):
-        yield LeftOut(where, SHARED, "Read one batch at a time.")
+        reason = "its custom_id is that of several requests"
+        yield SkippedRecord(where, reason, "Read one batch at a time.")
     else:
-        yield from attempt(where, _pair(where, {**answer, "request": first}))
+        yield from skip_bad(where, _read_exchange(where, {**answer, "request": first}))
 
 
-def _are_near(one: Path, other: Path) -> bool:
-    """Return whether two files are those of one batch: in one folder, and named alike."""
-    return one.parent == other.parent and _batch(one) == _batch(other)
+def _same_batch(one: Path, other: Path) -> bool:
+    return one.parent == other.parent and _batch_name(one) == _batch_name(other)
 
 
-def _batch(path: Path) -> str:
+# Words in which the names of a batch's two files differ.
+SIDES = re.compile(r"(?:in|out)puts?|requests?|responses?|results?|answers?|completed|[\W_]+")
+
+
+def _batch_name(path: Path) -> str:
     return SIDES.sub("", path.name.lower())
 
 
@@ -139,73 +140,62 @@ class Answer(NamedTuple):
     """One of the answers to a request."""
 
     text: str
-    number: int = 0  # of those to one call
-    ended_by: Any = None  # the finish reason
-    stopped_at: Any = None  # the stop string
+    number: int = 0  # among the answers
+    finish_reason: Any = None
+    stop_string: Any = None
 
 
-def _pair(where: FilePlace, body: Object) -> Iterator[LoggedRequest | str]:
-    """Yield a request for each answer."""
+def _read_exchange(where: FilePlace, body: Object) -> Iterator[LoggedRequest | str]:
+    """Yield a request for each answer of an object with `request` (or its fields) and `response`,
+    or the reason why there is none."""
     if is_from_cache(body):
         yield FROM_CACHE
         return
-    response = unfolded(where, body["response"], _is_object)
-    if isinstance(response, str):
-        response = {"text": response}
-    elif isinstance(response, list):
-        chunks = [each for each in response if isinstance(each, dict)]
-        response = chunks[0] if len(chunks) == 1 else {"object": "chunk"} if chunks else {}
-    response, request, options = (
-        value if isinstance(value, dict) else other
-        for value, other in (
-            (body.get("raw_response"), response if isinstance(response, dict) else {}),
-            (unfolded(where, body.get("request"), _is_object), body),
-            (body.get("kwargs"), {}),
-        )
-    )
-    failed = _has_failed(body) or _has_failed(response)
-    response, request = (
-        each["body"] if isinstance(each.get("body"), dict) else each for each in (response, request)
-    )
-    if failed or _has_failed(response):
+    response = _response(where, body)
+    request = parse_embedded(where, body.get("request"), _is_object)
+    if not isinstance(request, dict):
+        request = body
+    if _has_failed(body) or _has_failed(response):
         yield FAILED
         return
-    key = next((key for key in ASKED if key in request), "")
-    if key not in RAW and isinstance(request.get(key), str) and request[key].startswith("["):
-        request = {**request, key: unfolded(where, request[key], lambda v: isinstance(v, list))}
+    if isinstance(request.get("body"), dict):
+        request = request["body"]
+    if isinstance(response.get("body"), dict):
+        response = response["body"]
+        if _has_failed(response):
+            yield FAILED
+            return
     answers = list(_answers(where, response))
     if not answers:
-        yield _why_none(response)
-    tools = request.get("tools", options.get("tools"))
-    kind = body.get("category") or ("tools" if tools else ASKED.get(key, "all"))
-    times = (body.get("timestamp"), body.get("startTime"), response.get("created"),
-             response.get("created_at"), body.get("time"))  # fmt: skip
-    time = next((t for t in map(seconds, times) if t is not None), None)
-    models = (response.get("model"), request.get("model"), body.get("model"))
-    model = next((each for each in models if isinstance(each, str) and each), "")
-    continued = _goes_on(request, response)
+        yield _reason_without_answer(response)
+        return
+    key = next((key for key in PROMPT_KINDS if key in request), "")
     if not key:
-        where.lose(NO_PROMPT)
-    one: Prompt | None = None
-    for answer in answers:
-        several = request.get(key) if key in RAW else None
-        if isinstance(several, list) and several and not isinstance(several[0], int):
-            at = answer.number * len(several) // len(answers)
-            prompt = _prompt(where, {key: several[min(at, len(several) - 1)]}, key, tools)
-        else:
-            prompt = one = _prompt(where, request, key, tools) if one is None else one
-        text = answer.text
-        if text and _echoes(request):
+        where.count_unread(NO_PROMPT)
+    elif key not in TEXT_PROMPTS and isinstance(request[key], str) and request[key][:1] == "[":
+        request = {**request, key: parse_embedded(where, request[key], _is_list)}
+    tools = request.get("tools")
+    if tools is None and isinstance(body.get("kwargs"), dict):
+        tools = body["kwargs"].get("tools")
+    name = str(body.get("id", response.get("id", "")))
+    kind = str(body.get("category") or ("tools" if tools else PROMPT_KINDS.get(key, "all")))
+    time, model = _time(body, response), _model(body, request, response)
+    continued = _continues_last_message(request, response)
+    several = request[key] if key in TEXT_PROMPTS and _has_many_prompts(request[key]) else None
+    prompt: Prompt = "" if several else _prompt(where, request, key, tools)
+    for text, number, finish_reason, stop_string in answers:
+        if several:
+            nth = min(number * len(several) // len(answers), len(several) - 1)
+            prompt = _prompt(where, {key: several[nth]}, key, tools)
+        if text and _includes_prompt(request):
             if not isinstance(prompt, str) or not text.startswith(prompt):
-                yield ECHO
+                yield "the answer may repeat its prompt (echo)"
                 continue
-            text = text[len(prompt) :]
+            text = text.removeprefix(prompt)
+        finished = not is_cut_off(finish_reason) and not isinstance(stop_string, str)
         yield LoggedRequest(
-            prompt, text, str(body.get("id", response.get("id", ""))), str(kind),
-            time=time,
-            model=model,
-            finished=not is_cut(answer.ended_by) and not isinstance(answer.stopped_at, str),
-            continued=continued,
+            prompt, text, name, kind,
+            time=time, model=model, finished=finished, continued=continued,
         )  # fmt: skip
 
 
@@ -213,66 +203,101 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _response(where: FilePlace, body: Object) -> Object:
+    """Return the response as an object; {} if it has no known form."""
+    raw = body.get("raw_response")
+    if isinstance(raw, dict):
+        return raw
+    response = parse_embedded(where, body["response"], _is_object)
+    if isinstance(response, dict):
+        return response
+    if isinstance(response, str):
+        return {"text": response}
+    chunks = [each for each in response if isinstance(each, dict)]
+    if len(chunks) == 1:
+        return chunks[0]
+    return {"object": "chunk"} if chunks else {}
+
+
 def _has_failed(body: Object) -> bool:
-    """Return whether it says that the request failed: an error, or a status."""
-    if body.keys().isdisjoint(OUTCOMES):
+    """Return whether an error or a status reports that the request failed."""
+    if OUTCOME.isdisjoint(body):
         return False
     status = next((body[key] for key in STATUS if body.get(key) is not None), None)
-    number = number_of(status)
-    failed = status in ("failure", "failed", "error") if number is None else number >= ERROR
+    number = parse_integer(status)
+    failed = status in ("failure", "failed", "error") if number is None else number >= 400
     return failed or bool(body.get("error")) or body.get("type") == "error"
 
 
+def _time(body: Object, response: Object) -> float | None:
+    for holder, key in (
+        (body, "timestamp"), (body, "startTime"), (response, "created"),
+        (response, "created_at"), (body, "time"),
+    ):  # fmt: skip
+        if key in holder and (time := parse_time(holder[key])) is not None:
+            return time
+    return None
+
+
+def _model(body: Object, request: Object, response: Object) -> str:
+    for holder in (response, request, body):
+        model = holder.get("model")
+        if model and isinstance(model, str):
+            return model
+    return ""
+
+
 def _answers(where: FilePlace, response: Object) -> Iterator[Answer]:
-    """Yield the answers of a response of one of the APIs."""
+    """Yield the answers in a response of any of the APIs."""
     choices = response.get("choices")
     choices = [c for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
-    content, texts = response.get("content"), (response.get("generated_text"), response.get("text"))
+    content = response.get("content")
+    texts = [t for t in map(response.get, ("generated_text", "text")) if isinstance(t, str)]
     if isinstance(response.get("output"), list):  # OpenAI's Responses
         yield Answer(response_text(where, response["output"]), 0, response.get("status"))
     elif choices:
-        for number, choice in enumerate(choices):
-            index = choice.get("index", number)
-            index = index if type(index) is int and 0 <= index < len(choices) else number
-            ended, stop = choice.get("finish_reason"), choice.get("stop_reason")
+        for at, choice in enumerate(choices):
+            number = choice.get("index")
+            if type(number) is not int or not 0 <= number < len(choices):
+                number = at
+            reason, stop = choice.get("finish_reason"), choice.get("stop_reason")
             if isinstance(choice.get("message"), dict):
-                yield Answer(_written(where, choice["message"]), index, ended, stop)
+                yield Answer(message_text(where, choice["message"]), number, reason, stop)
             elif "delta" not in choice:
-                yield Answer(content_text(choice.get("text"), where.lost), index, ended, stop)
+                text = content_text(choice.get("text"), where.unread)
+                yield Answer(text, number, reason, stop)
     elif isinstance(content, list):  # Anthropic's messages
-        yield Answer(_written(where, response), 0, response.get("stop_reason"))
+        yield Answer(message_text(where, response), 0, response.get("stop_reason"))
     elif isinstance(content, str):  # llama-server's /completion
         cut = response.get("stopped_limit") is True
-        ended = "length" if cut else response.get("stop_type")
-        yield Answer(content, 0, ended, response.get("stopping_word") or None)
+        reason = "length" if cut else response.get("stop_type")
+        yield Answer(content, 0, reason, response.get("stopping_word") or None)
     elif isinstance(response.get("message"), dict):  # Ollama's chats
-        yield Answer(_written(where, response["message"]), 0, response.get("done_reason"))
+        yield Answer(message_text(where, response["message"]), 0, response.get("done_reason"))
     elif isinstance(response.get("response"), str):  # Ollama's completions
         yield Answer(response["response"], 0, response.get("done_reason"))
-    elif (text := next((t for t in texts if isinstance(t, str)), None)) is not None:  # TGI, SGLang
+    elif texts:  # TGI, SGLang
         details = response.get("details") or response.get("meta_info")
         reason = details.get("finish_reason") if isinstance(details, dict) else None
-        yield Answer(text, 0, reason)
+        yield Answer(texts[0], 0, reason)
 
 
-def _written(where: FilePlace, message: Object) -> str:
-    return written_by_model(where, {"content": None, **message, "role": ASSISTANT}) or ""
-
-
-def _why_none(response: Object) -> str:
-    """Return why a response has no answer."""
+def _reason_without_answer(response: Object) -> str:
     choices = response.get("choices")
     streamed = isinstance(choices, list) and "delta" in str(choices[:1])[:200]
     if streamed or "chunk" in str(response.get("object")):
-        return CHUNK
+        return "a chunk of a streamed answer: log whole answers"
     if not response or choices == []:
         return NO_TEXT
     keys = ", ".join(sorted(map(str, response))[:8])
     return f"an answer in no known format: its keys are {keys}"
 
 
-def _goes_on(request: Object, response: Object) -> bool:
-    """Return whether the answer goes on with the request's last message."""
+def _continues_last_message(request: Object, response: Object) -> bool:
     messages = request.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     if not isinstance(last, dict) or last.get("role") != ASSISTANT:
@@ -280,15 +305,20 @@ def _goes_on(request: Object, response: Object) -> bool:
     return (
         request.get("continue_final_message") is True
         or last.get("prefix") is True
-        or isinstance(response.get("content"), list)  # Anthropic's always does
+        or isinstance(response.get("content"), list)  # Anthropic's API always does
     )
 
 
-def _echoes(request: Object) -> bool:
-    """Return whether the answer begins with the prompt."""
+def _includes_prompt(request: Object) -> bool:
+    """Return whether the answer was to begin with the prompt (`echo`, TGI's `return_full_text`)."""
     parameters = request.get("parameters")
     whole = isinstance(parameters, dict) and parameters.get("return_full_text") is True
     return request.get("echo") is True or whole
+
+
+def _has_many_prompts(prompt: Any) -> bool:
+    """Return whether a completion request has a list of prompts, as text or token ids."""
+    return isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
 
 
 def _prompt(where: FilePlace, request: Object, key: str, tools: Any) -> Prompt:
@@ -300,9 +330,9 @@ def _prompt(where: FilePlace, request: Object, key: str, tools: Any) -> Prompt:
     ids = token_ids(asked)
     if ids is not None and len(ids):
         return ids
-    talk = Talk(where, tools)
+    conversation = ConversationReader(where, tools)
     instructions = request.get("instructions", request.get("system"))
     if instructions:
-        talk.say(SYSTEM, content_text(instructions, where.lost))
-    talk.add_all(asked)
-    return talk.so_far()
+        conversation.append(SYSTEM, content_text(instructions, where.unread))
+    conversation.add_all(asked)
+    return conversation.messages()

@@ -1,4 +1,4 @@
-"""Requests of any log's files, in the order in which they stand, and the formats by name."""
+"""Reading requests from the files of any log, and the formats by name."""
 
 from __future__ import annotations
 
@@ -14,34 +14,36 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many, visible
 from ngramkit.logs import agents, columns, openai, rollouts, servers
 from ngramkit.logs.files import LogFile, log_files
-from ngramkit.logs.losses import Losses
-from ngramkit.logs.request import LeftOut, Line, LoggedRequest, Reader
+from ngramkit.logs.request import Line, LoggedRequest, Reader, SkippedRecord
+from ngramkit.logs.skipped import SkipReport
 
 Files = str | Path | Iterable[str | Path]
 
 
 @dataclass(frozen=True)
 class LogFormat:
-    """A format: its reader, and how a file of it is told, by its first object of JSON (`matches`)
-    or a line of text (`marks`)."""
+    """A format and its reader. A file is recognized by a JSON object (`matches`) or a line of text
+    (`matches_line`) near its beginning."""
 
     name: str
     title: str
     read: Reader
     matches: Callable[[Mapping[str, Any]], bool] | None = None
-    marks: Callable[[str], bool] | None = None
+    matches_line: Callable[[str], bool] | None = None
 
 
 def _has(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda body: body.keys() >= set(keys)
 
 
-# The order in which they are tried: what has keys of its own comes first.
+# In the order in which they are tried: formats with distinctive keys come first.
 FORMATS = {
     each.name: each
     for each in (
-        LogFormat("vllm", "vLLM's log", servers.read_vllm, marks=servers.is_vllm),
-        LogFormat("sglang", "SGLang's request log", servers.read_sglang, marks=servers.is_sglang),
+        LogFormat("vllm", "vLLM's log", servers.read_vllm, matches_line=servers.is_vllm),
+        LogFormat(
+            "sglang", "SGLang's request log", servers.read_sglang, matches_line=servers.is_sglang
+        ),
         LogFormat(
             "mini-swe-agent",
             "mini-swe-agent's trajectories",
@@ -72,10 +74,8 @@ FORMATS = {
         LogFormat("columns", "prompts and outputs", columns.read_columns, columns.is_columns),
     )
 }
-KNOWN = [name for name in FORMATS if name != "columns"]  # those that are chosen by name
-
-
-WHERE = ("model", "kind", "run", "name")  # fields that requests are chosen by
+NAMED_FORMATS = [name for name in FORMATS if name != "columns"]
+WHERE = ("model", "kind", "run", "name")  # fields that requests can be selected by
 
 
 def read_log(
@@ -86,64 +86,67 @@ def read_log(
     where: Mapping[str, str] | None = None,
     reporter: Reporter = SILENT,
 ) -> Iterator[LoggedRequest]:
-    """Yield every request of the files, and of the files in folders.
+    """Yield every request of the files; folders are searched for log files.
 
-    `format` is one of FORMATS; None: it is recognised, file by file, and printed. `columns` names
-    the columns of a JSON log by field (prompt, output, ...). `where` chooses requests by WHERE,
-    {"model": NAME}. Records that cannot be used are left out; at the end one line counts them by
-    reason, and one warns if several models wrote the answers.
+    Args:
+        format: A key of FORMATS; None recognizes the format of each file and prints it.
+        columns: Names of a JSON log's columns by field (prompt, output, ...).
+        where: Values by field of WHERE; only requests that have them are yielded.
 
-    Raises UsageError for an unknown format or field, InputError for a file that is missing, damaged
-    or in none of the formats, and if no request is left.
+    Records that cannot be used are skipped and counted by reason in one line at the end; another
+    line warns if several models wrote the answers.
+
+    Raises UsageError for an unknown format or field; InputError for a file that is missing, damaged
+    or in no known format, and if no request remains.
     """
-    named = _named(format, columns)
+    named = _named_format(format, columns)
     wanted = _wanted(where)
-    losses = Losses()
+    skips = SkipReport()
     listed = log_files(files)
     formats: list[tuple[LogFile, LogFormat]] = []
     for path in listed.paths:
         try:
-            file = LogFile(path, losses.parts)
-            formats.append((file, named or _recognised(file)))
+            file = LogFile(path, skips.parts)
+            formats.append((file, named or _recognize(file)))
         except InputError as error:
-            if path not in listed.inside:
+            if path not in listed.in_folders:
                 raise
-            losses.add_file(error)
+            skips.add_file(error)
     if not formats:
-        raise losses.unreadable(KNOWN)
-    losses.files.update(listed.left_out)
+        raise skips.no_readable_file(NAMED_FORMATS)
+    skips.files.update(listed.skipped)
     models: Counter[str] = Counter()
     for form, group in groupby(formats, key=lambda pair: pair[1]):
         of_form = [file for file, _ in group]
         what = many(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
         reporter.note(f"log: {what}, {form.title}" + ("" if named else " (by its content)"))
-        lines = chain.from_iterable(_lines(file, form, losses) for file in of_form)
+        lines = chain.from_iterable(_lines(file, form, skips) for file in of_form)
         for found in form.read(lines):
-            if isinstance(found, LeftOut):
-                losses.add(found)
-                continue
-            if not all(getattr(found, field) == value for field, value in wanted):
-                losses.others += 1
-                continue
-            models[found.model] += 1
-            yield found
-    losses.report(reporter, models.total())
-    named_models = [name for name in models if name]
-    if len(named_models) > 1:
-        counted = ", ".join(f"{visible(m, 60)} ({models[m]:,})" for m in named_models[:SHOWN])
+            if isinstance(found, SkippedRecord):
+                skips.add(found)
+            elif wanted and any(getattr(found, field) != value for field, value in wanted):
+                skips.not_selected += 1
+            else:
+                models[found.model] += 1
+                yield found
+    skips.print(reporter, models.total())
+    _warn_of_several_models(models, reporter)
+    if not models and (skips.first or skips.not_selected):
+        raise skips.no_request(wanted)
+
+
+def _warn_of_several_models(models: Counter[str], reporter: Reporter) -> None:
+    named = [name for name in models if name]
+    if len(named) > 1:
+        counts = ", ".join(f"{visible(name, 60)} ({models[name]:,})" for name in named[:5])
         reporter.note(
-            f"answers of {many(len(named_models), 'model')} are mixed: {counted}; "
-            f"choose one by where, model={visible(named_models[0], 60)}"
+            f"answers of {many(len(named), 'model')} are mixed: {counts}; "
+            f"select one with where, model={visible(named[0], 60)}"
         )
-    if not models and (losses.first or losses.others):
-        raise losses.error(wanted)
-
-
-SHOWN = 5  # models
 
 
 def _wanted(where: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    """Return the fields and values that requests must have. Raises UsageError for another field."""
+    """Return the fields and values that requests must have."""
     wanted = dict(where or {})
     for name, value in wanted.items():
         if name not in WHERE:
@@ -157,31 +160,30 @@ def _wanted(where: Mapping[str, str] | None) -> list[tuple[str, str]]:
     return list(wanted.items())
 
 
-def _named(name: str | None, names: Mapping[str, str] | None) -> LogFormat | None:
-    """Return the format that was asked for; None if none was."""
+def _named_format(name: str | None, names: Mapping[str, str] | None) -> LogFormat | None:
+    """Return the format that the user asked for, if any."""
     if names:
-        of_texts = isinstance(names, Mapping) and all(map(_is_text, [*names, *names.values()]))
-        if not of_texts:
-            hint = 'give {"prompt": "question", "output": "answer"}'
-            raise UsageError(f"columns are no names by field: {names!r:.60}", hint)
+        if not isinstance(names, Mapping) or not all(
+            isinstance(text, str) for text in [*names, *names.values()]
+        ):
+            raise UsageError(
+                f"columns must be names by field, got {names!r:.60}",
+                'Give {"prompt": "question", "output": "answer"}.',
+            )
         if name not in (None, "columns"):
             raise UsageError(
                 f"columns are for JSON lines, not for the format {name}",
-                "leave out one of them",
+                "Leave out one of them.",
                 option=("columns", "format"),
             )
         return replace(FORMATS["columns"], read=columns.reader_of(names))
     if name is not None and name not in FORMATS:
-        raise UsageError(f"there is no format {name!r}", meant(name, FORMATS), option="format")
+        raise UsageError(f"unknown format {name!r}", meant(name, FORMATS), option="format")
     return FORMATS[name] if name else None
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _recognised(file: LogFile) -> LogFormat:
-    """Return the format that the file has. Raises InputError if it has none of FORMATS."""
+def _recognize(file: LogFile) -> LogFormat:
+    """Return the format of a file. Raises InputError if it has none of FORMATS."""
     if file.is_torch:
         return FORMATS["slime"]
     first: Any = None
@@ -193,40 +195,41 @@ def _recognised(file: LogFile) -> LogFormat:
     beginning = file.beginning
     for line in beginning:
         for form in FORMATS.values():
-            if form.marks and form.marks(line):
+            if form.matches_line and form.matches_line(line):
                 return form
     if not beginning:
-        raise InputError(f"{file.path} holds no requests", "check the path")
+        raise InputError(f"{file.path} holds no requests", "Check the path.")
     where = f"{file.path}, line 1" if file.is_json else str(file.path)
     if isinstance(first, dict) and "question_id" in first:
         if "choices" not in first:
             raise InputError(
-                f"{where}: a question without an answer", "`ngramkit bench` has a model answer it"
+                f"{where}: a question without an answer",
+                "Run `ngramkit bench`, which has a model answer it.",
             )
         raise InputError(
             f"{where}: an answer as FastChat writes it, without its question",
-            "replay it with questions=FILE",
+            "Replay it with questions=FILE.",
             option="questions",
         )
     raise InputError(
         f"{where}: no requests in a known format",
-        f"name one ({', '.join(KNOWN)}), or the columns of prompt and output",
+        f"Name one ({', '.join(NAMED_FORMATS)}), or the columns of prompt and output.",
         option=("format", "columns"),
     )
 
 
-def _lines(file: LogFile, form: LogFormat, losses: Losses) -> Iterator[Line]:
+def _lines(file: LogFile, form: LogFormat, skips: SkipReport) -> Iterator[Line]:
     if file.is_torch:
         if form is not FORMATS["slime"]:
-            raise InputError(f"{file.path} is a file of torch.save", "its format is slime")
+            raise InputError(f"{file.path} is a file of torch.save", "Give slime as its format.")
         return rollouts.torch_samples(file.path)
-    if form.marks:
+    if form.matches_line:
         return file.lines()
-    return file.objects(lambda where, error: losses.add(LeftOut.of(where, error)))
+    return file.objects(lambda where, error: skips.add(SkippedRecord.of(where, error)))
 
 
-def in_time(requests: Iterable[LoggedRequest]) -> list[LoggedRequest]:
-    """Return the requests by their time where all have one, else as they stand."""
+def sorted_by_time(requests: Iterable[LoggedRequest]) -> list[LoggedRequest]:
+    """Return the requests sorted by time if all have one, else in their order."""
     listed = list(requests)
     if any(request.time is None for request in listed):
         return listed

@@ -1,13 +1,13 @@
-"""One request of a log, and the few ways in which programs write its parts down.
+"""One request of a log, and parsers of the values that most log formats share.
 
-A conversation becomes messages of the three roles that every chat template knows; how a turn
-becomes text is in `corpus.shapes`.
+`corpus.shapes` converts turns to text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
@@ -20,50 +20,47 @@ from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.shapes import (
     ASSISTANT,
-    ITEMS,
-    RESULTS,
+    RESULT_ROLES,
     ROLES,
     SYSTEM,
+    TOOL_CALL_ITEMS,
     USER,
     BadTurnError,
-    Lost,
-    as_json,
     content_text,
-    result_text,
     role_of,
+    to_json,
     tool_call_text,
+    tool_result_text,
     turn_text,
     written_text,
 )
 from ngramkit.drafters.base import TokenArray
 
 Prompt = str | Sequence[Message] | TokenArray
-MILLISECONDS = 1e11  # a larger time since 1970 is in milliseconds, microseconds or nanoseconds
 
 
 class FilePlace(NamedTuple):
-    """The place of an object or a line in a file: "FILE, line 3", or the whole file."""
+    """The place of a record: "FILE, line 3", or a whole file."""
 
     path: Path
     unit: str = ""  # "line" or "item"
     number: int = 0
-    lost: Lost | None = None  # counts what is not read of the records of a log
+    unread: Counter[str] | None = None  # counts parts of records that are not read
 
     def __str__(self) -> str:
         return f"{self.path}, {self.unit} {self.number}" if self.unit else str(self.path)
 
-    def lose(self, what: str) -> None:
-        """Count a part of a record that is not read."""
-        if self.lost is not None:
-            self.lost[what] += 1
+    def count_unread(self, what: str) -> None:
+        if self.unread is not None:
+            self.unread[what] += 1
 
 
-Line = tuple[FilePlace, Any]  # an object of JSON, or a line's text
+Line = tuple[FilePlace, Any]  # a JSON object, or the text of a line
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class LoggedRequest:
-    """A prompt and what a model wrote after it; ids, int32[n], are of the served model."""
+    """A prompt and the model's answer. Token ids are int32[n] of the served model."""
 
     prompt: Prompt
     output: str | TokenArray
@@ -71,76 +68,78 @@ class LoggedRequest:
     kind: str = "all"
     references: tuple[str, ...] = ()  # texts that the output was likely to repeat
     time: float | None = None  # seconds since 1970
-    run: str = ""  # of the same tasks: a trial, a step of training
-    turn: int = 0  # of a conversation
-    text: str = ""  # a part of the output, if that is ids: to see whose ids they are
+    run: str = ""  # tells apart requests of one task: a trial, a training step
+    turn: int = 0  # in the conversation
+    text: str = ""  # part of an output of token ids, to check whose ids they are
     model: str = ""  # that wrote the output
-    finished: bool = True  # False: the output was cut, no end of sequence follows
-    continued: bool = False  # the output goes on within the prompt's last message
+    finished: bool = True  # False: the output was cut off, so no end of sequence follows
+    continued: bool = False  # the output continues the prompt's last message
     where: FilePlace | None = None
 
 
-class LeftOut(NamedTuple):
+class SkippedRecord(NamedTuple):
     """A record, or a request of one, that is not read."""
 
     where: FilePlace
-    why: str  # up to the first colon the same for all records of the kind
+    reason: str  # its text before the first colon is what the report counts by
     hint: str = ""
 
     @classmethod
-    def of(cls, where: FilePlace, error: InputError) -> LeftOut:
+    def of(cls, where: FilePlace, error: InputError) -> SkippedRecord:
         return cls(where, str(error).removeprefix(f"{where}: "), error.hint)
 
 
-Found = LoggedRequest | LeftOut
+Found = LoggedRequest | SkippedRecord
 Reader = Callable[[Iterator[Line]], Iterator[Found]]
 NO_TEXT = "the answer has no text"
 FAILED = "the request failed"
 NO_PROMPT = "an answer whose prompt the log does not hold"
-KINDS: dict[type, str] = {list: "a list", str: "a text", dict: "an object"}  # of JSON
 
 
-def attempt(where: FilePlace, found: Iterator[LoggedRequest | str]) -> Iterator[Found]:
-    """Yield the requests of one record; for a text, or if the record is bad, what is left out."""
+def skip_bad(where: FilePlace, found: Iterator[LoggedRequest | str]) -> Iterator[Found]:
+    """Yield the requests of one record; turn reasons (str) and errors into SkippedRecord."""
     try:
         for each in found:
             if isinstance(each, str):
-                yield LeftOut(where, each)
+                yield SkippedRecord(where, each)
             elif len(each.output):
-                object.__setattr__(each, "where", where)  # replace() takes as long as the rest
+                each.where = where
                 yield each
             else:
-                yield LeftOut(where, NO_TEXT)
+                yield SkippedRecord(where, NO_TEXT)
     except InputError as error:
-        yield LeftOut.of(where, error)
+        yield SkippedRecord.of(where, error)
     except BadTurnError as error:
-        yield LeftOut(where, str(error), f"Use messages with a role ({', '.join(ROLES)}).")
+        yield SkippedRecord(where, str(error), f"Use messages with a role ({', '.join(ROLES)}).")
     except RecursionError:
-        yield LeftOut(where, "the record nests too deeply")
+        yield SkippedRecord(where, "the record nests too deeply")
 
 
-def by_record(read: Callable[[FilePlace, Any], Iterator[LoggedRequest | str]]) -> Reader:
-    """Make the reader of a log of a function that reads one record."""
+def record_reader(read: Callable[[FilePlace, Any], Iterator[LoggedRequest | str]]) -> Reader:
+    """Make the reader of a log from a function that reads one record."""
 
     @wraps(read)
     def reader(lines: Iterator[Line]) -> Iterator[Found]:
         for where, body in lines:
-            yield from attempt(where, read(where, body))
+            yield from skip_bad(where, read(where, body))
 
     return reader
 
 
-def take(where: FilePlace, body: Any, key: str, kind: type) -> Any:
-    """Return body[key]. Raises BadRecordError if it is missing or not of the `kind`, of KINDS."""
+def require_field(where: FilePlace, body: Any, key: str, kind: type) -> Any:
+    """Return body[key], a list, str or dict. Raises BadRecordError for anything else."""
+    kinds: dict[type, str] = {list: "a list", str: "a text", dict: "an object"}
     if not isinstance(body, dict) or key not in body:
-        raise BadRecordError(f"{where}: no `{key}`", f"It must be {KINDS[kind]}.")
+        raise BadRecordError(f"{where}: no `{key}`", f"Write `{key}` as {kinds[kind]}.")
     if not isinstance(body[key], kind):
-        raise BadRecordError(f"{where}: `{key}` is not {KINDS[kind]}")
+        raise BadRecordError(
+            f"{where}: `{key}` must be {kinds[kind]}, got {type(body[key]).__name__}"
+        )
     return body[key]
 
 
 def token_ids(value: Any) -> TokenArray | None:
-    """Return token ids, int32[n], of a list of whole numbers that may be some; else None."""
+    """Return a list of non-negative integers as int32[n]; None for anything else."""
     if not isinstance(value, list) or not all(type(n) is int for n in value):
         return None
     try:
@@ -150,22 +149,22 @@ def token_ids(value: Any) -> TokenArray | None:
     return ids if ids.min(initial=0) >= 0 else None
 
 
-def seconds(value: Any) -> float | None:
-    """Return a time as seconds since 1970: of a number or a text with one, in any unit, or of an
-    ISO 8601 text; None for anything else.
+def parse_time(value: Any) -> float | None:
+    """Return seconds since 1970 for a number of seconds, milliseconds, microseconds or nanoseconds
+    (also as text), or for ISO 8601; None for anything else.
 
-    >>> seconds("2026-11-24T12:00:00Z"), seconds(1795521600000), seconds("1795521600"), seconds("x")
-    (1795521600.0, 1795521600.0, 1795521600.0, None)
+    >>> parse_time("2026-11-24T12:00:00Z"), parse_time(1795521600000), parse_time("x")
+    (1795521600.0, 1795521600.0, None)
     """
-    time = _number(value)
+    time = _finite_number(value)
     if time is None:
-        return _moment(value) if isinstance(value, str) else None
-    while time > MILLISECONDS:
+        return _parse_iso(value) if isinstance(value, str) else None
+    while time > 1e11:  # the year 5138 in seconds, 1973 in milliseconds
         time /= 1000
     return time
 
 
-def _moment(text: str) -> float | None:
+def _parse_iso(text: str) -> float | None:
     try:
         moment = datetime.fromisoformat(text[:64].strip())
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -173,20 +172,19 @@ def _moment(text: str) -> float | None:
         return None
 
 
-def number_of(value: Any) -> int | None:
-    """Return a whole number, of a number or a text with one; None for anything else.
+def parse_integer(value: Any) -> int | None:
+    """Return the integer that a number or a text holds; None for anything else.
 
-    >>> number_of("2"), number_of(2.0), number_of("two")
+    >>> parse_integer("2"), parse_integer(2.0), parse_integer("two")
     (2, 2, None)
     """
-    number = _number(value)
+    number = _finite_number(value)
     if number is None or not number.is_integer() or abs(number) >= 1 << 62:
         return None
     return int(number)
 
 
-def _number(value: Any) -> float | None:
-    """Return the finite number that a value is, or that a text holds; else None."""
+def _finite_number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -196,30 +194,32 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def is_cut(reason: Any) -> bool:
-    """Return whether an answer with this finish reason ended before the model's own end.
-
-    >>> is_cut("length"), is_cut({"type": "stop"}), is_cut(None)
-    (True, False, False)
-    """
-    reason = reason.get("type") if isinstance(reason, dict) else reason
-    return isinstance(reason, str) and reason.lower() in CUT
-
-
-CUT = {
+CUT_OFF = {
     "length", "max_tokens", "max_output_tokens", "model_length", "limit", "incomplete", "abort",
     "aborted", "cancelled", "canceled", "content_filter", "error", "stop_sequence",
 }  # fmt: skip
 
 
-# Messages.
+def is_cut_off(reason: Any) -> bool:
+    """Return whether this finish reason means that the model did not end its answer itself.
+
+    >>> is_cut_off("length"), is_cut_off({"type": "stop"}), is_cut_off(None)
+    (True, False, False)
+    """
+    reason = reason.get("type") if isinstance(reason, dict) else reason
+    return isinstance(reason, str) and reason.lower() in CUT_OFF
 
 
-class Before(Sequence[Message]):
-    """The first messages of a conversation that goes on: they are shared, not copied."""
+# Conversations.
 
-    def __init__(self, messages: list[Message]) -> None:
-        self.shared, self._count = messages, len(messages)
+
+class MessagePrefix(Sequence[Message]):
+    """The first `count` messages of a conversation; the list of messages is shared, not copied."""
+
+    __slots__ = ("_count", "shared")
+
+    def __init__(self, messages: list[Message], count: int) -> None:
+        self.shared, self._count = messages, count
 
     def __len__(self) -> int:
         return self._count
@@ -235,7 +235,7 @@ class Before(Sequence[Message]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def requests_of(
+def conversation_requests(
     where: FilePlace,
     messages: Any,
     *,
@@ -244,118 +244,126 @@ def requests_of(
     kind: str = "all",
     run: str = "",
 ) -> Iterator[LoggedRequest | str]:
-    """Yield a request for each message that the assistant wrote, after all messages before it."""
-    talk = Talk(where, tools)
+    """Yield a request for each message of the assistant; its prompt is all messages before it."""
+    conversation = ConversationReader(where, tools)
     turn = 0
-    for item in _listed(messages):
+    for item in _require_list(messages):
         if isinstance(item, dict) and item.get("type") == "reasoning":
-            where.lose("thoughts that stand in an item of their own")
+            where.count_unread("thoughts that stand in an item of their own")
             continue
-        written = written_by_model(where, item)
+        written = assistant_text(where, item)
         if written:
             extra = item.get("extra")
-            time = seconds(extra.get("timestamp")) if isinstance(extra, dict) else None
+            time = parse_time(extra.get("timestamp")) if isinstance(extra, dict) else None
             yield LoggedRequest(
-                talk.so_far(), written, name, kind, time=time, run=run, turn=turn
-            )  # fmt: skip
+                conversation.messages(), written, name, kind, time=time, run=run, turn=turn
+            )
             turn += 1
         elif written is not None:
             yield NO_TEXT
-        talk.add(item)
+        conversation.add(item)
 
 
-def messages_of(where: FilePlace, messages: Any, tools: Any = None) -> list[Message]:
-    """Return a conversation's messages, with the tools after the system's message."""
-    talk = Talk(where, tools)
-    talk.add_all(messages)
-    return list(talk.so_far())
+def read_messages(where: FilePlace, messages: Any, tools: Any = None) -> list[Message]:
+    """Convert a list of messages; descriptions of tools join the system message."""
+    conversation = ConversationReader(where, tools)
+    conversation.add_all(messages)
+    return list(conversation.messages())
 
 
-class Talk:
-    """A conversation that is read message by message.
+class ConversationReader:
+    """A converter of logged messages to the three roles that every chat template knows.
 
-    The tools' descriptions join the system's message. What tools returned to one turn is one
-    message, as templates want it.
+    Descriptions of tools join the system message. Consecutive tool results become one message, as
+    templates expect.
     """
 
     def __init__(self, where: FilePlace, tools: Any = None) -> None:
         self._where = where
         self._tools = tools if isinstance(tools, list) else []
         self._messages: list[Message] = []
-        self._results: list[str] = []
+        self._results: list[str] = []  # of tools, not yet a message
 
     def add(self, item: Any) -> None:
-        """Append a message of a log. Raises BadRecordError if it is not one."""
+        """Append one logged message. Raises BadRecordError or BadTurnError if it is malformed."""
         if _is_response(item):
-            self.say(ASSISTANT, response_text(self._where, item["output"]))
+            self.append(ASSISTANT, response_text(self._where, item["output"]))
             return
         role = role_of(item)
         if item.get("type") == "reasoning":
-            return  # templates leave earlier thoughts out
-        text = turn_text(item, self._where.lost)
-        if role in RESULTS:
-            self._results.append(result_text(text))
+            return  # templates drop the reasoning of earlier turns
+        text = turn_text(item, self._where.unread)
+        if role in RESULT_ROLES:
+            self._results.append(tool_result_text(text))
         else:
-            self.say(ROLES[role], text)
+            self.append(ROLES[role], text)
 
     def add_all(self, items: Any) -> None:
-        """Append a list of messages. Raises BadRecordError if it is not one."""
-        for item in _listed(items):
+        """Append a list of logged messages. Raises as `add`."""
+        for item in _require_list(items):
             self.add(item)
 
-    def say(self, role: str, text: str) -> None:
-        """Append a message of one of the three roles."""
-        self._end_results()
-        if not self._messages and self._tools:
-            tools = "\n".join(["<tools>", *map(as_json, self._tools), "</tools>"])
+    def append(self, role: str, text: str) -> None:
+        """Append a message of the role "system", "user" or "assistant"."""
+        if self._results:
+            self._append_results()
+        if self._tools and not self._messages:
+            tools = "\n".join(["<tools>", *map(to_json, self._tools), "</tools>"])
             if role == SYSTEM:
                 text = f"{text}\n\n{tools}" if text else tools
             else:
                 self._messages.append(Message(SYSTEM, tools))
         self._messages.append(Message(role, text))
 
-    def so_far(self) -> Before:
-        """Return the messages up to here."""
-        self._end_results()
-        return Before(self._messages)
+    def messages(self) -> MessagePrefix:
+        """Return the messages so far."""
+        if self._results:
+            self._append_results()
+        return MessagePrefix(self._messages, len(self._messages))
 
-    def _end_results(self) -> None:
+    def _append_results(self) -> None:
         results, self._results = self._results, []
-        if results:
-            self.say(USER, "\n".join(results))
+        self.append(USER, "\n".join(results))
 
 
-def written_by_model(where: FilePlace, message: Any) -> str | None:
-    """Return what the model wrote for an assistant's message, its reasoning first; None for another
-    role."""
+def assistant_text(where: FilePlace, message: Any) -> str | None:
+    """Return what the model wrote (reasoning, text, tool calls) for a message of the assistant;
+    None for another role."""
     if _is_response(message):
         return response_text(where, message["output"])
     if ROLES[role_of(message)] != ASSISTANT:
         return None
-    return written_text(message, where.lost)
+    return written_text(message, where.unread)
+
+
+def message_text(where: FilePlace, message: Mapping[str, Any]) -> str:
+    """Return what the model wrote in a message of the assistant; content may be missing."""
+    if "content" not in message:
+        message = {"content": None, **message}
+    return written_text(message, where.unread)
 
 
 def response_text(where: FilePlace, items: Any) -> str:
-    """Return what the model wrote, of the `output` of OpenAI's Responses API."""
+    """Return what the model wrote in the `output` of OpenAI's Responses API."""
     parts = []
-    for item in _listed(items):
+    for item in _require_list(items):
         kind = item.get("type") if isinstance(item, dict) else None
         if kind == "message":
-            parts.append(content_text(item.get("content"), where.lost))
-        elif kind in ITEMS:
+            parts.append(content_text(item.get("content"), where.unread))
+        elif kind in TOOL_CALL_ITEMS:
             parts.append(tool_call_text(item))
         elif kind == "reasoning":
-            thought = content_text(item.get("content") or item.get("summary"), where.lost)
+            thought = content_text(item.get("content") or item.get("summary"), where.unread)
             parts.append(thought and f"<think>\n{thought}\n</think>\n")
     return "\n".join(filter(None, parts))
 
 
 def _is_response(message: Any) -> bool:
-    """Return whether it is a whole answer of the Responses API, as mini-swe-agent keeps them."""
+    """Return whether a message is a whole Responses object, as mini-swe-agent logs it."""
     return isinstance(message, dict) and "output" in message and message.get("object") == "response"
 
 
-def _listed(value: Any) -> list[Any]:
+def _require_list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise BadRecordError(
             f"messages must be a list, got {type(value).__name__}",

@@ -1,6 +1,6 @@
 """Rollouts of reinforcement learning: verl, NeMo-RL, prime-rl, slime.
 
-Those with token ids have a mask, which says what of them the model wrote.
+Rollouts of token ids come with a mask, which is nonzero for the tokens that the model wrote.
 """
 
 from __future__ import annotations
@@ -19,33 +19,32 @@ from ngramkit.corpus.shapes import content_text
 from ngramkit.drafters.base import TokenArray
 from ngramkit.logs.request import (
     NO_TEXT,
+    ConversationReader,
     FilePlace,
     Found,
-    LeftOut,
     Line,
     LoggedRequest,
     Prompt,
-    Talk,
-    attempt,
-    by_record,
-    messages_of,
-    requests_of,
-    seconds,
-    take,
+    SkippedRecord,
+    assistant_text,
+    conversation_requests,
+    parse_time,
+    read_messages,
+    record_reader,
+    require_field,
+    skip_bad,
     token_ids,
-    written_by_model,
 )
 
-STEP = re.compile(r"(?:step|rollout)_?(\d{1,12})")
 
+def training_step(path: Path) -> str:
+    """Return the training step in a path, "" without one.
 
-def step_of(path: Path) -> str:
-    """Return the step of training that a path names; "" where it names none.
-
-    >>> step_of(Path("out/rollouts/step_12/train/all/traces.jsonl"))
+    >>> training_step(Path("out/rollouts/step_12/train/all/traces.jsonl"))
     '12'
     """
-    return next(iter(STEP.findall(str(path))[-1:]), "")
+    steps = re.findall(r"(?:step|rollout)_?(\d{1,12})", str(path))
+    return steps[-1] if steps else ""
 
 
 def masked_requests(
@@ -57,35 +56,41 @@ def masked_requests(
     run: str,
     text: str,
 ) -> Iterator[LoggedRequest]:
-    """Yield a request for each stretch of ids whose mask is not 0, after all ids before it.
+    """Yield a request for each run of nonzero mask; its prompt is all ids before it.
 
-    `text`: of the only stretch. Raises BadRecordError if the mask has another length.
+    ids, mask: int32[n]. `text` is the output's text, used if there is only one run. Raises
+    BadRecordError if the lengths differ.
     """
     if len(mask) != len(ids):
-        raise BadRecordError("the mask is not as long as the token ids")
-    steps = np.diff(mask != 0, prepend=False, append=False)
-    edges = np.flatnonzero(steps).reshape(-1, 2)
-    text = text if len(edges) == 1 else ""
-    for turn, (begin, end) in enumerate(edges.tolist()):
+        raise BadRecordError(
+            f"the mask must have {len(ids)} items as the token ids, got {len(mask)}"
+        )
+    changes = np.diff(mask != 0, prepend=False, append=False)
+    runs = np.flatnonzero(changes).reshape(-1, 2)
+    text = text if len(runs) == 1 else ""
+    for turn, (begin, end) in enumerate(runs.tolist()):
         yield LoggedRequest(
             ids[:begin], ids[begin:end], name, kind, run=run, turn=turn, text=text
         )  # fmt: skip
 
 
-@by_record
+@record_reader
 def read_verl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
-    """Read verl's rollouts: `trainer.rollout_data_dir` (and validation_data_dir), a file STEP.jsonl
-    a step.
+    """Read verl's rollouts: `trainer.rollout_data_dir` (or validation_data_dir) with one STEP.jsonl
+    per step.
 
         {"input": "...", "output": "...", "gts": ..., "score": 1.0, "step": 7, ...}
 
-    Both texts are decoded without special tokens. What tools returned stands in the output: verl's
-    writer does not mark it.
+    Both texts are decoded without special tokens. The output includes tool results, which verl's
+    writer does not mark.
 
     Read from: volcengine/verl verl/trainer/ppo/ray_trainer.py (_dump_generations) at 0040110. Tried
     with a file of 0.9.1.
     """
-    prompt, output = take(where, body, "input", str), take(where, body, "output", str)
+    prompt, output = (
+        require_field(where, body, "input", str),
+        require_field(where, body, "output", str),
+    )
     if not output:
         yield NO_TEXT
         return
@@ -95,25 +100,25 @@ def read_verl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
 
 
 def is_nemo_rl(body: Mapping[str, Any]) -> bool:
-    """Return whether it is a sample as NeMo-RL's logger writes it."""
+    """Return whether the object is a sample of NeMo-RL's logger."""
     return {"idx", "rewards"} <= body.keys() and ("content" in body or "token_ids" in body)
 
 
-@by_record
+@record_reader
 def read_nemo_rl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
-    """Read NeMo-RL's rollouts: `train_data_step{N}.jsonl` in the logger's folder, a line a sample.
+    """Read NeMo-RL's rollouts: `train_data_step{N}.jsonl` of the logger, a sample per line.
 
         {"content": [["PROMPT", "OUTPUT", ...]], "rewards": [1.0], "input_lengths": [812],
          "token_ids": [[...]], "token_loss_mask": [[0, 0, 1, 1, ...]], ..., "idx": 0}
 
-    Every value is a list of one: the writer cuts a batch into batches of one. Where there are ids,
-    the mask says which the model wrote, and the padding behind `input_lengths` is left out. Without
-    ids (older versions) the last text is the output. val_data_step{N}.jsonl holds messages.
+    Every value is a list of length 1, a batch of one. Ids after `input_lengths` are padding.
+    Without ids (older versions), the last text is the output. val_data_step{N}.jsonl holds
+    messages.
 
     Read from: NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py (Logging, validate) at ddbdb1e, and
     nemo_rl/utils/logger.py (log_batched_dict_as_jsonl).
     """
-    run, name = step_of(where.path), str(body.get("idx", ""))
+    run, name = training_step(where.path), str(body.get("idx", ""))
     ids, mask, content, length = (
         value[0] if isinstance(value, list) and len(value) == 1 else value
         for value in map(body.get, ("token_ids", "token_loss_mask", "content", "input_lengths"))
@@ -133,16 +138,16 @@ def read_nemo_rl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
         prompt = "".join(content[:-1])
         yield LoggedRequest(prompt, content[-1], name, "nemo-rl", run=run)
     elif isinstance(content, list):
-        yield from requests_of(where, content, name=name, kind="nemo-rl", run=run)
+        yield from conversation_requests(where, content, name=name, kind="nemo-rl", run=run)
     else:
-        raise BadRecordError("`content` is no list of texts", "Read NeMo-RL's step files.")
+        raise BadRecordError("`content` must be a list of texts", "Read NeMo-RL's step files.")
 
 
 # prime-rl.
 
 
 def is_prime_rl(body: Mapping[str, Any]) -> bool:
-    """Return whether it is a trace, an episode of traces, or a RolloutOutput."""
+    """Return whether the object is a trace, an episode of traces, or a RolloutOutput."""
     traces = body.get("traces")
     return (
         _is_trace(body)
@@ -156,7 +161,7 @@ def _is_trace(body: Any) -> bool:
 
 
 def _calls(body: Mapping[str, Any]) -> list[Any]:
-    """Return the calls of a RolloutOutput."""
+    """Return the calls of a RolloutOutput; [] for any other object."""
     steps = body.get("trajectory")
     if isinstance(steps, list) and all(isinstance(s, dict) and "completion" in s for s in steps):
         return steps
@@ -164,14 +169,15 @@ def _calls(body: Mapping[str, Any]) -> list[Any]:
 
 
 def read_prime_rl(lines: Iterator[Line]) -> Iterator[Found]:
-    """Read prime-rl's `rollouts/step_{N}/train/*/traces.jsonl`, a verifiers Trace a line.
+    """Read prime-rl's `rollouts/step_{N}/train/*/traces.jsonl`, one verifiers Trace per line.
 
         {"id": "...", "task": {...}, "nodes": [{"parent": null, "sampled": false,
          "message": {...}, "token_ids": [...], "mask": [...]}, ...], ...}
 
-    A node adds to the ids of its parents; `sampled` says that the model wrote it, `mask` which of
-    its ids. A line may be an episode, {"traces": [...]}. The streams `all` and `effective` share
-    traces: each counts once. Before traces it wrote verifiers' RolloutOutput, a list of calls:
+    A node's ids follow those of its ancestors. `sampled` marks nodes that the model wrote, `mask`
+    which of their ids. A line may be an episode, {"traces": [...]}. The streams `all` and
+    `effective` share traces, which are read once. Older versions wrote verifiers' RolloutOutput, a
+    list of calls:
 
         {"trajectory": [{"prompt": [messages], "completion": [messages], "tokens":
          {"prompt_ids": [...], "completion_ids": [...]}}, ...], "example_id": ..., ...}
@@ -183,33 +189,33 @@ def read_prime_rl(lines: Iterator[Line]) -> Iterator[Found]:
     seen: set[str] = set()
     for where, body in lines:
         for turn, call in enumerate(_calls(body)):
-            yield from attempt(where, _requests_of_call(where, body, call, turn))
+            yield from skip_bad(where, _requests_of_call(where, body, call, turn))
         traces = body["traces"] if isinstance(body.get("traces"), list) else [body]
         for trace in filter(_is_trace, traces):
             name = str(trace.get("id", ""))
             if name and name in seen:
-                yield LeftOut(where, "a trace of another stream")
+                yield SkippedRecord(where, "a trace that another stream holds too")
                 continue
             seen.add(name)
-            yield from attempt(where, _requests_of_trace(where, trace, name))
+            yield from skip_bad(where, _requests_of_trace(where, trace, name))
 
 
-MOST_COPIED = 1 << 26  # token ids of the paths that branches of one trace share
-OF_A_NODE = 16  # token ids: what a node costs beside its own
+MAX_COPIED_IDS = 1 << 26  # token ids of shared paths that the branches of one trace may copy
+NODE_COST_IDS = 16  # what copying a node costs on top of its token ids
 
 
 class Branch:
-    """The nodes of a trace from a root on: as ids if all have some, else as messages."""
+    """The nodes of a trace from its root on: as token ids if all have some, else as messages."""
 
     def __init__(self, where: FilePlace, tools: Any) -> None:
         self._where = where
         self._nodes: list[Any] = []
-        self._ids = np.empty(0, np.int32)  # with room at the end: prompts are its beginnings
-        self._count: int | None = 0  # of ids; None if a node has none
-        self._talk, self._said = Talk(where, tools), 0  # nodes that the talk holds
+        self._ids = np.empty(0, np.int32)  # with spare room; prompts are views of its beginning
+        self._count: int | None = 0  # ids in use; None if some node has no ids
+        self._conversation = ConversationReader(where, tools)
+        self._read_nodes = 0  # that are part of the conversation
 
     def add(self, node: Any) -> None:
-        """Append a node."""
         ids = token_ids(node.get("token_ids"))
         self._nodes.append(node)
         if self._count is None or ids is None or not len(ids):
@@ -224,21 +230,21 @@ class Branch:
         self._count = count
 
     def request(self, node: Any) -> tuple[Prompt, str | TokenArray]:
-        """Append a node that the model wrote; return its prompt and output."""
+        """Append a node that the model wrote, and return its prompt and output."""
         before = self._count
         self.add(node)
         mask = node.get("mask")
         if before is not None and self._count is not None and isinstance(mask, list):
             own = self._ids[before : self._count]
             if len(mask) != len(own):
-                raise BadRecordError("a node's mask is not as long as its token ids")
+                raise BadRecordError("a node's mask must be as long as its token ids")
             begin = next((i for i, sampled in enumerate(mask) if sampled), len(own))
             return self._ids[: before + begin], own[begin:]
-        for said in self._nodes[self._said : -1]:
-            self._talk.add(take(self._where, said, "message", dict))
-        self._said = len(self._nodes) - 1
-        written = written_by_model(self._where, take(self._where, node, "message", dict))
-        return self._talk.so_far(), written or ""
+        for each in self._nodes[self._read_nodes : -1]:
+            self._conversation.add(require_field(self._where, each, "message", dict))
+        self._read_nodes = len(self._nodes) - 1
+        written = assistant_text(self._where, require_field(self._where, node, "message", dict))
+        return self._conversation.messages(), written or ""
 
 
 def _requests_of_trace(
@@ -248,26 +254,26 @@ def _requests_of_trace(
     kind = str(task.get("type", "prime-rl")) if isinstance(task, dict) else "prime-rl"
     start = timing.get("start") if isinstance(timing, dict) else None
     turn = copied = 0
-    ends: dict[int, Branch] = {}  # by the number of their last node
+    branches: dict[int, Branch] = {}  # by the number of their last node
     for number, node in enumerate(nodes):
         if not isinstance(node, dict):
-            raise BadRecordError("a node is not an object")
+            raise BadRecordError("a node must be an object")
         parent = node.get("parent")
         if parent is None:
             branch = Branch(where, node.get("tools") or trace.get("tools"))
         elif type(parent) is not int or not 0 <= parent < number:
-            raise BadRecordError("a node's parent is none before it")
-        elif parent in ends:
-            branch = ends.pop(parent)
+            raise BadRecordError("a node's parent must be an earlier node")
+        elif parent in branches:
+            branch = branches.pop(parent)
         else:
             path = _path(nodes, parent)
-            copied += sum(len(each.get("token_ids") or ()) + OF_A_NODE for each in path)
-            if copied > MOST_COPIED:
+            copied += sum(len(each.get("token_ids") or ()) + NODE_COST_IDS for each in path)
+            if copied > MAX_COPIED_IDS:
                 raise BadRecordError("a trace with too many branches")
             branch = Branch(where, path[0].get("tools") or trace.get("tools"))
             for each in path:
                 branch.add(each)
-        ends[number] = branch
+        branches[number] = branch
         if not node.get("sampled"):
             branch.add(node)
             continue
@@ -277,14 +283,14 @@ def _requests_of_trace(
             continue
         message = node.get("message")
         text = content_text(message.get("content")) if isinstance(message, dict) else ""
-        time = seconds(node.get("timestamp", start))
-        run = step_of(where.path)
+        time = parse_time(node.get("timestamp", start))
+        run = training_step(where.path)
         yield LoggedRequest(prompt, output, name, kind, time=time, run=run, turn=turn, text=text)
         turn += 1
 
 
 def _path(nodes: list[Any], number: int) -> list[Any]:
-    """Return the nodes from a root to one; each was checked before."""
+    """Return the nodes from the root to this one; their parents are already checked."""
     path = [nodes[number]]
     while (parent := path[-1].get("parent")) is not None:
         path.append(nodes[parent])
@@ -294,7 +300,7 @@ def _path(nodes: list[Any], number: int) -> list[Any]:
 def _requests_of_call(
     where: FilePlace, body: Mapping[str, Any], call: Mapping[str, Any], turn: int
 ) -> Iterator[LoggedRequest | str]:
-    name, run = str(body.get("example_id", "")), step_of(where.path)
+    name, run = str(body.get("example_id", "")), training_step(where.path)
     kind = str(body.get("task") or body.get("env_id") or "prime-rl")
     tokens = call.get("tokens")
     if isinstance(tokens, dict):
@@ -305,38 +311,40 @@ def _requests_of_call(
             return
     before, after = call.get("prompt"), call.get("completion")
     if isinstance(before, list) and isinstance(after, list):
-        yield from list(requests_of(where, [*before, *after], name=name, kind=kind, run=run))[-1:]
+        yield from list(
+            conversation_requests(where, [*before, *after], name=name, kind=kind, run=run)
+        )[-1:]
     else:
         yield "a call without prompt and completion"
 
 
 # slime.
 
-MOST_UNPACKED = 1 << 34  # bytes of a file
+MAX_UNPACKED_BYTES = 1 << 34
 HINT = (
-    "where slime is installed, write its samples as JSON lines: prompt, response, tokens, "
-    "response_length, loss_mask"
+    "Write the samples as JSON lines where slime is installed: prompt, response, tokens, "
+    "response_length, loss_mask."
 )
 
 
 def torch_samples(path: Path) -> Iterator[Line]:
-    """Yield the samples of a file of torch.save, read with weights_only: plain values and tensors,
-    no code. Raises InputError where it holds anything else."""
+    """Yield the samples of a torch.save file. Raises InputError for anything but plain values and
+    tensors: the file is loaded with weights_only, which runs no code."""
     import torch
 
     try:
         with zipfile.ZipFile(path) as file:
             members = file.infolist()
-        most = min(2 * path.stat().st_size, MOST_UNPACKED)
-        if sum(member.file_size for member in members) > most:
-            raise InputError(f"{path} would unpack to more bytes than it has", HINT)
-        with warnings.catch_warnings(action="ignore"):  # of what is no rollout anyway
+        limit = min(2 * path.stat().st_size, MAX_UNPACKED_BYTES)
+        if sum(member.file_size for member in members) > limit:
+            raise InputError(f"{path} must not unpack to more than {limit:,} bytes", HINT)
+        with warnings.catch_warnings(action="ignore"):  # about other kinds of files
             body = torch.load(path, map_location="cpu", weights_only=True)
     except InputError:
         raise
-    except Exception as error:  # pickle's and torch's own are many
+    except Exception as error:  # pickle and torch raise many types
         why = first_line(error)[:200]
-        raise InputError(f"{path} is no file of slime's samples: {why}", HINT) from error
+        raise InputError(f"cannot read {path} as slime's samples: {why}", HINT) from error
     samples = body.get("samples") if isinstance(body, dict) else None
     if not isinstance(samples, list):
         raise InputError(f"{path} holds no samples of slime", HINT)
@@ -344,24 +352,23 @@ def torch_samples(path: Path) -> Iterator[Line]:
         yield FilePlace(path, "item", number), sample
 
 
-@by_record
+@record_reader
 def read_slime(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
-    """Read slime's rollouts: `--save-debug-rollout-data DIR/{rollout_id}.pt`, by torch.save.
+    """Read slime's rollouts: `--save-debug-rollout-data DIR/{rollout_id}.pt`, of torch.save.
 
         {"rollout_id": 3, "samples": [{"prompt": "...", "response": "...", "tokens": [...],
          "response_length": 90, "loss_mask": [1, 1, 0, ...], "index": 0, ...}, ...]}
 
-    `tokens` are prompt and response; where there is a mask of the response, 0 is what tools
-    returned. The same samples as JSON lines are read too. With --use-rollout-routing-replay slime
-    puts objects of its own there; such a file is refused, and has to be written as JSON lines where
-    slime is installed.
+    `tokens` are those of prompt and response. A `loss_mask` of 0 marks tool results. JSON lines of
+    the same samples are read too. With --use-rollout-routing-replay the file holds slime's own
+    classes and is refused; write it as JSON lines where slime is installed.
 
     Read from: THUDM/slime slime/observability/rollout_data_utils.py (save_debug_rollout_data) at
     4c4adbb, slime/utils/types.py (Sample.to_dict) at 0d234f3.
     """
     if not isinstance(body, dict):
-        raise BadRecordError("a sample is not an object", HINT)
-    name, run = str(body.get("index", "")), step_of(where.path)
+        raise BadRecordError("a sample must be an object", HINT)
+    name, run = str(body.get("index", "")), training_step(where.path)
     prompt, response = body.get("prompt"), body.get("response")
     ids, own = token_ids(body.get("tokens")), token_ids(body.get("loss_mask"))
     length = body.get("response_length")
@@ -372,7 +379,7 @@ def read_slime(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
         yield from masked_requests(ids, mask, name=name, kind="slime", run=run, text=text)
         return
     if isinstance(prompt, list):
-        prompt = messages_of(where, prompt)
+        prompt = read_messages(where, prompt)
     if not isinstance(prompt, str | list) or not isinstance(response, str):
         raise BadRecordError("no `prompt` and `response`", HINT)
     yield LoggedRequest(prompt, response, name, "slime", run=run) if response else NO_TEXT

@@ -1,4 +1,4 @@
-"""Requests of a log as token ids: what a model read, and what it wrote."""
+"""Token ids of logged requests."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from ngramkit.corpus.chat import OWN, PLACEHOLDER, Message, Template, find_templ
 from ngramkit.corpus.shapes import ASSISTANT, SYSTEM, USER
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray, common_beginning
-from ngramkit.logs.losses import Losses
-from ngramkit.logs.request import NO_TEXT, FilePlace, LeftOut, LoggedRequest
+from ngramkit.logs.request import NO_TEXT, FilePlace, LoggedRequest, SkippedRecord
+from ngramkit.logs.skipped import SkipReport
 
-COMPARED = 64  # letters of a text
-NEAR = 1024  # characters of a prompt that may decide how its output is cut into tokens
-NEAR_MESSAGES = 64
-LONGEST = 1 << 22  # characters of a text; a tokenizer takes some 200 bytes of memory for each
+PROMPT_END_CHARS = 1024  # that may influence how the output is tokenized
+PROMPT_END_MESSAGES = 64
+MAX_TEXT_CHARS = 1 << 22  # a tokenizer needs about 200 bytes of memory per character
 THINK = "<think>"
 
 
 class RequestTokens(NamedTuple):
-    """A request's ids; the last of the output is EOS where the tokenizer has one."""
+    """A request's token ids, int32[n] each."""
 
-    prompt: TokenArray  # int32[n], BOS included where the model reads one
-    output: TokenArray  # int32[m]
-    references: tuple[TokenArray, ...]  # int32[k] each
+    prompt: TokenArray  # with BOS if the tokenizer adds one
+    output: TokenArray  # with EOS if the answer ended and the tokenizer has one
+    references: tuple[TokenArray, ...]
 
 
 class RequestTokenizer:
-    """Encoder of requests. `template` is how conversations became prompts, see `find_template`; it
-    is looked for when the first conversation comes, and None until then. Without `prompts` only the
-    ends of prompts are encoded, which decide how their outputs begin."""
+    """An encoder of requests.
+
+    `template` names the chat template (see `find_template`); it is loaded for the first
+    conversation. With `prompts=False` only the end of each prompt is encoded, as much as may
+    influence the first token of the output.
+    """
 
     def __init__(
         self,
@@ -50,114 +52,115 @@ class RequestTokenizer:
         self._eos = tokenizer.eos_token or ""
         self._begin = [tokenizer.bos] if tokenizer.adds_bos else []
         self._prompts = prompts
-        self._noted = False  # that ids are taken as they are
-        self._compared = False  # ids with a text
+        self._ids_reported = False
+        self._ids_checked = False  # against a text of the log
 
     def encoded(
         self, requests: Iterable[LoggedRequest]
     ) -> Iterator[tuple[LoggedRequest, RequestTokens]]:
-        """Yield requests with their ids. Those that cannot have any are left out, and counted in
-        one line at the end.
+        """Yield requests with their ids; skip those that cannot be encoded and report their number.
 
-        Raises as a call, and InputError if no request is left.
+        Raises as `__call__`, and InputError if no request remains.
         """
-        losses, count = Losses(), 0
+        skips, count = SkipReport(), 0
         for request in requests:
             try:
                 tokens = self(request)
             except BadRecordError as error:
                 where = request.where or FilePlace(Path(request.name))
-                losses.add(LeftOut(where, str(error), error.hint))
+                skips.add(SkippedRecord(where, str(error), error.hint))
                 continue
             count += 1
             yield request, tokens
-        losses.report(self._reporter, count)
-        if losses.first and not count:
-            raise losses.error()
+        skips.print(self._reporter, count)
+        if skips.first and not count:
+            raise skips.no_request()
 
     def __call__(self, request: LoggedRequest) -> RequestTokens:
         """Return a request's ids.
 
-        Raises UsageError where no template is known, BadRecordError if a template refuses the
-        conversation or a text is too long, InputError where the log's own ids are not this
-        tokenizer's.
+        Raises UsageError if no template is known, BadRecordError if the template rejects the
+        conversation or a text is too long, InputError if the log's ids are of another tokenizer.
         """
         references = tuple(map(self._encode, filter(None, request.references)))
         if not isinstance(request.output, str):
             prompt = request.prompt
             if not isinstance(prompt, np.ndarray):
-                prompt = self._encode(self._text(request)[0])
+                prompt = self._encode(self._prompt_text(request)[0])
             elif not self._prompts:
-                prompt = prompt[-NEAR:]
+                prompt = prompt[-PROMPT_END_CHARS:]
             self._require_own(prompt, request.output, request.text)
             return RequestTokens(prompt, request.output, references)
-        text, joint, whole = self._text(request)
+        text, joint, has_bos = self._prompt_text(request)
         output = request.output.removesuffix(self._eos)
         if not output:
             raise BadRecordError(NO_TEXT)
         if text.rstrip().endswith(THINK) and output.startswith(THINK):
             output = output.removeprefix(THINK).removeprefix(text[len(text.rstrip()) :])
-        text = text if self._prompts else text[-NEAR:]
+        text = text if self._prompts else text[-PROMPT_END_CHARS:]
         ended = request.finished or request.output.endswith(self._eos or "\0")
-        prompt, ids = self._encoded(text, joint + output, whole=whole, ended=ended)
+        prompt, ids = self._encode_both(text, joint + output, has_bos=has_bos, ended=ended)
         return RequestTokens(prompt, ids, references)
 
     def _encode(self, text: str) -> TokenArray:
-        if len(text) > LONGEST:
-            raise BadRecordError(f"a text of more than {LONGEST:,} characters")
+        if len(text) > MAX_TEXT_CHARS:
+            raise BadRecordError(f"a text of more than {MAX_TEXT_CHARS:,} characters")
         return self._tokenizer.encode(text)
 
-    def _text(self, request: LoggedRequest) -> tuple[str, str, bool]:
-        """Return the text that the model read, the white space before its answer, and whether the
-        text has its own BOS."""
+    def _prompt_text(self, request: LoggedRequest) -> tuple[str, str, bool]:
+        """Return the prompt, the white space before the answer, and whether the prompt has its own
+        BOS."""
         prompt = request.prompt
         if isinstance(prompt, str):
-            # Some recorders leave EOS in the text; templates add their own.
+            # Some recorders keep EOS in the text.
             return prompt.removesuffix(self._eos), "", False
         if isinstance(prompt, np.ndarray):
             return self._tokenizer.decode(prompt), "", False
         if self.template is None:
             self.template = find_template(self._name, self._tokenizer)
             self._reporter.note(str(self.template))
-        messages = prompt if self._prompts else _end(prompt)
-        spoken = [Message(m.role, m.content.removesuffix(self._eos)) for m in messages]
+        messages = [
+            Message(role, content.removesuffix(self._eos))
+            for role, content in (prompt if self._prompts else _prompt_end(prompt))
+        ]
         own = self.template.name == OWN
         if request.continued:
-            last = spoken.pop()
-            open_one = Message(ASSISTANT, last.content + PLACEHOLDER)
-            text, found, _ = self.template.prompt([*spoken, open_one]).rpartition(PLACEHOLDER)
+            unfinished = Message(ASSISTANT, messages.pop().content + PLACEHOLDER)
+            text, found, _ = self.template.prompt([*messages, unfinished]).rpartition(PLACEHOLDER)
             if not found:
-                raise BadRecordError("the chat template keeps no answer open")
+                raise BadRecordError("the chat template cannot continue an answer")
             return text, "", own
-        return self.template.prompt(spoken), self.template.joint, own
+        return self.template.prompt(messages), self.template.joint, own
 
     def _require_own(self, prompt: TokenArray, output: TokenArray, text: str) -> None:
-        """Raise InputError where ids are above this tokenizer's, or where the first output with a
-        `text` does not decode to the letters of that."""
-        most = max(prompt.max(initial=0), output.max(initial=0))
-        wanted = "" if self._compared else letters(text)[:COMPARED]
-        if most >= self._tokenizer.record.vocabulary or (
+        """Raise InputError for ids outside the vocabulary, or if the first output that comes with a
+        `text` does not decode to the letters of that text."""
+        highest = max(prompt.max(initial=0), output.max(initial=0))
+        wanted = "" if self._ids_checked else letters(text)[:64]
+        if highest >= self._tokenizer.record.vocabulary or (
             wanted and wanted not in letters(self._tokenizer.decode(output))
         ):
             raise InputError(
                 f"the log's token ids are not those of {self._tokenizer.record.id}",
-                "name the model that wrote them",
+                "Give the model that wrote them.",
                 option="model",
             )
-        self._compared = self._compared or bool(wanted)
-        if not self._noted:
-            self._noted = True
-            self._reporter.note(f"token ids of the log, as {self._tokenizer.record.id}'s")
+        self._ids_checked = self._ids_checked or bool(wanted)
+        if not self._ids_reported:
+            self._ids_reported = True
+            self._reporter.note(
+                f"the log's token ids are read as those of {self._tokenizer.record.id}"
+            )
 
-    def _encoded(
-        self, prompt: str, output: str, *, whole: bool, ended: bool
+    def _encode_both(
+        self, prompt: str, output: str, *, has_bos: bool, ended: bool
     ) -> tuple[TokenArray, TokenArray]:
-        """Tokenise prompt and output together, so that their border falls as the model had it."""
+        """Encode prompt and output together, so the output begins at a token border of both."""
         tokenizer = self._tokenizer
-        begin = [] if whole else self._begin
+        begin = [] if has_bos else self._begin
         end = [] if tokenizer.record.eos is None or not ended else [tokenizer.record.eos]
-        alone, both = self._encode(prompt), self._encode(prompt + output)
-        cut = common_beginning(alone, both)
+        both = self._encode(prompt + output)
+        cut = common_beginning(self._encode(prompt), both)
         if cut == len(both) and not end:
             raise BadRecordError(NO_TEXT)
         if len(begin) and len(both) and both[0] == begin[0]:
@@ -168,11 +171,12 @@ class RequestTokenizer:
         )
 
 
-def _end(messages: Sequence[Message]) -> list[Message]:
-    """Return the system's message and the last ones, which decide how a prompt ends."""
+def _prompt_end(messages: Sequence[Message]) -> list[Message]:
+    """Return the system message and the last messages, which decide how a prompt ends."""
     at, size = len(messages), 0
     while at and not (
-        size >= NEAR and (messages[at].role == USER or len(messages) - at > NEAR_MESSAGES)
+        size >= PROMPT_END_CHARS
+        and (messages[at].role == USER or len(messages) - at > PROMPT_END_MESSAGES)
     ):
         at -= 1
         size += len(messages[at].content)
@@ -181,7 +185,7 @@ def _end(messages: Sequence[Message]) -> list[Message]:
 
 
 def letters(text: str) -> str:
-    """Return the letters and digits of a text: decoders differ in white space and the like.
+    """Return the letters and digits of a text; decoders differ in white space.
 
     >>> letters("It 's 2 .")
     'Its2'

@@ -81,7 +81,7 @@ def test_an_eos_that_the_recorder_left_in_the_text_counts_once(tokenizer, tmp_pa
         ("[1]\n", "not a JSON object"),
         ({"choices": []}, "no `question_id`"),
         ({"question_id": 1}, "no `choices`"),
-        ({"question_id": 1, "choices": {}}, "`choices` is not a list"),
+        ({"question_id": 1, "choices": {}}, "`choices` must be a list"),
         ({"question_id": 1, "choices": []}, "must have `turns`"),
         ({"question_id": 1, "choices": [{"turns": [3]}]}, "must have `turns`"),
         ({"question_id": 2, "choices": [{"turns": ["x"]}]}, "question 2 is not in"),

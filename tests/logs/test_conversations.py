@@ -9,7 +9,7 @@ import pytest
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.evaluate.records import read_records, units_of
-from ngramkit.logs.conversations import continued
+from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.request import LoggedRequest
 
 BODY = (
@@ -19,7 +19,7 @@ BODY = (
 
 def found(*pairs, eos="</s>"):
     requests = [LoggedRequest(prompt, output, name="same") for prompt, output in pairs]
-    return continued(requests, lambda ids: "".join(map(chr, ids)), eos)
+    return find_predecessors(requests, lambda ids: "".join(map(chr, ids)), eos)
 
 
 def chat(*texts):

@@ -13,7 +13,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.logs.read import FORMATS, in_time, read_log
+from ngramkit.logs.read import FORMATS, read_log, sorted_by_time
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.tokens import RequestTokenizer
 
@@ -75,7 +75,7 @@ def test_a_batch_of_openai_is_joined_by_its_ids():
     ]
     assert requests[0].time == 1795521600
     assert said[0] == "log: 2 files, requests of OpenAI's API (by its content)"
-    assert "1 record, read: 3 requests. Reasons: the request failed (1)" in said[1]
+    assert "the request failed (1)" in said[1]
     other_way, _ = read("openai/batch-output.jsonl", "openai/batch-input.jsonl")
     assert plain(other_way) == plain(requests)
     alone, said = read("openai/batch-output.jsonl")
@@ -170,7 +170,7 @@ def test_prime_rl_traces_count_once_and_branch(tokenizer):
     (bare,) = requests[3:]
     assert (spoken(bare.prompt), bare.output) == ([("user", begin)], "    return x\n")
     assert [r.run for r in requests] == ["2", "2", "2", "10"]  # by number, not by letter
-    assert "a trace of another stream (1)" in said[-1]
+    assert "a trace that another stream holds" in said[-1]
     of_ids, of_texts = read("prime-rl/before")[0]
     assert texts(tokenizer, [of_ids]) == [(begin, "    return x\n")]
     assert (spoken(of_texts.prompt), of_texts.output) == ([("user", "2 + 2?")], "It is 4.")
@@ -226,11 +226,11 @@ def test_any_lines_by_the_names_of_their_columns(tmp_path):
     assert request.time == 1795521601
     assert "no a (1)" in notes.lines[-1]
     path.write_text(json.dumps(rows[1]))
-    with pytest.raises(InputError, match="line 1: `output` is not a text"):
+    with pytest.raises(InputError, match="line 1: `output` must be"):
         list(read_log(path, columns=columns))
     for wrong, said in (
-        ({"prompt": "q"}, "nothing of the output"),
-        ({"prompt": "q", "output": "a", "hue": "h"}, "no field 'hue'"),
+        ({"prompt": "q"}, "must name the output"),
+        ({"prompt": "q", "output": "a", "hue": "h"}, "unknown field 'hue'"),
     ):
         with pytest.raises(UsageError, match=said):
             list(read_log(path, columns=wrong))
@@ -240,9 +240,9 @@ def test_any_lines_by_the_names_of_their_columns(tmp_path):
 
 def test_requests_are_put_in_the_order_of_their_time():
     requests, _ = read("openai/batch-input.jsonl", "openai/batch-output.jsonl")
-    assert in_time(requests[::-1]) == [requests[1], requests[0], requests[2]]
+    assert sorted_by_time(requests[::-1]) == [requests[1], requests[0], requests[2]]
     untimed, _ = read("verl/7.jsonl")
-    assert in_time([*requests[::-1], *untimed]) == [*requests[::-1], *untimed]
+    assert sorted_by_time([*requests[::-1], *untimed]) == [*requests[::-1], *untimed]
 
 
 @pytest.mark.parametrize("name", [p.relative_to(SAMPLES).as_posix() for p in SAMPLES.rglob("*.*")])
@@ -261,7 +261,7 @@ def test_ids_of_another_tokenizer_are_refused(tokenizer):
     encode = RequestTokenizer(tokenizer, reporter=notes)
     tokens = encode(requests[0])
     assert tokenizer.decode(tokens.output) == "    return x\n"
-    assert notes.lines == ["token ids of the log, as demo's"]
+    assert notes.lines == ["the log's token ids are read as those of demo"]
     other = requests[2].output + 1
     spaced = LoggedRequest(requests[2].prompt, requests[2].output, text=" return  x")
     assert len(RequestTokenizer(tokenizer)(spaced).output)

@@ -48,7 +48,7 @@ def test_no_pickle_is_run(tmp_path):
     torch.save({"samples": [Runs(marker)]}, packed)
     with pytest.raises(InputError, match="could run code: it is not opened"):
         list(read_log(bare))
-    with pytest.raises(InputError, match="no file of slime's samples"):
+    with pytest.raises(InputError, match="as slime's samples"):
         list(read_log(packed))
     assert not marker.exists()
 
@@ -62,7 +62,7 @@ def test_torch_says_nothing_of_its_own(tmp_path, monkeypatch):
 
     torch.save({}, tmp_path / "a.pt")
     monkeypatch.setattr(torch, "load", load)
-    with warnings.catch_warnings(record=True) as said, pytest.raises(InputError, match="no file"):
+    with warnings.catch_warnings(record=True) as said, pytest.raises(InputError, match="as slime"):
         list(read_log(tmp_path / "a.pt"))
     assert said == []
 
@@ -74,23 +74,23 @@ def test_a_file_of_torch_that_holds_anything_else(tmp_path):
     for body, said in (
         ([1], "no samples of slime"),
         ({"samples": 3}, "no samples of slime"),
-        ({"samples": [3]}, "a sample is not an object"),
+        ({"samples": [3]}, "a sample must be"),
         ({"samples": [{"response": 3}]}, "no `prompt` and `response`"),
     ):
         torch.save(body, path)
         with pytest.raises(InputError, match=said):
             list(read_log(path))
-    with pytest.raises(InputError, match="is a file of torch"):
+    with pytest.raises(InputError, match=r"torch\.save"):
         list(read_log(path, format="verl"))
     path.write_bytes(b"PK\x03\x04 and nothing else")
-    with pytest.raises(InputError, match="no file of slime's samples"):
+    with pytest.raises(InputError, match="as slime's samples"):
         list(torch_samples(path))
 
 
 @pytest.mark.parametrize(
     ("format", "row", "said"),
     [
-        ("columns", {"prompt": 1, "output": "x"}, "`prompt` is not a text"),
+        ("columns", {"prompt": 1, "output": "x"}, "`prompt` must be"),
         ("columns", {"prompt": "x", "output": {"content": [3]}, "reference": 3}, "`reference`"),
         ("columns", {"messages": [{"role": "user", "content": 3}]}, "content must be a text"),
         (
@@ -109,23 +109,23 @@ def test_a_file_of_torch_that_holds_anything_else(tmp_path):
             {"prompt": "x", "response": {"choices": [{"text": 3}]}},
             "content must be a text",
         ),
-        ("swe-agent", {"trajectory": 3, "history": [], "info": {}}, "`trajectory` is not"),
+        ("swe-agent", {"trajectory": 3, "history": [], "info": {}}, "`trajectory` must"),
         ("mini-swe-agent", {"trajectory_format": "mini-swe-agent-1"}, "no `messages`"),
-        ("tau-bench", {"task_id": 1, "traj": {}}, "`traj` is not"),
-        ("verl", {"input": 3, "output": "", "score": 1, "step": 1}, "`input` is not a text"),
-        ("nemo-rl", {"idx": 0, "rewards": [], "content": 3}, "no list of texts"),
+        ("tau-bench", {"task_id": 1, "traj": {}}, "`traj` must"),
+        ("verl", {"input": 3, "output": "", "score": 1, "step": 1}, "`input` must"),
+        ("nemo-rl", {"idx": 0, "rewards": [], "content": 3}, "`content` must"),
         (
             "nemo-rl",
             {"idx": 0, "rewards": [], "token_ids": [[1, 2]], "token_loss_mask": [[1]]},
-            "mask is not as long",
+            "mask must",
         ),
-        ("prime-rl", {"task": {}, "nodes": [3]}, "a node is not an object"),
-        ("prime-rl", {"task": {}, "nodes": [{"sampled": True, "parent": 0}]}, "parent is none"),
+        ("prime-rl", {"task": {}, "nodes": [3]}, "a node must be"),
+        ("prime-rl", {"task": {}, "nodes": [{"sampled": True, "parent": 0}]}, "parent must be"),
         ("prime-rl", {"task": {}, "nodes": [{"sampled": True}]}, "no `message`"),
         (
             "prime-rl",
             {"task": {}, "nodes": [{"sampled": True, "token_ids": [1], "mask": []}]},
-            "not as long",
+            "mask must",
         ),
         ("slime", {"response": 3, "response_length": -1}, "no `prompt` and `response`"),
         (
@@ -200,7 +200,7 @@ def test_files_that_are_none(tmp_path):
 
 def test_sizes_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(unpacking, "MAX_DOCUMENT", 1 << 16)
-    monkeypatch.setattr(files, "MOST_DOCUMENT", 1 << 16)
+    monkeypatch.setattr(files, "MAX_DOCUMENT_BYTES", 1 << 16)
     for content in (
         b'{"prompt": "' + b"a" * (1 << 20),
         b"[\n" + b"\n" * 9 + b'"' + b"a" * (1 << 20),
@@ -245,7 +245,7 @@ def test_a_graph_without_end_is_refused():
     node = {"sampled": True, "message": {"role": "assistant", "content": "x"}, "parent": 0}
     trace = {"task": {}, "nodes": [node, {**node, "parent": 1}]}
     *_, left = read_prime_rl(iter([(HERE, trace)]))
-    assert left.why == "a node's parent is none before it"
+    assert "parent" in left.reason
 
 
 def test_events_of_any_kind_are_read():

@@ -15,7 +15,7 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.evaluate.records import read_records
 from ngramkit.logs import containers, tokens
 from ngramkit.logs.history_commands import history_import
-from ngramkit.logs.read import in_time, read_log
+from ngramkit.logs.read import read_log, sorted_by_time
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.tokens import RequestTokenizer
 
@@ -81,7 +81,7 @@ def test_one_bad_record_is_counted(tmp_path, bad, place):
     path = write(tmp_path / "a.jsonl", *rows)
     requests, said = read(path)
     assert [request.output for request in requests] == ["x", "z"]
-    assert "left out: 1 record, read: 2 requests" in said
+    assert "skipped 1 record, read 2 requests" in said
     assert f"a.jsonl, line {place + 1}" in said
     with pytest.raises(InputError, match=r"a\.jsonl"):
         read(write(path, bad, bad))
@@ -170,7 +170,7 @@ def test_lines_that_a_container_cut_are_joined(tmp_path, monkeypatch, docker):
         ("def f():", "x = 1; " * 50), ("a " * 99, "yes"),
     ]  # fmt: skip
     assert containers.JOINED in said
-    assert f"{containers.CUT} (1)" in said
+    assert f"{containers.INCOMPLETE} (1)" in said
     assert "a line of more than" in said
 
 
@@ -179,7 +179,7 @@ def test_a_line_that_was_cut_is_counted(tmp_path):
     path = write(tmp_path / "a.log", asked[:40], answered, *vllm("b", "q", "o"), answered[:45])
     requests, said = read(path)
     assert [(r.prompt, r.output) for r in requests] == [("", "a long answer"), ("q", "o")]
-    assert "left out: 2 records" in said
+    assert "skipped 2 records" in said
 
 
 def test_rotated_files_are_read_and_others_counted(tmp_path):
@@ -299,7 +299,7 @@ def test_one_of_several_models_is_chosen(tmp_path):
     assert "2 models are mixed: x (2), y (1)" in read(path)[1]
     requests, said = read(path, where={"model": "x"})
     assert [request.output for request in requests] == ["x", "x"]
-    assert "not asked for: 1 request" in said
+    assert "not selected: 1 request" in said
     assert "mixed" not in said
     with pytest.raises(InputError, match="model='z'"):
         read(path, where={"model": "z"})
@@ -317,7 +317,7 @@ def test_an_adapter_of_a_server_is_a_model_of_its_own(tmp_path):
 @pytest.mark.parametrize("number", [int, str, float, lambda n: n * 10**9])
 def test_times_in_any_unit(tmp_path, number):
     rows = [{"prompt": f"q{i}", "output": "a", "time": number(1764115200 + i)} for i in (3, 1, 2)]
-    requests = in_time(read(write(tmp_path / "a.jsonl", *rows))[0])
+    requests = sorted_by_time(read(write(tmp_path / "a.jsonl", *rows))[0])
     assert [request.prompt for request in requests] == ["q1", "q2", "q3"]
 
 
@@ -430,7 +430,7 @@ def test_a_long_session_takes_time_in_proportion(tokenizer, tmp_path, monkeypatc
 
 
 def test_a_text_that_is_too_long_is_counted(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(tokens, "LONGEST", 1000)
+    monkeypatch.setattr(tokens, "MAX_TEXT_CHARS", 1000)
     rows = [{"prompt": "q", "output": "a" * size} for size in (10, 2000)]
     notes = Notes()
     path = write(tmp_path / "a.jsonl", *rows)

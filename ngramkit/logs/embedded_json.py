@@ -1,4 +1,4 @@
-"""Values that an exporter has written as JSON in a text."""
+"""Values that an exporter has serialized to JSON once more, into a string."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from ngramkit.basics.errors import InputError
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.logs.request import FilePlace
 
-UNFOLDED = "a value that was JSON in a text"
-MOST_VALUES = 1 << 23
 
-
-def unfolded(where: FilePlace, value: Any, fits: Callable[[Any], bool]) -> Any:
-    """Return the JSON in a text, if it is what `fits` says; else the value as it is."""
+def parse_embedded(where: FilePlace, value: Any, fits: Callable[[Any], bool]) -> Any:
+    """Return the JSON inside a string if `fits` accepts it; else the value unchanged."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
         return value
     try:
-        body = parse_json(value, str(where), most_values=MOST_VALUES)
+        body = parse_json(value, str(where), most_values=1 << 23)
     except InputError:
         return value
     if not fits(body):
         return value
-    where.lose(UNFOLDED)
+    where.count_unread("a value that was JSON in a text")
     return body

@@ -1,0 +1,83 @@
+"""The report of what is not read of a log: files, records, and parts of records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.progress import Reporter
+from ngramkit.basics.terminal_text import many, visible
+from ngramkit.logs.request import SkippedRecord
+
+REASON_CHARS = 100
+
+
+class SkipReport:
+    """Counts by reason, and the first skipped record with its place."""
+
+    def __init__(self) -> None:
+        self.files: Counter[str] = Counter()
+        self.records: Counter[str] = Counter()
+        self.parts: Counter[str] = Counter()
+        self.not_selected = 0  # requests that `where` excludes
+        self.first: SkippedRecord | None = None
+        self._first_file_error: InputError | None = None
+
+    def add(self, skipped: SkippedRecord) -> None:
+        self.first = self.first or skipped
+        self.records[skipped.reason.partition(": ")[0]] += 1
+
+    def add_file(self, error: InputError) -> None:
+        """Count a file of a folder that cannot be read."""
+        self._first_file_error = self._first_file_error or error
+        self.files["files in no known format"] += 1
+
+    def print(self, reporter: Reporter, requests: int) -> None:
+        """Print one line each for files, records, requests and parts that were skipped."""
+        if self.files:
+            reporter.note(f"files in folders that were skipped: {_counted(self.files)}")
+        if self.first is not None:
+            count = self.records.total()
+            reporter.note(
+                f"skipped {many(count, 'record')}, read {many(requests, 'request')}. "
+                f"Reasons: {_counted(self.records)}. First: {self._first_text}"
+            )
+        if self.not_selected:
+            reporter.note(f"not selected: {many(self.not_selected, 'request')}")
+        if self.parts:
+            reporter.note(f"noticed while reading: {_counted(self.parts)}")
+
+    @property
+    def _first_text(self) -> str:
+        assert self.first is not None
+        return visible(f"{self.first.where}: {self.first.reason}", 4 * REASON_CHARS)
+
+    def no_readable_file(self, formats: Sequence[str]) -> InputError:
+        """Return the error for folders without a file that can be read."""
+        example = f", for example: {self._first_file_error}" if self._first_file_error else ""
+        return InputError(
+            f"no file of the folder is in a known format{example}",
+            f"Name one ({', '.join(formats)}).",
+            option="format",
+        )
+
+    def no_request(self, wanted: Iterable[tuple[str, str]] = ()) -> InputError:
+        """Return the error for a log in which no request can be used."""
+        if self.not_selected:
+            fields = ", ".join(f"{name}={value!r:.60}" for name, value in wanted)
+            return InputError(
+                f"no request of the log has {fields}", "Check the names.", option="where"
+            )
+        assert self.first is not None
+        count = self.records.total()
+        more = f" ({count:,} records like it)" if count > 1 else ""
+        return InputError(f"{self._first_text}{more}", self.first.hint)
+
+
+def _counted(counter: Counter[str]) -> str:
+    """Return the most frequent reasons with their counts, as "not JSON (2), others (1)"."""
+    top = counter.most_common(5)
+    shown = [f"{visible(reason, REASON_CHARS)} ({count:,})" for reason, count in top]
+    rest = counter.total() - sum(count for _, count in top)
+    return ", ".join(shown + ([f"others ({rest:,})"] if rest else []))
