@@ -203,7 +203,7 @@ def history_forget(
     """Delete the requests that contain `text`, or everything, and all damaged bytes.
 
     Unfinished copies that a killed merge or pull left in the same folder are deleted too. A running
-    engine keeps drafting from what it has loaded until it restarts. Raises UsageError unless exactly
+    engine keeps drafting from what it has loaded until it restarts. Raises UsageError unless just
     one of `text` and `everything` is given, InputError if the tokenizer cannot be loaded.
     """
     both = ("text", "everything")
