@@ -64,6 +64,19 @@ def test_the_files_that_a_page_walks_through_are_there(name):
     assert not missing, f"{name} names what has moved: mend its sentence"
 
 
+NAME = re.compile(r"`(\w+)(?:\(.*?\))?`")
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/code.md"])
+def test_the_names_that_a_page_walks_through_are_in_the_code(name):
+    named = NAME.findall((doc_pages.ROOT / name).read_text(encoding="utf-8"))
+    sources = [*doc_pages.ROOT.glob("ngramkit/**/*.py"), *doc_pages.ROOT.glob("cli/**/*.py")]
+    sources += [*doc_pages.ROOT.glob("tests/**/*.py"), doc_pages.ROOT / "mkdocs.yml"]
+    code = {word for path in sources for word in re.findall(r"\w+", path.read_text("utf-8"))}
+    written_in_code = {word for word in named if "_" in word or word != word.lower()}
+    assert written_in_code <= code
+
+
 def test_the_bytes_of_every_kind_are_on_the_page_of_formats():
     assert {kind.__module__.rpartition(".")[2] for kind in CLASSES.values()} <= {*doc_pages.FORMATS}
 
