@@ -1,16 +1,14 @@
-"""The choice of a drafter and its artifacts, for the command line and for Python.
+"""The choice of a drafter and its artifacts.
 
-Without a name it is blend. Without named artifacts a drafter gets those under artifacts/ that have
-the tokenizer's ids: every datastore that adds a corpus, the largest frozen table that adds to them,
-the model's own tables before those of another model; of an artifact and what was pruned from it the
-largest; of a merge nothing that went into it. The reporter is told what is taken, what is left out,
-and where it is next to nothing.
+The default drafter is blend. If no artifact is named, a drafter gets the ones under artifacts/ that
+have the tokenizer's ids: every datastore with a corpus of its own, the largest frozen table, and
+the model's own tables before those of another model. Pruned copies, and parts of a merge that is
+there too, are left out.
 
-An artifact that the drafter needs and that is missing is made where nobody's choice is needed for
-that: for the embedded model from the standard library, for any other from a token store at hand, or
-read off the model where that takes seconds. Else an error names the command to run: a corpus that
-nobody chose would decide what the drafter is worth. Artifacts made here lie under
-artifacts/automatic/, see ngramkit.formats.outputs, and only the embedded model takes them up.
+A needed artifact that is missing is built only if nobody has to choose a corpus for it: for the
+embedded model from the standard library, for another model from a token store under artifacts/, or
+from the model if that takes seconds. In all other cases an error names the command to run.
+Artifacts built here go to artifacts/automatic/, which only the embedded model searches.
 """
 
 from __future__ import annotations
@@ -18,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.errors import ArtifactError, require_list
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, ROLES, a_kind
 from ngramkit.basics.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public_with
 from ngramkit.basics.terminal_text import many
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.options import OPTIONS
@@ -33,7 +30,7 @@ from ngramkit.drafters.registry import (
     DRAFTERS,
     DrafterSpec,
     drafter_options,
-    load_drafter,
+    make_drafter,
     require_kind,
 )
 from ngramkit.drafters.sources import (
@@ -41,7 +38,6 @@ from ngramkit.drafters.sources import (
     Given,
     PastUse,
     Sources,
-    SourceWords,
     given_sources,
 )
 from ngramkit.formats.artifact import Artifact
@@ -61,20 +57,17 @@ from ngramkit.formats.tokens import TokenStore
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
 
-FEW = 10_000  # tokens of a corpus, in which hardly any phrase of another text is found
-SHOWN = 5  # artifacts in a line, and lines of artifacts that were left out
-CORPUS = "python-stdlib"  # what the embedded model was made for
-# Bytes of weights times tokens of the vocabulary: a bigram table is one pass per token.
-CHEAP = {"model-bigram": 2e11, "model-unigram": 2e14}
+FEW_TOKENS = 10_000  # a smaller corpus holds hardly any phrase of another text
+MAX_SHOWN = 5  # artifacts in a line, and lines about artifacts that were left out
+CORPUS = "python-stdlib"  # of the embedded model
+# Weights in bytes times vocabulary, up to which a table is read off the model unasked.
+MAX_MODEL_WORK = {"model-bigram": 2e11, "model-unigram": 2e14}
 
 LoadModel = Callable[[], Any]  # returns a decode.load.LanguageModel
 
 
 class MissingSourceError(ArtifactError):
-    """An artifact that a drafter needs, that nobody named, and that is not to be made here.
-
-    `needs`: its kind, in words.
-    """
+    """A needed artifact that was not named and is not built here. `needs`: its kind, in words."""
 
     def __init__(self, message: str, hint: str = "", *, needs: str) -> None:
         super().__init__(message, hint)
@@ -83,19 +76,19 @@ class MissingSourceError(ArtifactError):
 
 @dataclass(frozen=True)
 class DrafterChoice:
-    """A drafter's name and options, and its sources; `load` makes the drafter."""
+    """A drafter's name, options and opened sources; `load` creates the drafter."""
 
-    label: str  # its name in results: with the options that were given
+    label: str  # its name in results, with the options that were given
     spec: DrafterSpec
     tokenizer: TokenizerRecord
-    artifacts: Mapping[str, Any] = field(default_factory=dict)  # by role, opened
-    past: PastUse | None = None  # None: it does not learn from finished requests
-    made: Callable[[], Drafter] | None = None  # returns a drafter of the caller's, in place of that
-    absent: MissingSourceError | None = None  # the artifact that it needs and that is not there
+    artifacts: Mapping[str, Any] = field(default_factory=dict)  # opened, by role
+    past: PastUse | None = None  # None: it uses no past requests
+    made: Callable[[], Drafter] | None = None  # creates a drafter of the caller
+    absent: MissingSourceError | None = None  # the missing artifact
 
     @property
     def learns(self) -> bool:
-        """Return whether what it learns from a request changes its later drafts of others."""
+        """Whether its drafts depend on earlier requests."""
         if self.past is not None:
             return self.past.store
         keep = {each.name: each.default for each in OPTIONS.get(self.spec.name, ())}.get("keep")
@@ -103,14 +96,14 @@ class DrafterChoice:
 
     @property
     def needs_evidence(self) -> bool:
-        """Return whether it drafts little or nothing where no model gives it Evidence."""
+        """Whether it drafts little or nothing without a model's Evidence."""
         return self.made is None and DRAFTERS[self.spec.name].needs_evidence
 
     def missing(self, *, evidence: bool, learns: bool, references: bool = False) -> str | None:
-        """Return what the drafter needs and does not have, None if nothing.
+        """Return what the drafter lacks, None if nothing.
 
-        `evidence`: a model or a record of its top-k gives it Evidence; `learns`: finished requests
-        join its past requests; `references`: the requests have some.
+        `evidence`: a model or a top-k record provides Evidence; `learns`: finished requests are
+        remembered; `references`: the requests have some.
         """
         if self.made is not None:
             return None
@@ -128,7 +121,7 @@ class DrafterChoice:
 
     @property
     def opened(self) -> list[Artifact]:
-        """Return the artifacts, role by role."""
+        """The artifacts of all roles."""
         artifacts: list[Artifact] = []
         for value in self.artifacts.values():
             artifacts += value if isinstance(value, list) else [value]
@@ -136,27 +129,26 @@ class DrafterChoice:
 
     @property
     def names(self) -> list[str]:
-        """Return where the artifacts are, and the history."""
+        """The places of the artifacts and of the history."""
         history = [] if self.past is None or self.past.path is None else [str(self.past.path)]
         return [*(artifact.where for artifact in self.opened), *history]
 
     @property
     def builds(self) -> list[str]:
-        """Return the artifacts with the beginnings of their builds, and the history."""
+        """The artifacts with the first digits of their builds, and the history."""
         builds = [f"{each.where} ({each.manifest.build[:12]})" for each in self.opened]
         return [*builds, *self.names[len(builds) :]]
 
     def load(self, *, forgetful: bool = False) -> Drafter:
-        """Make the drafter, new but for its past requests; with `forgetful` it remembers none."""
+        """Create the drafter; with `forgetful` it adds nothing to the past requests."""
         if self.made is not None:
             return require_drafter(self.made())  # type: ignore[no-any-return]
         past = self.past.open(self.tokenizer, forgetful=forgetful) if self.past else None
         sources = {**self.artifacts, "past": past, "tokenizer": self.tokenizer}
-        return load_drafter(self.spec.name, **sources, **self.spec.options)
+        return make_drafter(self.spec, sources)
 
     def with_default(self, option: str, value: Any) -> DrafterChoice:
-        """Return the choice with an option set, where the drafter has it and the caller has not
-        set it."""
+        """Return the choice with an option set, if the drafter has it and it was not given."""
         if self.made is not None or option in self.spec.options:
             return self
         if option not in {declared.name for declared in drafter_options(self.spec.name)}:
@@ -168,33 +160,51 @@ class DrafterChoice:
         return f"<DrafterChoice {self.label} over {join_some(self.names) or 'the live context'}>"
 
 
-@public_with(given_sources, SourceWords)
 def choose_drafter(
     drafter: str | Drafter | Callable[[], Drafter] | None = None,
     tokenizer: Any = None,
     artifacts: Sources | Sequence[Given] | Given = (),
     *,
+    datastores: Sequence[Given] = (),
+    frozen_table: Given | None = None,
+    bigram: Given | None = None,
+    unigram: Given | None = None,
+    history: str | Path | None = None,
+    history_tokens: int = HISTORY_TOKENS,
+    store: bool = True,
     reporter: Reporter = SILENT,
     load_model: LoadModel | None = None,
-    **words: Unpack[SourceWords],
 ) -> DrafterChoice:
     """Choose a drafter, `NAME` or `NAME:OPTION=VALUE,...` (default: blend), and its artifacts.
 
-    A drafter of the caller's own, or a function that makes one, is taken as it is.
-    `tokenizer` decides which artifacts fit: a record, a tokenizer, a loaded model or the name of
-    one; None: as `basics.models.chosen_model`. `artifacts`, or artifacts by role in the words of
-    `decode`, are drafted from in place of those that are found; past requests only where they are
-    named. `load_model` returns the loaded model, where a table may be read off it.
+    A drafter of your own, or a function that makes one, is used as it is. `tokenizer` decides which
+    artifacts fit: a record, a tokenizer, a loaded model or a model's name (default: the model of
+    `ngramkit use`). Artifacts are given as in `decode`; without any, those under artifacts/ are
+    searched. `load_model` returns the loaded model if a table may be read off it.
 
-    Raises UsageError for an unknown drafter or option, ArtifactError where an artifact is of
-    another tokenizer, or one is needed, missing, and not to be made here.
+    Raises UsageError for an unknown drafter or option, ArtifactError if an artifact has another
+    tokenizer, or a needed one is missing and cannot be built here.
     """
+    sources = given_sources(
+        artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram,
+        unigram=unigram, history=history, history_tokens=history_tokens, store=store,
+    )  # fmt: skip
+    return choose(drafter, _record(tokenizer), sources, reporter, load_model)
+
+
+def choose(
+    drafter: Any,
+    tokenizer: TokenizerRecord,
+    sources: Sources,
+    reporter: Reporter = SILENT,
+    load_model: LoadModel | None = None,
+) -> DrafterChoice:
+    """Choose as `choose_drafter` does, from resolved sources."""
     if drafter is not None and not isinstance(drafter, str):
-        return given_drafter(drafter, _record(tokenizer))
-    spec, tokenizer = DrafterSpec.parse(drafter or DEFAULT_DRAFTER), _record(tokenizer)
-    entry, sources = DRAFTERS[spec.name], given_sources(artifacts, **words)
-    named = {role: getattr(sources, role) for role in KIND_OF_ROLE if role in entry.sources}
-    past = sources.past
+        return given_drafter(drafter, tokenizer)
+    spec = DrafterSpec.parse(drafter or DEFAULT_DRAFTER)
+    entry, past = DRAFTERS[spec.name], sources.past
+    named = {role: getattr(sources, role) for role in entry.artifacts}
     if "past" in entry.sources:
         past.require_usable(tokenizer)
     if any(named.values()):
@@ -207,25 +217,22 @@ def choose_drafter(
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
     _note_unused(spec.name, sources, reporter)
-    default = "" if drafter else " (default)"
-    over = join_some([_describe(artifact) for artifact in choice.opened])
     if "past" in entry.sources and (past.path or past.grows or entry.required):
         if past.history(tokenizer) is None and past.path is not None:
-            reporter.note(f"there is no history at {past.path} yet: no past requests")
+            reporter.note(f"no history at {past.path} yet: no past requests")
         choice = replace(choice, past=past)
     elif past.path is None and past.tokens != HISTORY_TOKENS and spec.name != "none":
-        reporter.note(
-            f"no history is named, whose newest {past.tokens:,} tokens were to be searched"
-        )
+        reporter.note(f"history_tokens {past.tokens:,} is not used: no history is given")
+    default = "" if drafter else " (default)"
+    over = join_some([_describe(artifact) for artifact in choice.opened])
     reporter.note(f"drafter: {spec}{default}{over and ' over '}{over}")
     return choice
 
 
 def asked_drafters(drafters: Any) -> list[Any]:
-    """Return a list of one drafter or several, by name or made by the caller.
+    """Return a list of drafters from one or several, by name or object.
 
-    Raises UsageError for an unknown name or option and for what is no drafter, before anything is
-    read.
+    Raises UsageError for an unknown name or option, and for an object that is not a drafter.
     """
     listed = listed_drafters(drafters)
     for drafter in listed:
@@ -235,8 +242,7 @@ def asked_drafters(drafters: Any) -> list[Any]:
 
 
 def listed_drafters(drafters: Any) -> list[Any]:
-    """Return a list of one drafter or several. Raises UsageError for one that is none, but for its
-    name."""
+    """Return a list of drafters as `asked_drafters`, with names unchecked."""
     single = isinstance(drafters, str) or callable(drafters) or hasattr(drafters, "draft")
     if not single:
         require_list("drafters", drafters)
@@ -248,7 +254,7 @@ def listed_drafters(drafters: Any) -> list[Any]:
 
 
 def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
-    """Choose a drafter of the caller's own, or what a function of theirs makes."""
+    """Choose a drafter of the caller's own, or a function that makes one."""
     require_drafter(drafter, or_maker=True)
     is_one = hasattr(drafter, "draft") and not isinstance(drafter, type)
     name = type(drafter).__name__ if is_one else getattr(drafter, "__name__", "drafter")
@@ -257,21 +263,20 @@ def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
 
 
 def drafts_from_evidence(drafter: Any) -> bool:
-    """Return whether a drafter, by name, drafts little or nothing without Evidence."""
+    """Whether a drafter, by name, drafts little or nothing without Evidence."""
     return isinstance(drafter, str) and DRAFTERS[DrafterSpec.parse(drafter).name].needs_evidence
 
 
 def absent_drafter(
     drafter: str, tokenizer: TokenizerRecord, error: MissingSourceError | None = None
 ) -> DrafterChoice:
-    """Choose a drafter, by name, that lacks evidence or an artifact: it has no figures."""
+    """Choose a drafter that lacks evidence or an artifact, and so has no figures."""
     spec = DrafterSpec.parse(drafter)
     return DrafterChoice(str(spec), spec, tokenizer, absent=error)
 
 
 def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
-    """Return the choices with each label once: equal names are one choice; of the caller's own
-    drafters, the second is `NAME-2`."""
+    """Return the choices with unique labels; the caller's second drafter of a name is `NAME-2`."""
     by_label: dict[str, DrafterChoice] = {}
     for choice in choices:
         label, number = choice.label, 2
@@ -282,19 +287,19 @@ def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
 
 
 def _note_unused(drafter: str, sources: Sources, reporter: Reporter) -> None:
-    """Tell the reporter what was named of which the drafter makes no use."""
-    entry = DRAFTERS[drafter]
-    if entry is DRAFTERS["none"]:  # what others are compared with
+    """Report the given sources that the drafter does not use."""
+    if drafter == "none":  # a baseline shares the sources of what it is compared with
         return
+    entry, past = DRAFTERS[drafter], sources.past
     for role, kind in KIND_OF_ROLE.items():
         if role not in entry.sources and getattr(sources, role):
-            reporter.note(f"{drafter} does not draft from a {kind}: what was named is left out")
-    if "past" not in entry.sources and sources.past.path is not None:
-        reporter.note(f"{drafter} does not learn from past requests: {sources.past.path} is left")
+            reporter.note(f"{drafter} does not draft from a {kind}: it is not used")
+    if "past" not in entry.sources and past.path is not None:
+        reporter.note(f"{drafter} does not learn from past requests: {past.path} is not used")
 
 
 def _record(given: Any) -> TokenizerRecord:
-    """Return the record of a TextTokenizer, a LanguageModel, a model's name, or one itself."""
+    """Return the record of a tokenizer, a loaded model or a model's name, or a record itself."""
     if given is None or isinstance(given, str | Path):
         from ngramkit.corpus.tokenizer import load_tokenizer
 
@@ -303,12 +308,12 @@ def _record(given: Any) -> TokenizerRecord:
 
 
 def require_named(sources: Sources, reporter: Reporter = SILENT) -> None:
-    """Raise ArtifactError for a named artifact that is missing or of another kind than its role."""
+    """Raise ArtifactError for a named artifact that is missing or has the wrong kind."""
     _open_named({role: getattr(sources, role) for role in KIND_OF_ROLE}, reporter)
 
 
 def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[Artifact]]:
-    """Open the artifacts that the caller named, by role. Raises ArtifactError for a wrong kind."""
+    """Open the named artifacts by role. Raises ArtifactError for a wrong kind."""
     from ngramkit.remote.fetch import open_fetched
 
     by_role: dict[str, list[Artifact]] = {}
@@ -327,7 +332,7 @@ def _find(
     reporter: Reporter,
     load_model: LoadModel | None,
 ) -> dict[str, list[Artifact]]:
-    """Open the artifacts under artifacts/ that a drafter takes, by role; make one that it needs."""
+    """Open the artifacts under artifacts/ for a drafter, by role; build one that it needs."""
     entry = DRAFTERS[name]
     roles = [role for role in KIND_OF_ROLE if role in entry.sources]
     automatic = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
@@ -347,18 +352,18 @@ def _find(
             raise MissingSourceError(
                 str(error), error.hint, needs=a_kind(KIND_OF_ROLE[role])
             ) from error
-        reporter.note(f"{error}: drafting from the text itself; {error.hint}")
+        reporter.note(f"{error}; drafting from the context only; {error.hint}")
         return by_role
     return {role: [artifact], **by_role}
 
 
 def _note_few_tokens(by_role: Mapping[str, Sequence[Artifact]], reporter: Reporter) -> None:
-    """Note the corpora of which next to nothing is in the artifacts."""
+    """Report artifacts of a corpus that is too small to help."""
     for artifact in (each for role in by_role for each in by_role[role]):
-        tokens = artifact.manifest.counts.get("tokens", FEW)
-        if tokens < FEW and not KINDS[artifact.kind].of_model:
+        tokens = artifact.manifest.counts.get("tokens", FEW_TOKENS)
+        if tokens < FEW_TOKENS and not KINDS[artifact.kind].of_model:
             reporter.note(
-                f"{artifact.where} holds {many(tokens, 'token')} alone: hardly any draft will come "
+                f"{artifact.where} holds only {many(tokens, 'token')}: hardly any draft will come "
                 "from it"
             )
 
@@ -372,7 +377,7 @@ def _describe(artifact: Artifact) -> str:
 
 
 def _part(corpus: Mapping[str, Any]) -> str:
-    """Return the options by which an artifact holds only a part of its corpus; "" without any."""
+    """Return the options that cut the corpus of an artifact, "" without any."""
     cuts = (f"{name} {corpus[name]}" for name in ("sample", "limit") if name in corpus)
     return ", ".join(cuts)
 
@@ -380,16 +385,16 @@ def _part(corpus: Mapping[str, Any]) -> str:
 def select(
     candidates: Iterable[Found], roles: Sequence[str], tokenizer: TokenizerRecord
 ) -> tuple[dict[str, list[Path]], list[str]]:
-    """Return the folders to draft from by role, and lines on what of those kinds was left out.
+    """Return the folders to draft from by role, and lines about those that were left out.
 
-    Takes every datastore that adds a corpus; of the other kinds one, the model's own before the
-    largest.
+    Takes every datastore with a corpus of its own, and one artifact of each other kind: the
+    model's own before the largest.
     """
     taken: dict[str, list[Path]] = {role: [] for role in roles}
     left_out: list[str] = []
     others: list[str] = []  # tokenizers
     corpora: dict[Any, Path] = {}
-    wholes: dict[tuple[str, str], tuple[Path, Manifest]] = {}  # by role, and what was pruned
+    wholes: dict[tuple[str, str], tuple[Path, Manifest]] = {}  # by role and unpruned build
     by_role: dict[str, list[tuple[Path, Manifest]]] = {role: [] for role in roles}
     for folder in candidates:
         manifest = folder.manifest
@@ -401,7 +406,7 @@ def select(
             else:
                 others.append(manifest.tokenizer.id)
     for role, fitting in by_role.items():
-        merges: list[tuple[Path, list[Any]]] = []  # and their parts' corpora
+        merges: list[tuple[Path, list[Any]]] = []  # with the corpora of their parts
         for path, manifest in sorted(
             fitting, key=lambda pair: _rank(pair[0], pair[1], tokenizer.id)
         ):
@@ -427,12 +432,12 @@ def select(
                     corpora.setdefault(key, path)
     if others:
         left_out.append(f"{len(others)} for other tokenizers ({join_some(sorted(set(others)))})")
-    more = [f"{len(left_out) - SHOWN + 1} more"] if len(left_out) > SHOWN else []
-    return taken, [*left_out[: SHOWN - len(more)], *more]
+    more = [f"{len(left_out) - MAX_SHOWN + 1} more"] if len(left_out) > MAX_SHOWN else []
+    return taken, [*left_out[: MAX_SHOWN - len(more)], *more]
 
 
 def _whole_build(manifest: Manifest) -> str:
-    """Return the build of the artifact that was pruned to this one, its own where none was."""
+    """Return the build of the unpruned artifact."""
     build: Any = manifest.build
     pruned = manifest.corpus.get("pruned")
     while isinstance(pruned, Mapping) and isinstance(of := pruned.get("of"), Mapping):
@@ -441,7 +446,7 @@ def _whole_build(manifest: Manifest) -> str:
 
 
 def _parts(corpus: Mapping[str, Any]) -> list[Any]:
-    """Return the corpora that were merged to this one, and theirs."""
+    """Return the corpora of a merge, recursively."""
     merged = corpus.get("merged")
     parts = merged if isinstance(merged, list) else []
     return [*parts, *(each for part in parts if isinstance(part, dict) for each in _parts(part))]
@@ -454,18 +459,18 @@ def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
 
 
 def join_some(names: Sequence[str]) -> str:
-    """Return the first SHOWN names in a line, and the number of the others."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    """Return the first MAX_SHOWN names in a line, and the number of the others."""
+    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return ", ".join(names[:MAX_SHOWN]) + more
 
 
 def provide(
     kind: str, tokenizer: TokenizerRecord, reporter: Reporter, load_model: LoadModel | None = None
 ) -> Artifact:
-    """Make an artifact of `kind`, or open the one that was made here before.
+    """Build an artifact of `kind`, or open the one that was built here before.
 
-    Raises ArtifactError, with the command to run, where that would take a corpus that nobody chose,
-    a download or long work.
+    Raises ArtifactError, with the command to run, if that needs a choice of corpus, a download or
+    long work.
     """
     missing = f"no {kind} for {tokenizer.id} under {ARTIFACTS}/"
     if KINDS[kind].of_model:
@@ -487,7 +492,7 @@ def provide(
 
 
 def command(kind: str, model: str) -> str:
-    """Return the command line that builds an artifact of `kind`."""
+    """Return the command that builds an artifact of `kind`."""
     corpus = "" if KINDS[kind].of_model else "--corpus CORPUS --model "
     return f"ngramkit {KINDS[kind].command} {corpus}{model}"
 
@@ -495,8 +500,7 @@ def command(kind: str, model: str) -> str:
 def token_store_of(tokenizer: TokenizerRecord, kind: str, reporter: Reporter) -> TokenStore | None:
     """Return the largest token store under artifacts/ with the tokenizer's ids, or None.
 
-    A part of a corpus may be left from a trial. It is noted with the command that builds an
-    artifact of `kind` from it, and not used.
+    A store of a part of a corpus is probably from a trial, so it is reported and not used.
     """
     fitting = []
     for folder in artifacts_in(ARTIFACTS):
@@ -509,8 +513,8 @@ def token_store_of(tokenizer: TokenizerRecord, kind: str, reporter: Reporter) ->
             continue
         if part := _part(manifest.corpus):
             reporter.note(
-                f"{folder.path} is not used, it holds only a part of its corpus ({part}); to draft "
-                f"from it, run: ngramkit {KINDS[kind].command} --tokens {folder.path}"
+                f"{folder.path} is not used: it holds only a part of its corpus ({part}); to use "
+                f"it, run: ngramkit {KINDS[kind].command} --tokens {folder.path}"
             )
         else:
             fitting.append((manifest.counts.get("tokens", 0), folder.path))
@@ -532,13 +536,13 @@ def _read_off_model(
     reporter: Reporter,
     load_model: LoadModel | None,
 ) -> Artifact:
-    """Read a table off the model. Raises ArtifactError, `missing`, where that takes long."""
+    """Read a table off the model. Raises ArtifactError(missing) if that takes long."""
     from ngramkit.builders.model_bigram import build_model_bigram
     from ngramkit.builders.model_unigram import build_model_unigram
 
     source = Path(resolve_model(tokenizer.id))
     weights = sum(file.stat().st_size for file in source.glob("*.safetensors"))
-    if load_model is None or not 0 < weights * tokenizer.vocabulary <= CHEAP.get(kind, 0):
+    if load_model is None or not 0 < weights * tokenizer.vocabulary <= MAX_MODEL_WORK.get(kind, 0):
         raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
     reporter.note(f"{missing}: reading one off the model")
     model = load_model()

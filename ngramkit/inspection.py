@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ngramkit.basics.errors import NgramkitError, require_between
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.opening import verify_artifact
@@ -26,7 +25,6 @@ DOCUMENT = 40  # tokens shown of a document
 FOLLOWERS = 5  # continuations shown of what is frequent
 
 
-@public
 def open_artifact(
     source: str | Path | Artifact,
     *,
@@ -78,7 +76,6 @@ class Inspection(Result):
     ids_only: str | None = None
 
 
-@public
 def inspect(
     source: str | Path | Artifact,
     query: str | None = None,
@@ -142,7 +139,6 @@ class Verified(Result):
     ok: bool = True
 
 
-@public
 def verify(source: str | Path | Artifact, *, reporter: Reporter = SILENT) -> Verified:
     """Prove an artifact whole: every checksum, every invariant of its kind; note each.
 

@@ -46,7 +46,6 @@ from ngramkit.basics.kinds import KINDS
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import resolve_model, split_revision
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.basics.results import Result
 from ngramkit.basics.untrusted import nests_within, read_json, read_plain
 from ngramkit.builders.tasks import Executor, open_executor, validate
@@ -154,7 +153,6 @@ class RecipeResult(Result):
     revision: str | None = None  # the commit of what was pushed
 
 
-@public
 def build(
     recipe: str | Path | Recipe,
     out: str | Path = ARTIFACTS,

@@ -23,7 +23,6 @@ import numpy as np
 from ngramkit.basics.errors import InputError, require_between
 from ngramkit.basics.machine import cores
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.decode.compile_while_loading import (
@@ -67,7 +66,6 @@ class Warmed(Result):
     seconds: float
 
 
-@public
 def warm(
     drafter: str = ALL,
     *,

@@ -115,8 +115,9 @@ def python() -> str:
     chapters: dict[str, list[str]] = {title: [] for title in [*CHAPTERS, "More"]}
     for name in ngramkit.__all__:
         thing = getattr(ngramkit, name)
-        home = thing.__name__ if inspect.ismodule(thing) else thing.__module__
-        chapters[_chapter(home)].append(_entry(name, thing))
+        if inspect.ismodule(thing):  # called as the function of its name
+            thing = getattr(importlib.import_module(ngramkit._HOMES[name]), name)
+        chapters[_chapter(thing.__module__)].append(_entry(name, thing))
     return "\n\n".join(
         "\n\n".join([f"## {title}", *entries]) for title, entries in chapters.items() if entries
     )
@@ -137,8 +138,6 @@ def _entry(name: str, thing: Any) -> str:
     if not is_error and not getattr(thing, "_is_protocol", False):
         parts.append(f"```python\n{_call(name, thing)}\n```")
     text = inspect.getdoc(thing) or ""
-    if inspect.ismodule(thing):  # which is called as a function; the first line is the call
-        text = text.partition("\n\n")[2]
     parts.append(_prose(text))
     if inspect.isclass(thing) and not is_error:
         methods = [

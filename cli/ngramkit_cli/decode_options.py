@@ -22,12 +22,14 @@ Model = Annotated[
     ),
 ]
 NEW_TOKENS = 128
+NEW_TOKENS_OF_TURN = 1024
 NewTokensOrMore = Annotated[
     int | None,
     typer.Option(
         "--max-new-tokens",
         min=1,
-        help=f"Tokens at most. Default: {NEW_TOKENS}; of an answer in a conversation 1024.",
+        help=f"Tokens at most. Default: {NEW_TOKENS}; of an answer in a conversation "
+        f"{NEW_TOKENS_OF_TURN}.",
     ),
 ]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens at most.")]
@@ -117,7 +119,7 @@ class RunOptions(LoadOptions):
         ),
     ] = None
 
-    def words(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
         """Return the words of DecodeOptions. Raises UsageError for a budget that is neither a
         number nor auto."""
         words = asdict(self)

@@ -156,7 +156,7 @@ def forecast(
         **log.given(),
         template=template,
         drafter=drafter or DEFAULT_DRAFTER,
-        **sources.words(),
+        **sources.keywords(),
         concurrency=concurrency,
         tokens=whole_numbers(tokens, "tokens"),
         pass_cost=parse_cost(pass_cost),

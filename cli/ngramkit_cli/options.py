@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +15,6 @@ from ngramkit.basics.machine import parse_size
 from ngramkit_cli import completion
 from ngramkit_cli.command import options_of, with_parameters
 from ngramkit_cli.output import Output
-
-if TYPE_CHECKING:
-    from ngramkit.drafters.sources import SourceWords
 
 
 def model_option(help: str, metavar: str = "ID[@REVISION]|PATH") -> Any:
@@ -176,8 +173,8 @@ class SourceOptions:
         False
     )
 
-    def words(self) -> SourceWords:
-        """Return the words of `ngramkit.decode`, `replay` and so on."""
+    def keywords(self) -> dict[str, Any]:
+        """Return the keywords of the library's functions."""
         return {
             "datastores": self.datastore or (),
             "frozen_table": self.frozen_table,

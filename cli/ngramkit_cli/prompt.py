@@ -56,7 +56,7 @@ class PromptOptions:
     def is_conversation(self) -> bool:
         return self.chat and not self.prompt and self.prompt_file is None
 
-    def words(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
         """Return the words of DecodeOptions."""
         return {
             "chat": self.chat,

@@ -14,7 +14,6 @@ from pathlib import Path, PurePath
 
 from ngramkit.basics.errors import InputError, UsageError, meant
 from ngramkit.basics.progress import Reporter
-from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import parse_json, read_plain
 
@@ -187,7 +186,6 @@ def named_model(name: str | Path | None, reporter: Reporter) -> str:
     return chosen.name
 
 
-@public
 def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
     """Make `model` the default of everything that is given none, and return what the default is.
 
@@ -230,7 +228,6 @@ class KnownModel(Result):
     chosen: str  # why it is the default; "" where it is not
 
 
-@public
 def models() -> Rows[KnownModel]:
     """Return the models that have short names, and the chosen one. Any other model is called by its
     Hub id, its folder or its GGUF file."""

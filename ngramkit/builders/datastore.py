@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, require_between
 from ngramkit.basics.machine import free_memory, threads
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public_with
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
     Executor,
@@ -32,7 +32,7 @@ from ngramkit.builders.tasks import (
     write_file,
 )
 from ngramkit.builders.tokens import TokenSource, default_out, parse_memory, token_store
-from ngramkit.corpus.open import CorpusWords, open_corpus
+from ngramkit.corpus.open import CorpusOptions
 from ngramkit.formats.artifact import require, require_layout, token_dtype
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built, in_progress
@@ -46,7 +46,6 @@ MIN_SPLIT = 1 << 20  # tokens; below it one shard costs less than a second core 
 MIN_SHARD = 1 << 16  # tokens, however little memory there is
 
 
-@public_with(open_corpus, CorpusWords)
 def build_datastore(
     source: TokenSource,
     out: str | Path | None = None,
@@ -61,7 +60,20 @@ def build_datastore(
     reporter: Reporter = SILENT,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
-    **options: Unpack[CorpusWords],
+    split: str | None = None,
+    column: str | None = None,
+    revision: str | None = None,
+    language: str | None = None,
+    join_turns: bool = False,
+    name: str | None = None,
+    sample: float = 1.0,
+    seed: int = 0,
+    limit: int | None = None,
+    licenses: Sequence[str] = (),
+    exclude: Path | str | Sequence[Path | str] | None = None,
+    dedup: str | None = None,
+    max_document: int | str | None = None,
+    skip_bad: bool = False,
 ) -> Datastore:
     """Build a datastore (REST): suffix arrays that find any phrase of a corpus at once.
 
@@ -77,13 +89,21 @@ def build_datastore(
 
     Raises InputError where the store holds no tokens, UsageError where `out` holds something else.
     """
+    text = CorpusOptions(
+        split=split, column=column, revision=revision, language=language, join_turns=join_turns,
+        name=name, sample=sample, seed=seed, limit=limit, licenses=licenses, exclude=exclude,
+        dedup=dedup, max_document=max_document, skip_bad=skip_bad,
+    )  # fmt: skip
+    shard_tokens, workers = check_types(int, shard_tokens=shard_tokens, workers=workers)
+    check_types(bool, eos=eos)
+    check_types(Reporter, reporter=reporter)
     memory = parse_memory(memory)
     require_out(out, Datastore.kind, force=force)
     if shard_tokens is not None:
         require_between("shard_tokens", shard_tokens, 2)
     with (
         open_executor(executor, ray_address, workers, reporter) as runner,
-        token_store(source, model, eos, runner, reporter, **options) as store,
+        token_store(source, model, eos, runner, reporter, text) as store,
     ):
         layout = _Layout.of(store)
 

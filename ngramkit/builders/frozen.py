@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, require_between
 from ngramkit.basics.machine import free_memory, threads
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public_with
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
     Executor,
@@ -33,7 +33,7 @@ from ngramkit.builders.tasks import (
     write_file,
 )
 from ngramkit.builders.tokens import TokenSource, default_out, parse_memory, token_store
-from ngramkit.corpus.open import CorpusWords, open_corpus
+from ngramkit.corpus.open import CorpusOptions
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
@@ -60,7 +60,6 @@ PIECE: Layout = {
 }
 
 
-@public_with(open_corpus, CorpusWords)
 def build_frozen(
     source: TokenSource,
     out: str | Path | None = None,
@@ -78,7 +77,20 @@ def build_frozen(
     reporter: Reporter = SILENT,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
-    **options: Unpack[CorpusWords],
+    split: str | None = None,
+    column: str | None = None,
+    revision: str | None = None,
+    language: str | None = None,
+    join_turns: bool = False,
+    name: str | None = None,
+    sample: float = 1.0,
+    seed: int = 0,
+    limit: int | None = None,
+    licenses: Sequence[str] = (),
+    exclude: Path | str | Sequence[Path | str] | None = None,
+    dedup: str | None = None,
+    max_document: int | str | None = None,
+    skip_bad: bool = False,
 ) -> FrozenTable:
     """Build a frozen table (Cacheback): frequent n-grams, each with what follows it most often.
 
@@ -95,13 +107,24 @@ def build_frozen(
     read, and where `out` holds something else; InputError where no document has
     leader_len + follower_len tokens.
     """
-    table = FrozenParameters(leader_len, leaders, follower_len, followers)
+    text = CorpusOptions(
+        split=split, column=column, revision=revision, language=language, join_turns=join_turns,
+        name=name, sample=sample, seed=seed, limit=limit, licenses=licenses, exclude=exclude,
+        dedup=dedup, max_document=max_document, skip_bad=skip_bad,
+    )  # fmt: skip
+    numbers = check_types(
+        int, leader_len=leader_len, leaders=leaders, follower_len=follower_len, followers=followers
+    )
+    check_types(int, workers=workers)
+    check_types(bool, eos=eos)
+    check_types(Reporter, reporter=reporter)
+    table = FrozenParameters(*numbers)
     memory = parse_memory(memory)
     table.validate()
     require_out(out, FrozenTable.kind, force=force)
     with (
         open_executor(executor, ray_address, workers, reporter) as runner,
-        token_store(source, model, eos, runner, reporter, **options) as store,
+        token_store(source, model, eos, runner, reporter, text) as store,
     ):
         plan = {
             "kind": FrozenTable.kind,

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.arguments import check_types
+from ngramkit.basics.errors import InputError, UsageError, require_list
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import (
     TASK_MEMORY,
@@ -62,7 +62,6 @@ Ngram = tuple[int, ...]
 Range = tuple[Ngram | None, Ngram | None]  # from the first on, before the second; None is open
 
 
-@public
 def merge(
     sources: Sequence[str | Path | Artifact],
     out: str | Path,
@@ -84,6 +83,8 @@ def merge(
     Raises UsageError where the artifacts cannot be merged, ArtifactError where their tokenizers
     differ.
     """
+    require_list("sources", sources)
+    check_types(Reporter, reporter=reporter)
     parts = [open_fetched(source, reporter=reporter) for source in sources]
     memory = parse_memory(memory)
     _validate(parts, memory)

@@ -17,23 +17,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import named_model
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public_with
 from ngramkit.basics.terminal_text import many
 from ngramkit.builders.corpus_parts import encode_parts
 from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoding import EncodedBatch, encode_documents, open_encoder, use_cores
-from ngramkit.corpus.open import AnyCorpus, CorpusWords, Openable, is_artifact, open_corpus
+from ngramkit.corpus.open import AnyCorpus, CorpusOptions, Openable, is_artifact, open_with
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.manifest import build_id
@@ -53,7 +53,6 @@ Text = AnyCorpus | Openable
 TokenSource = TokenStore | Text
 
 
-@public_with(open_corpus, CorpusWords)
 def tokenize(
     corpus: Text,
     model: str | Path | TextTokenizer | None = None,
@@ -66,7 +65,20 @@ def tokenize(
     ray_address: str | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
-    **options: Unpack[CorpusWords],
+    split: str | None = None,
+    column: str | None = None,
+    revision: str | None = None,
+    language: str | None = None,
+    join_turns: bool = False,
+    name: str | None = None,
+    sample: float = 1.0,
+    seed: int = 0,
+    limit: int | None = None,
+    licenses: Sequence[str] = (),
+    exclude: Path | str | Sequence[Path | str] | None = None,
+    dedup: str | None = None,
+    max_document: int | str | None = None,
+    skip_bad: bool = False,
 ) -> TokenStore:
     """Tokenise a corpus once: the input of every builder.
 
@@ -82,20 +94,48 @@ def tokenize(
     the nodes of the cluster at `ray_address`, see `ngramkit.builders.tasks`; the bytes are the
     same. Raises InputError where the corpus gives no document, or none with text.
     """
+    text = CorpusOptions(
+        split=split, column=column, revision=revision, language=language, join_turns=join_turns,
+        name=name, sample=sample, seed=seed, limit=limit, licenses=licenses, exclude=exclude,
+        dedup=dedup, max_document=max_document, skip_bad=skip_bad,
+    )  # fmt: skip
+    shard_tokens, workers = check_types(int, shard_tokens=shard_tokens, workers=workers)
+    check_types(bool, eos=eos)
+    check_types(Reporter, reporter=reporter)
     require_between("shard_tokens", shard_tokens, 1)
     require_out(out, force=force)
     with open_executor(executor, ray_address, workers, reporter) as runner:
-        if isinstance(corpus, AnyCorpus):
-            text = corpus
-            for name in options:
-                raise UsageError(f"{name} comes too late for an opened corpus", option=name)
-        else:
-            text = open_corpus(corpus, **options, reporter=reporter)
-        tokenizer = model
-        if not isinstance(tokenizer, TextTokenizer):
-            tokenizer = load_tokenizer(named_model(tokenizer, reporter))
-        build = partial(_build, text, tokenizer, eos, shard_tokens, workers, runner)
-        return build_at(build, out, reporter=reporter, force=force)
+        return _tokenize(
+            corpus, text, model, out, eos, shard_tokens, workers, runner, reporter, force
+        )
+
+
+def _tokenize(
+    corpus: Text,
+    options: CorpusOptions,
+    model: str | Path | TextTokenizer | None,
+    out: str | Path | None,
+    eos: bool,
+    shard_tokens: int,
+    workers: int | None,
+    executor: Executor,
+    reporter: Reporter,
+    force: bool = False,
+) -> TokenStore:
+    if isinstance(corpus, AnyCorpus):
+        for name in options.given():
+            raise UsageError(
+                f"cannot use {name}: the corpus is open already",
+                "give it to open_corpus",
+                option=name,
+            )
+    else:
+        corpus = open_with(corpus, options, reporter)
+    tokenizer = model
+    if not isinstance(tokenizer, TextTokenizer):
+        tokenizer = load_tokenizer(named_model(tokenizer, reporter))
+    build = partial(_build, corpus, tokenizer, eos, shard_tokens, workers, executor)
+    return build_at(build, out, reporter=reporter, force=force)
 
 
 @contextmanager
@@ -105,7 +145,7 @@ def token_store(
     eos: bool,
     executor: Executor,
     reporter: Reporter,
-    **options: Unpack[CorpusWords],
+    options: CorpusOptions,
 ) -> Iterator[TokenStore]:
     """Yield the token store that `source` is, or that of the text that it names.
 
@@ -113,14 +153,16 @@ def token_store(
     UsageError where `options`, which choose text, are given for tokens.
     """
     if isinstance(source, TokenStore) or (isinstance(source, str | Path) and is_artifact(source)):
-        for name in options:
-            raise UsageError(f"{name} means nothing to a token store", "leave it out", option=name)
+        for name in options.given():
+            raise UsageError(
+                f"cannot use {name}: tokens are given, not text", "leave it out", option=name
+            )
         if isinstance(source, TokenStore):
             yield source
         else:
             yield TokenStore.open(fetch(source, reporter=reporter).path)
         return
-    store = tokenize(source, model, eos=eos, executor=executor, reporter=reporter, **options)
+    store = _tokenize(source, options, model, None, eos, SHARD_TOKENS, None, executor, reporter)
     try:
         yield store
     except BaseException as error:

@@ -11,10 +11,11 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
+from ngramkit.basics.arguments import check_fields
 from ngramkit.basics.errors import (
     InputError,
     UsageError,
@@ -25,7 +26,6 @@ from ngramkit.basics.errors import (
 )
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.decontamination import (
     EvaluationTexts,
@@ -112,10 +112,8 @@ NAMED = {
 }
 
 
-@public
 def corpora() -> Rows[NamedCorpus]:
-    """Return the corpora that have names. Any other is a dataset of the Hub, files or texts that
-    you hold, see `open_corpus`."""
+    """Return the corpora that have names; `open_corpus` opens any Hub dataset, file or text."""
     return Rows(NAMED.values())
 
 
@@ -130,26 +128,34 @@ LOOKED_AT = 100  # entries of a list, which tell whether it is of texts or of na
 LIKE_A_NAME = 0.8  # how near a word is to a corpus's name, to be taken for one that is misspelt
 
 
-class CorpusWords(TypedDict, total=False):
-    """The keywords of `open_corpus`, which everything that reads a corpus takes."""
+@dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """The options of `open_corpus`, with its defaults."""
 
-    split: str | None
-    column: str | None
-    revision: str | None
-    language: str | None
-    join_turns: bool
-    name: str | None
-    sample: float
-    seed: int
-    limit: int | None
-    licenses: Sequence[str]
-    exclude: Path | str | Sequence[Path | str] | None
-    dedup: str | None
-    max_document: int | str | None
-    skip_bad: bool
+    split: str | None = None
+    column: str | None = None
+    revision: str | None = None
+    language: str | None = None
+    join_turns: bool = False
+    name: str | None = None
+    sample: float = 1.0
+    seed: int = 0
+    limit: int | None = None
+    licenses: Sequence[str] = ()
+    exclude: Path | str | Sequence[Path | str] | None = None
+    dedup: str | None = None
+    max_document: int | str | None = None
+    skip_bad: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require_texts("licenses", self.licenses)
+
+    def given(self) -> list[str]:
+        """Return the names of the options that differ from their defaults."""
+        return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
 
 
-@public
 def open_corpus(
     corpus: Openable,
     *,
@@ -194,22 +200,34 @@ def open_corpus(
     Raises UsageError where an option does not fit the corpus or a weight is not in (0, 1],
     InputError where there is no such corpus, split or column, NetworkError where the Hub refuses.
     """
-    require_texts("licenses", licenses)
+    options = CorpusOptions(
+        split=split, column=column, revision=revision, language=language, join_turns=join_turns,
+        name=name, sample=sample, seed=seed, limit=limit, licenses=licenses, exclude=exclude,
+        dedup=dedup, max_document=max_document, skip_bad=skip_bad,
+    )  # fmt: skip
+    return open_with(corpus, options, reporter)
+
+
+def open_with(corpus: Openable, options: CorpusOptions, reporter: Reporter) -> AnyCorpus:
+    """Open a corpus as `open_corpus` does."""
+    exclude, dedup, max_document = options.exclude, options.dedup, options.max_document
     files = [] if exclude is None else given_paths("exclude", exclude)
     exclusions = [read_exclusions(file) for file in files if not is_evaluation(file)]
     evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)], reporter)
     selection = Selection(
-        sample=sample,
-        seed=seed,
-        limit=limit,
-        licenses=frozenset(licence.strip().lower() for licence in licenses),
+        sample=options.sample,
+        seed=options.seed,
+        limit=options.limit,
+        licenses=frozenset(licence.strip().lower() for licence in options.licenses),
         excluded=frozenset().union(*exclusions),
     )
     most = parse_size(max_document) if isinstance(max_document, str) else max_document
     most = MAX_DOCUMENT if most is None else most
     require_between("max_document", most, 1, 1 << 40)
-    reading = ReaderOptions(column, join_turns, skip_bad, most)
-    origin = Origin(split, revision, language, name, reading, reporter)
+    reading = ReaderOptions(options.column, options.join_turns, options.skip_bad, most)
+    origin = Origin(
+        options.split, options.revision, options.language, options.name, reading, reporter
+    )
     if isinstance(corpus, str | Path):
         named = Corpus(_source(as_url(corpus) or str(corpus), origin), selection, most)
         return deduplicate(named, dedup, evaluation)

@@ -24,7 +24,6 @@ from ngramkit.basics.cache import TextCache
 from ngramkit.basics.errors import BadRecordError, InputError, from_hub, hub_errors, reason
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import DEFAULT, as_name, resolve_model, split_revision
-from ngramkit.basics.public import public
 from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
 from ngramkit.formats.admission import LIMITS, SHA256
 from ngramkit.formats.tokenizer_record import (
@@ -197,7 +196,6 @@ def find_files(model: str, revision: str | None = None) -> TokenizerFiles:
     return TokenizerFiles(source, {n: folder / n for n in NAMES if (folder / n).is_file()})
 
 
-@public
 def load_tokenizer(
     model: str | Path, revision: str | None = None, *, trust_remote_code: bool = False
 ) -> TextTokenizer:

@@ -1,18 +1,29 @@
 """Drafts verified by a Hugging Face model: `draft -> verify -> accept -> append`.
 
-The only part of decoding that knows torch. A request's way through it:
+The only part of decoding that knows torch. The modules in the order of a request:
 
     options     the keywords of the call, checked
-    answer      a prompt in, an Answer out; `conversation` and `generate` are the other entrances
-    pending     the tokenizer, before the model; `load` then loads that
+    answer      a prompt in, an Answer out; `conversation` and `generate` are other entrances
+    pending     the tokenizer, before the model; `load` loads the model
     session     the loaded model with a verifier, a budget and a drafter for each request
-    loop        a pass at a time, by the protocols of `base`
+    loop        one pass at a time, by the protocols of `base`
     verify_*    the model's side of a pass, with its `masks` and `cache`; `verifiers` chooses one
-    accept      the draft tokens that stay, by the choice of tokens in `sampling`
+    accept      the draft tokens that stay; `sampling` chooses the tokens
 
-The package is a function as well: `ngramkit.decode("def main(")`, see `ngramkit.decode.answer`.
+The package is callable as the function of its name: `ngramkit.decode("def main(")`, see
+`ngramkit.decode.answer.decode`; `help(ngramkit.DecodeOptions)` has its keywords.
 """
 
-from ngramkit.basics.public import callable_module
+import sys
+from types import ModuleType
+from typing import Any
 
-callable_module(__name__, "ngramkit.decode.answer", "decode")
+
+class _Package(ModuleType):
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        from ngramkit.decode.answer import decode
+
+        return decode(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,18 +1,21 @@
-"""`ngramkit.decode`: prompts in, the model's own text out, several tokens a pass."""
+"""`ngramkit.decode`: prompts in, the model's own text out, several tokens per pass."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from ngramkit.basics.errors import UsageError, require_list
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.decode.options import DecodeOptions, Show, takes_words
+from ngramkit.decode.options import DecodeOptions, Show
 from ngramkit.decode.pending import prepare
+from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.text import (
     TextStream,
     chat_ids,
@@ -21,37 +24,43 @@ from ngramkit.decode.text import (
     require_fits,
 )
 from ngramkit.drafters.base import Drafter, TokenArray
+from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 
 if TYPE_CHECKING:
     from ngramkit.decode.base import Verifier
     from ngramkit.decode.compare import Comparison
+    from ngramkit.decode.load import LanguageModel
+    from ngramkit.decode.options import Budget
     from ngramkit.decode.result import Decoded
     from ngramkit.decode.session import Session
-
-P = ParamSpec("P")
+    from ngramkit.decode.text import Reference
 
 
 @dataclass(frozen=True, repr=False)
 class Answer:
-    """One answer: what the model wrote after a prompt, with what, and in which time."""
+    """One answer to a prompt, with its drafter, settings and times."""
 
     text: str
     run: Decoded
     model: str
     drafter: DrafterChoice
-    template: str | None  # None: the prompt as it stands
+    template: str | None  # None: the prompt is used as it is
     budget: int | str  # draft nodes per pass, or "auto"
-    again: Callable[[], Comparison]  # decodes the prompt with and without drafts, and by generate
+    again: Callable[[], Comparison]  # decodes the prompt again in other ways
     comparison: Comparison | None = None
 
     def compared(self) -> Answer:
-        """Decode again with and without drafts, in turns, and by transformers' own `generate` where
-        decoding is greedy and without stop strings; return the answer with what drafts brought.
+        """Return the answer with a Comparison: decoded again with and without drafts, in turns.
 
-        Raises UsageError where a SpeCache was used, which takes no drafts.
+        Greedy decoding without stop texts is also compared with transformers' `generate`. Raises
+        UsageError if a SpeCache was used.
         """
         if self.run.cache is not None:
-            raise UsageError("compare is for drafts, a SpeCache takes none", option="compare")
+            raise UsageError(
+                "cannot use compare with a SpeCache: it verifies no drafts",
+                "leave out compare",
+                option="compare",
+            )
         comparison = self.again()
         return replace(self, run=comparison.drafted, comparison=comparison)
 
@@ -96,59 +105,71 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-class _Decode(Protocol[P]):
-    """A function of one prompt or several, and the words of DecodeOptions."""
-
-    @overload
-    def __call__(self, prompts: str, *args: P.args, **words: P.kwargs) -> Answer: ...
-    @overload
-    def __call__(
-        self, prompts: list[str] | tuple[str, ...], *args: P.args, **words: P.kwargs
-    ) -> list[Answer]: ...
-
-
-def _takes_words(
-    options: Callable[P, DecodeOptions],
-) -> Callable[[Callable[[Any, DecodeOptions], Any]], _Decode[P]]:
-    """Return `takes_words`, with the types of a function of one prompt or several."""
-    return takes_words(options)  # type: ignore[return-value]
-
-
-@_takes_words(DecodeOptions)
-def decode(prompts: str | Iterable[str], options: DecodeOptions) -> Answer | list[Answer]:
-    """Write what the model would have written alone, in fewer passes: one Answer per prompt.
+def decode(
+    prompts: str | Iterable[str],
+    model: str | Path | LanguageModel | None = None,
+    *,
+    drafter: str | Drafter | Callable[[], Drafter] | None = None,
+    artifacts: Sources | Sequence[Given] | Given = (),
+    datastores: Sequence[Given] = (),
+    frozen_table: Given | None = None,
+    bigram: Given | None = None,
+    unigram: Given | None = None,
+    history: str | Path | None = None,
+    history_tokens: int = HISTORY_TOKENS,
+    store: bool = True,
+    references: Sequence[Reference] = (),
+    budget: Budget = None,
+    verify: str | None = None,
+    cache: SpeCache | Literal["full", "low-bit", "specache"] | None = None,
+    chat: bool = False,
+    template: str | None = None,
+    system: str | None = None,
+    max_new_tokens: int = 128,
+    stop: Sequence[str] = (),
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    compare: bool = False,
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
+    show: Show | None = None,
+    reporter: Reporter = SILENT,
+) -> Any:
+    """Write what the model would write without drafts, in fewer passes: one Answer per prompt.
 
         answer = ngramkit.decode("def main(", drafter="rest", datastores=["artifacts/mine"])
         answers = ngramkit.decode(["What is an n-gram?", "And a suffix array?"], chat=True)
 
-    `prompts` is a text or a list of them, or what gives texts one after another; the keywords are
-    those of DecodeOptions, in the command line's words. One drafter serves all prompts, so that it
-    learns on the way. After Ctrl-C the last Answer is what was written until then.
+    `prompts` is a text or a list of texts, and the result an Answer or a list of them. The other
+    parameters are the fields of `DecodeOptions`. One drafter serves all prompts and learns from
+    them. After Ctrl-C the last Answer holds the text until then.
 
-    Raises TypeError for an unknown keyword, UsageError for what makes no sense, InputError for a
-    prompt that is too long, else what loading the model and opening the artifacts raise.
+    Raises UsageError for options that cannot work, InputError for a prompt that is too long, and
+    what loading the model and opening artifacts raise.
     """
+    options = DecodeOptions(
+        model, drafter=drafter, artifacts=artifacts, datastores=datastores,
+        frozen_table=frozen_table, bigram=bigram, unigram=unigram, history=history,
+        history_tokens=history_tokens, store=store, references=references, budget=budget,
+        verify=verify, cache=cache, chat=chat, template=template, system=system,
+        max_new_tokens=max_new_tokens, stop=stop, temperature=temperature, top_k=top_k,
+        top_p=top_p, seed=seed, compare=compare, device=device, dtype=dtype,
+        device_map=device_map, trust_remote_code=trust_remote_code, show=show, reporter=reporter,
+    )  # fmt: skip
     if isinstance(prompts, str):
-        return _answers([prompts], options)[0]
+        return answer([prompts], options)[0]
     require_list("prompts", prompts, "give a text, or a list of texts")
-    texts = list(prompts)
-    for text in texts:
-        require_prompt(text)
-    return _answers(texts, options)
+    return answer(list(prompts), options)
 
 
-def require_prompt(text: Any) -> None:
-    """Raise UsageError where a prompt is no text."""
-    if not isinstance(text, str):
-        raise UsageError(
-            f"a prompt must be a text, is {text!r:.60}",
-            "give texts; a conversation is ngramkit.Conversation",
-            option="prompts",
-        )
-
-
-def _answers(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
-    """Answer the prompts with one drafter. Ctrl-C ends the last one, and nothing is compared."""
+def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
+    """Answer the prompts as `decode` does."""
+    for prompt in prompts:
+        require_prompt(prompt)
     session, choice, template, prompt_tokens = set_up(options, prompts)
     if prompt_tokens and options.cache is None:
         from ngramkit.decode.compare import warm_up
@@ -156,32 +177,43 @@ def _answers(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
         warm_up(session, prompt_tokens[0], choice.load(forgetful=True))
     drafter = choice.load()
     answers = []
-    for prompt in prompt_tokens:
-        text, run = write(session, prompt, drafter, options.show)
+    for tokens in prompt_tokens:
+        text, run = write(session, tokens, drafter, options.show)
         if options.show is not None:
             options.show("", False)
-        answer = Answer(
-            text,
-            run,
-            model=session.model.name,
-            drafter=choice,
-            template=None if template is None else template.name,
-            budget=session.shown_budget,
-            again=functools.partial(_compare, session, prompt, choice),
+        answers.append(
+            Answer(
+                text,
+                run,
+                model=session.model.name,
+                drafter=choice,
+                template=None if template is None else template.name,
+                budget=session.shown_budget,
+                again=functools.partial(_compare, session, tokens, choice),
+            )
         )
-        answers.append(answer)
         if run.ended_by == "interrupt":
             return answers
-    return [answer.compared() for answer in answers] if options.compare else answers
+    return [each.compared() for each in answers] if options.compare else answers
+
+
+def require_prompt(prompt: Any) -> None:
+    """Raise UsageError if a prompt is not a text."""
+    if not isinstance(prompt, str):
+        raise UsageError(
+            f"a prompt must be a text, got {prompt!r:.60}",
+            "give texts, or use ngramkit.Conversation for messages",
+            option="prompts",
+        )
 
 
 def set_up(
     options: DecodeOptions, prompts: Sequence[str] = ()
 ) -> tuple[Session, DrafterChoice, Template | None, list[TokenArray]]:
-    """Return the session, the drafter and the template that the options ask for, and the prompts
-    encoded; no template where prompts are taken as they stand.
+    """Return the session, the drafter, the template (None: prompts are used as they are), and the
+    encoded prompts.
 
-    Raises as `require_fits` for a prompt, before the model is loaded.
+    Raises InputError for a prompt that is too long, before the model is loaded.
     """
     pending = prepare(options)
     references = open_references(options.references, pending.tokenizer, options.reporter)
@@ -200,7 +232,7 @@ def set_up(
 def _encode(
     prompt: str, tokenizer: TextTokenizer, system: str | None, template: Template | None
 ) -> TokenArray:
-    """Encode a prompt, as a user's turn where there is a template."""
+    """Encode a prompt, as a user's turn if there is a template."""
     if template is None:
         return tokenizer.encode_prompt(prompt)
     before = [Message("system", system)] if system else []
@@ -221,10 +253,7 @@ def write(
     show: Show | None,
     verifier: Verifier | None = None,
 ) -> tuple[str, Decoded]:
-    """Answer a prompt, int32[n]; return the text and the run.
-
-    `show` sees the text as it comes. `verifier` as in `Session.complete`.
-    """
+    """Answer a prompt, int32[n]; return the text and the run. See `Session.complete`."""
     stream = TextStream(session.model.tokenizer.backend, prompt)
     pieces: list[str] = []
 

@@ -8,18 +8,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ngramkit.basics.errors import NgramkitError, require_between
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public_with
 from ngramkit.basics.results import Tabular
 from ngramkit.basics.terminal_text import device_text
 from ngramkit.budget.profile import NOISY, Pass, Profile
-from ngramkit.decode.options import DecodeOptions, LoadWords
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import prepare
 from ngramkit.drafters.base import DraftTree
 
@@ -59,13 +58,15 @@ class Calibration(Tabular):
         return f"<Calibration of {p.model} on {device_text(p.device)}, {p.dtype}: {self.path}>"
 
 
-@public_with(DecodeOptions, LoadWords)
 def calibrate(
     model: str | Path | LanguageModel | None = None,
     *,
     seconds: float = 20.0,
     reporter: Reporter = SILENT,
-    **words: Unpack[LoadWords],
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
 ) -> Calibration:
     """Measure passes by draft size and context length, for about `seconds`; from then on decoding
     this model here begins with these figures, and corrects them.
@@ -76,7 +77,15 @@ def calibrate(
     """
     require_between("seconds", seconds, 0, DAY)
     require_package("matplotlib", "the heat map")
-    loaded = prepare(DecodeOptions(model, reporter=reporter, **words)).load()
+    options = DecodeOptions(
+        model,
+        reporter=reporter,
+        device=device,
+        dtype=dtype,
+        device_map=device_map,
+        trust_remote_code=trust_remote_code,
+    )
+    loaded = prepare(options).load()
     profile = measure(loaded, seconds=seconds, reporter=reporter)
     if profile.noise > NOISY:
         raise NgramkitError(

@@ -1,34 +1,40 @@
-"""A conversation with a chat model: the context stays in the model's cache from turn to turn.
+"""A conversation with a chat model, whose cache keeps the context from turn to turn.
 
-Of every prompt only the part that the cache does not hold is read. The drafter lives as long as the
-conversation, so it drafts from all its turns. The text is what the model would have written alone
-after the same prompt. Knows no terminal.
+Only the new part of each prompt is read. The drafter lives as long as the conversation, so it
+drafts from all turns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.answer import require_prompt, set_up, write
-from ngramkit.decode.options import DecodeOptions, Show, takes_words
+from ngramkit.decode.options import DecodeOptions, Show
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
+from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 
 if TYPE_CHECKING:
     from ngramkit.decode.base import ResumableVerifier
+    from ngramkit.decode.load import LanguageModel
+    from ngramkit.decode.options import Budget
     from ngramkit.decode.result import Decoded
+    from ngramkit.decode.text import Reference
 
 NEW_TOKENS = 1024  # of an answer
 
 
 @dataclass(frozen=True, repr=False)
 class Reply:
-    """One answer; `held` of the prompt's tokens were in the model's memory already."""
+    """One answer; `held` tokens of the prompt were in the cache already."""
 
     text: str
     run: Decoded
@@ -43,34 +49,74 @@ class Reply:
 
 
 class Conversation:
-    """A conversation, of which the model reads each turn once.
+    """A conversation of which the model reads each turn once.
 
         talk = ngramkit.Conversation("qwen3-8b", system="Be brief.")
         talk.ask("What is an n-gram?").text
-        talk.ask("And a suffix array?").text  # reads this question alone
+        talk.ask("And a suffix array?").text  # reads only this question
 
-    The keywords are those of `ngramkit.decode`; prompts are always turns of a conversation, and an
-    answer has 1,024 tokens at most where `max_new_tokens` is left out. `messages` holds what was
-    said, `drafter` what was chosen.
-
-    Raises what `ngramkit.decode` raises.
+    The parameters are fields of `DecodeOptions`; an answer has at most 1,024 tokens by default.
+    `messages` holds the turns, `drafter` the chosen drafter. Raises as `ngramkit.decode`.
     """
 
-    @takes_words(DecodeOptions, chat=True, max_new_tokens=NEW_TOKENS)
-    def __init__(self, options: DecodeOptions) -> None:
-        if options.cache is not None:
-            raise UsageError(
-                "a conversation keeps its full cache; a SpeCache is for one prompt at a time",
-                "leave out the cache, or give a prompt",
-                option=("cache", "prompt"),
+    def __init__(
+        self,
+        model: str | Path | LanguageModel | None = None,
+        *,
+        drafter: str | Drafter | Callable[[], Drafter] | None = None,
+        artifacts: Sources | Sequence[Given] | Given = (),
+        datastores: Sequence[Given] = (),
+        frozen_table: Given | None = None,
+        bigram: Given | None = None,
+        unigram: Given | None = None,
+        history: str | Path | None = None,
+        history_tokens: int = HISTORY_TOKENS,
+        store: bool = True,
+        references: Sequence[Reference] = (),
+        budget: Budget = None,
+        verify: str | None = None,
+        template: str | None = None,
+        system: str | None = None,
+        max_new_tokens: int = NEW_TOKENS,
+        stop: Sequence[str] = (),
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        device: str = "auto",
+        dtype: str = "auto",
+        device_map: str | None = None,
+        trust_remote_code: bool = False,
+        reporter: Reporter = SILENT,
+    ) -> None:
+        self._open(
+            DecodeOptions(
+                model, drafter=drafter, artifacts=artifacts, datastores=datastores,
+                frozen_table=frozen_table, bigram=bigram, unigram=unigram, history=history,
+                history_tokens=history_tokens, store=store, references=references, budget=budget,
+                verify=verify, chat=True, template=template, system=system,
+                max_new_tokens=max_new_tokens, stop=stop, temperature=temperature, top_k=top_k,
+                top_p=top_p, seed=seed, device=device, dtype=dtype, device_map=device_map,
+                trust_remote_code=trust_remote_code, reporter=reporter,
             )
-        if options.compare:
-            raise UsageError(
-                "a conversation is not decoded without drafts too",
-                "leave out compare, or give a prompt",
-                option=("compare", "prompt"),
-            )
-        self._session, self.drafter, template, _ = set_up(replace(options, chat=True))
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, options: DecodeOptions) -> Self:
+        """Begin a conversation with the fields of `options`."""
+        talk = cls.__new__(cls)
+        talk._open(replace(options, chat=True))
+        return talk
+
+    def _open(self, options: DecodeOptions) -> None:
+        for name in ("cache", "compare"):
+            if getattr(options, name):
+                raise UsageError(
+                    f"cannot use {name} in a conversation",
+                    f"leave out {name}, or give a prompt",
+                    option=(name, "prompt"),
+                )
+        self._session, self.drafter, template, _ = set_up(options)
         assert template is not None
         self.template = template
         self.model = self._session.model
@@ -82,11 +128,10 @@ class Conversation:
         self._turns = 0
 
     def ask(self, text: str, show: Show | None = None) -> Reply:
-        """Return the model's answer; `show` sees its text as it comes, and which of it was drafted.
+        """Return the model's answer. `show` gets each piece of text and whether it was drafted.
 
-        After Ctrl-C the reply is what was written until then, and part of the conversation.
-        Raises InputError where the conversation no longer fits the model's context; nothing is
-        added to it then.
+        After Ctrl-C the reply holds the text until then, and joins the conversation. Raises
+        InputError, and adds nothing, if the conversation no longer fits the model's context.
         """
         require_prompt(text)
         messages = [*self.messages, Message("user", text)]
@@ -102,20 +147,20 @@ class Conversation:
         verifier, held = self._rewind(prompt)
         text, run = write(session, prompt, self._drafter, show, verifier)
         whole = np.concatenate([prompt, run.token_ids])
-        # The last token is read with the next pass; of an accepted path that ended early, more is
-        # held than was written.
+        # The next pass reads the last token. The verifier may hold tokens of an accepted path that
+        # was cut at its end.
         self._held = whole[: min(verifier.length, len(whole) - 1)]
         if len(run.token_ids):
             self.messages = [*messages, Message("assistant", text)]
         return Reply(text, run, held)
 
     def clear(self) -> None:
-        """Forget what was said, the system message apart; what drafts have learnt stays."""
+        """Forget all turns; the system message and the drafter's state stay."""
         self.messages = self._beginning()
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The options of the answers, as plain values."""
+        """The settings, as plain values."""
         return {
             "model": self.model.name,
             "drafter": self.drafter.label,
@@ -130,16 +175,16 @@ class Conversation:
         context = self.model.context
         if context is not None and len(prompt) >= context:
             raise InputError(
-                f"the conversation has {len(prompt):,} tokens, the context of {self.model.name} "
-                f"{context:,}",
+                f"the conversation must be shorter than the {context:,} tokens of the context of "
+                f"{self.model.name}, got {len(prompt):,}",
                 "begin another one",
             )
 
     def _rewind(self, prompt: TokenArray) -> tuple[ResumableVerifier, int]:
-        """Rewind the verifier to where the prompt parts from the tokens that it holds, or further
-        where recurrent states cannot go back there; return it and how many tokens it holds then.
+        """Rewind the verifier to the common beginning of its tokens and the prompt.
 
-        At least the prompt's last token is left to be read: an answer begins with its logits.
+        Return it and the number of tokens that it still holds: less with recurrent states, and
+        never the prompt's last token, whose logits begin the answer.
         """
         if self._verifier is None:
             self._verifier = self._session.open(prompt)

@@ -16,7 +16,6 @@ import torch
 from ngramkit.basics.errors import InputError, NgramkitError, UsageError, first_line, from_hub
 from ngramkit.basics.models import as_name, resolve_model, split_revision
 from ngramkit.basics.progress import show_downloads
-from ngramkit.basics.public import public
 from ngramkit.basics.untrusted import read_json
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
@@ -71,7 +70,6 @@ def context_of(model: Any) -> int | None:
     return None if limit is None else int(limit)
 
 
-@public
 def load_model(
     name: str | Path,
     *,

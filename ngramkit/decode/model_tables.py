@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public_with
 from ngramkit.builders.model_table import (
     BuiltTable,
     Table,
@@ -15,7 +14,7 @@ from ngramkit.builders.model_table import (
     require_rows,
     require_unigram_options,
 )
-from ngramkit.decode.options import DecodeOptions, LoadWords
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import prepare
 from ngramkit.formats.outputs import default_place
 from ngramkit.remote.publishing import build_at, require_out
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ngramkit.formats.model_unigram import ModelUnigram
 
 
-@public_with(DecodeOptions, LoadWords)
 def model_bigram(
     model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
@@ -37,7 +35,10 @@ def model_bigram(
     extend: str = "bigram",
     reporter: Reporter = SILENT,
     force: bool = False,
-    **words: Unpack[LoadWords],
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
 ) -> BuiltTable[ModelBigram]:
     """Build a model's bigram table: its likeliest tokens after every single token.
 
@@ -49,12 +50,15 @@ def model_bigram(
     from ngramkit.builders.model_bigram import build_model_bigram
 
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
-    pending = prepare(DecodeOptions(model, reporter=reporter, **words))
+    run = DecodeOptions(
+        model, reporter=reporter, device=device, dtype=dtype, device_map=device_map,
+        trust_remote_code=trust_remote_code,
+    )  # fmt: skip
+    pending = prepare(run)
     require_rows(k, pending.tokenizer, prefix)
     return _build("bigram", build_model_bigram, pending.load(), out, options, reporter, force)
 
 
-@public_with(DecodeOptions, LoadWords)
 def model_unigram(
     model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
@@ -63,7 +67,10 @@ def model_unigram(
     rule: str = "distance",
     reporter: Reporter = SILENT,
     force: bool = False,
-    **words: Unpack[LoadWords],
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
 ) -> BuiltTable[ModelUnigram]:
     """Build a model's unigram table: tokens that its embeddings make likely anywhere.
 
@@ -74,7 +81,11 @@ def model_unigram(
     from ngramkit.builders.model_unigram import build_model_unigram
 
     options = {"k": k, "rule": rule}
-    pending = prepare(DecodeOptions(model, reporter=reporter, **words))
+    run = DecodeOptions(
+        model, reporter=reporter, device=device, dtype=dtype, device_map=device_map,
+        trust_remote_code=trust_remote_code,
+    )  # fmt: skip
+    pending = prepare(run)
     require_rows(k, pending.tokenizer)
     return _build("unigram", build_model_unigram, pending.load(), out, options, reporter, force)
 

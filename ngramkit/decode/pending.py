@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.models import named_model
-from ngramkit.choose import DrafterChoice, choose_drafter
+from ngramkit.choose import DrafterChoice, choose
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.model_files import read_facts
 from ngramkit.decode.options import DecodeOptions
@@ -38,9 +38,7 @@ class PendingModel:
 
     def choose(self, drafter: Any, options: DecodeOptions, sources: Sources) -> DrafterChoice:
         """Choose as `choose_drafter`; a table may be read off the model."""
-        return choose_drafter(
-            drafter, self.tokenizer.record, sources, reporter=options.reporter, load_model=self.load
-        )
+        return choose(drafter, self.tokenizer.record, sources, options.reporter, self.load)
 
     def session(
         self, options: DecodeOptions, choices: Sequence[DrafterChoice]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngramkit.basics.arguments import check_fields
 from ngramkit.basics.errors import InputError, UsageError, require_between
-from ngramkit.basics.public import require_plain
 from ngramkit.drafters.base import TOPS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_plain(self)
+        check_fields(self)
         require_between("temperature", self.temperature, 0, 1000, "0 is greedy, 1 the model's own")
         if not 0 < self.top_p <= 1:
             raise UsageError(

@@ -1,8 +1,19 @@
-"""Artifacts and the live context in, draft trees out.
+"""Drafters: artifacts and the context in, draft trees out.
 
-The package is a function as well: `ngramkit.drafters()`, see `ngramkit.drafters.registry.drafters`.
+The package is callable as the function of its name: `ngramkit.drafters()` lists the drafters, see
+`ngramkit.drafters.registry.drafters`.
 """
 
-from ngramkit.basics.public import callable_module
+import sys
+from types import ModuleType
+from typing import Any
 
-callable_module(__name__, "ngramkit.drafters.registry", "drafters")
+
+class _Package(ModuleType):
+    def __call__(self, name: str | None = None) -> Any:
+        from ngramkit.drafters.registry import drafters
+
+        return drafters(name)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,21 +1,19 @@
-"""The table of drafters: their names, what each is made from, and how one is made by name.
+"""The table of drafters, and the functions that create one by name.
 
-`load_drafter` makes one, `drafter_options` lists its options, `DrafterSpec` reads a name and
-options from one text: `rest:max_match=8,continuation=12`.
+`DrafterSpec` reads a name with options from a text: `rest:max_match=8,continuation=12`.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from ngramkit.basics.arguments import check_type
 from ngramkit.basics.errors import ArtifactError, UsageError, meant
 from ngramkit.basics.kinds import KIND_OF_ROLE, TABLES, a_kind
-from ngramkit.basics.public import public, unknown_keyword
 from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.options import OPTIONS, DrafterOption
@@ -31,29 +29,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A drafter's class, and the parameters of `load_drafter` that it is made from."""
+    """A drafter's class, and the parameters of `load_drafter` that its constructor takes."""
 
     home: str  # module:class
     looks_up: str
     sources: tuple[str, ...] = ()
-    required: bool = True  # False: it drafts without its sources too, from the context
+    required: bool = True  # False: without its sources it drafts from the context
     references: bool = False  # it can draft from references, see drafters.references
-    needs_evidence: bool = False  # it drafts little or nothing where no model gives it Evidence
+    needs_evidence: bool = False  # without a model's Evidence it drafts little or nothing
 
     @property
     def artifacts(self) -> tuple[str, ...]:
-        """Return those of its sources that are artifacts."""
+        """The sources that are artifacts."""
         return tuple(source for source in self.sources if source in KIND_OF_ROLE)
 
 
-DEFAULT_DRAFTER = "blend"  # where nobody says
+DEFAULT_DRAFTER = "blend"
 EVERYTHING = ("datastores", "frozen_table", "bigram", "past", "tokenizer")
 
 DRAFTERS = {
     "none": Entry("ngramkit.drafters.registry:NoDraft", "Nothing: one token a pass."),
     "blend": Entry(
         "ngramkit.drafters.blend:Blend",
-        "Everything at hand, as one calibrated probability: artifacts, the text so far, past "
+        "All sources, mixed to one calibrated probability: artifacts, the text so far, past "
         "requests, the model's top-k.",
         EVERYTHING,
         required=False,
@@ -61,7 +59,7 @@ DRAFTERS = {
     ),
     "rest": Entry(
         "ngramkit.drafters.rest:Rest",
-        "The longest context suffix found in the corpus; what followed it, most frequent first "
+        "The longest suffix of the context in a corpus, and what followed it, most frequent first "
         "(REST, arXiv:2311.08252).",
         ("datastores",),
     ),
@@ -80,22 +78,22 @@ DRAFTERS = {
     ),
     "bigram": Entry(
         "ngramkit.drafters.ngrammys:Bigram",
-        "The model's likeliest tokens after the last token alone (its part of N-Grammys).",
+        "The model's most likely tokens after the last token (part of N-Grammys).",
         ("bigram",),
     ),
     "unigram": Entry(
         "ngramkit.drafters.ngrammys:Unigram",
-        "The tokens that the model's embeddings make likely anywhere (likewise).",
+        "The tokens that the model's embeddings make likely anywhere (part of N-Grammys).",
         ("unigram",),
     ),
     "context": Entry(
         "ngramkit.drafters.context:Context",
-        "What followed the last tokens earlier in this text, by count (likewise).",
+        "What followed the last tokens earlier in this text, by count (part of N-Grammys).",
         references=True,
     ),
     "prompt-lookup": Entry(
         "ngramkit.drafters.context:PromptLookup",
-        "The earliest place of the last tokens in this text: one chain, as transformers does it.",
+        "The earliest match of the last tokens in this text, as one chain, as in transformers.",
         references=True,
     ),
     "recycling": Entry(
@@ -106,15 +104,15 @@ DRAFTERS = {
     ),
     "automaton": Entry(
         "ngramkit.drafters.automaton:Automaton",
-        "What followed the longest match in this text or a corpus, as one line; else recycling "
-        "(SAM-Decoding, arXiv:2411.10666).",
+        "What followed the longest match in this text or a corpus, as one chain; recycling if "
+        "there is no match (SAM-Decoding, arXiv:2411.10666).",
         ("datastores",),
         required=False,
         needs_evidence=True,
     ),
     "ssd": Entry(
         "ngramkit.drafters.ssd:Ssd",
-        "What followed in the model's own past requests, trusted as far as it was accepted.",
+        "What followed in past requests of the model, trusted by how often it was accepted.",
         ("past",),
         references=True,
     ),
@@ -122,19 +120,19 @@ DRAFTERS = {
 
 
 def drafter_entry(name: str) -> Entry:
-    """Return a drafter's entry. Raises UsageError, with the nearest name, where there is none."""
+    """Return a drafter's entry. Raises UsageError for an unknown name."""
     if name in DRAFTERS:
         return DRAFTERS[name]
-    raise UsageError(f"no drafter is called {name!r}", meant(name, DRAFTERS))
+    raise UsageError(f"unknown drafter {name!r}", meant(name, DRAFTERS))
 
 
 @dataclass(frozen=True)
 class AboutDrafter(Result):
-    """A drafter: what it looks up, the artifacts that it can draft from, its options."""
+    """A drafter: what it looks up, its sources and its options."""
 
     name: str
     looks_up: str
-    sources: tuple[str, ...]  # the words of `load_drafter` that it drafts from
+    sources: tuple[str, ...]  # parameters of `load_drafter`
     options: tuple[DrafterOption, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,10 +155,11 @@ class AboutDrafter(Result):
         }
 
 
-@public
 def drafters(name: str | None = None) -> Rows[AboutDrafter]:
-    """Return what each drafter looks up, from which artifacts, and its options; of one that is
-    named alone. Raises UsageError, with the nearest name, where there is none of that name."""
+    """Return the drafters, or one by name: what they look up, their sources and options.
+
+    Raises UsageError for an unknown name.
+    """
     return Rows(
         AboutDrafter(
             each,
@@ -173,7 +172,7 @@ def drafters(name: str | None = None) -> Rows[AboutDrafter]:
 
 
 def drafter_options(name: str) -> list[DrafterOption]:
-    """Return the options of the drafter called `name`. Raises UsageError for an unknown name."""
+    """Return the options of a drafter. Raises UsageError for an unknown name."""
     drafter_entry(name)
     return list(OPTIONS.get(name, ()))
 
@@ -190,24 +189,23 @@ def load_drafter(
     tokenizer: TokenizerRecord | None = None,
     **options: Any,
 ) -> Drafter:
-    """Make the drafter called `name`, over open artifacts or their paths; `name` may hold options
-    too, as `rest:max_match=8`.
+    """Create a drafter from opened artifacts or their paths, given in any order or by role.
 
-    `artifacts` are given in any order, their kinds say what they are for; or by their role. `past`:
-    the requests that ssd and blend draft from, and that theirs join. `tokenizer`: whose ids these
-    are, for blend where no artifact tells. `options` are those of `drafter_options`. Sources that
-    the drafter has no use for are ignored.
+    `name` may hold options, as `rest:max_match=8`; `options` are those of `drafters(name)`. `past`:
+    the past requests of ssd and blend, to which theirs are added. `tokenizer`: whose ids they are,
+    for blend without artifacts. Sources that the drafter does not use are ignored.
 
     Raises TypeError for an unknown option, UsageError for an unknown name, a value out of bounds or
-    a missing source, ArtifactError where an artifact cannot be opened, is of another kind, or two
-    are of different tokenizers.
+    a missing source, ArtifactError if an artifact cannot be opened, has the wrong kind, or two have
+    different tokenizers.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"load_drafter() takes str as name, not {name!r:.60}")
+    check_type("name", name, [str])
     if past is not None and not hasattr(past, "refresh"):
-        what = "a path" if isinstance(past, str | Path) else f"{past!r:.60}"
-        hint = "give PastUse(path).open(tokenizer)"
-        raise UsageError(f"past is {what}, no past requests", hint, option="past")
+        raise UsageError(
+            f"past must be PastRequests, got {past!r:.60}",
+            "open them with PastUse(path).open(tokenizer)",
+            option="past",
+        )
     tokenizer = None if tokenizer is None else record_of(tokenizer)
     if ":" in name:
         spec = DrafterSpec.parse(name)
@@ -216,12 +214,14 @@ def load_drafter(
     takes = [option.name for option in drafter_options(name)]
     for option in options:
         if option not in takes:
-            own = [word for word in inspect.signature(load_drafter).parameters if word != "options"]
-            raise TypeError(unknown_keyword("load_drafter", option, [*own, *takes]))
+            known = f"{name} has the options {', '.join(takes)}" if takes else f"{name} has none"
+            raise TypeError(
+                f"load_drafter() got an unexpected keyword argument {option!r}; {known}"
+            )
     sources = given_sources(
         artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram, unigram=unigram
     )
-    opened = {
+    opened: dict[str, Any] = {
         "datastores": [_open(datastore) for datastore in sources.datastores],
         **{
             role: None if getattr(sources, role) is None else _open(getattr(sources, role))
@@ -231,21 +231,27 @@ def load_drafter(
         "tokenizer": tokenizer,
     }
     require_sources(name, opened)
-    used = {source: opened[source] for source in entry.sources}
-    _check_artifacts({role: used[role] for role in entry.artifacts})
-    drafter: Drafter = resolve_name(entry.home)(**used, **options)
+    _check_artifacts({role: opened[role] for role in entry.artifacts})
+    return make_drafter(DrafterSpec(name, options), opened)
+
+
+def make_drafter(spec: DrafterSpec, sources: Mapping[str, Any]) -> Drafter:
+    """Call the constructor of a drafter with its own among `sources`: opened artifacts, by role."""
+    entry = DRAFTERS[spec.name]
+    given = {name: sources[name] for name in entry.sources if name in sources}
+    drafter: Drafter = resolve_name(entry.home)(**given, **spec.options)
     return drafter
 
 
 def require_sources(name: str, given: Mapping[str, Any], past: str = "past") -> None:
-    """Raise UsageError where `given`, by role, lacks what the drafter called `name` needs; past
-    requests are called `past` there."""
+    """Raise UsageError if `given`, by role, lacks what a drafter needs; `past` is the name of the
+    parameter for past requests."""
     entry = drafter_entry(name)
     for source in entry.sources if entry.required else ():
         word = past if source == "past" else source
         if not given.get(word):
             need = f"a {KIND_OF_ROLE[source]}" if source in KIND_OF_ROLE else "past requests"
-            raise UsageError(f"the drafter {name} needs {need}", f"give {word}", option=word)
+            raise UsageError(f"cannot use {name}: it needs {need}", f"give {word}", option=word)
 
 
 def _open(artifact: Artifact | str | Path) -> Any:
@@ -255,12 +261,11 @@ def _open(artifact: Artifact | str | Path) -> Any:
     if isinstance(artifact, Artifact):
         return artifact
     if not isinstance(artifact, str | Path):
-        raise UsageError(f"{artifact!r:.60} is no artifact", "give its path, or open it first")
+        raise UsageError(f"an artifact must be a path or an opened artifact, got {artifact!r:.60}")
     return open_folder(artifact)
 
 
 def _check_artifacts(by_role: Mapping[str, Any]) -> None:
-    """Raise ArtifactError where one is of another kind, or two are of different tokenizers."""
     from ngramkit.formats.artifact import require_one_tokenizer
 
     artifacts: list[Artifact] = []
@@ -273,16 +278,16 @@ def _check_artifacts(by_role: Mapping[str, Any]) -> None:
 
 
 def require_kind(where: object, kind: str, role: str) -> None:
-    """Raise ArtifactError where the artifact at `where` is of another kind than the role takes."""
+    """Raise ArtifactError if the artifact at `where` does not have the kind of a role."""
     if kind != KIND_OF_ROLE[role]:
         raise ArtifactError(
-            f"{where} is {a_kind(kind)}, not a {KIND_OF_ROLE[role]}", "check the path"
+            f"{where} must be a {KIND_OF_ROLE[role]}, got {a_kind(kind)}", "check the path"
         )
 
 
 @dataclass(frozen=True)
 class DrafterSpec:
-    """A drafter's name and the options that were given, as values."""
+    """A drafter's name and the options that were given."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -294,8 +299,8 @@ class DrafterSpec:
         >>> DrafterSpec.parse("rest:max_match=8")
         DrafterSpec(name='rest', options={'max_match': 8})
 
-        Raises UsageError, naming the right ones, for an unknown name or option, an option given
-        twice, and a value that is out of bounds.
+        Raises UsageError for an unknown name or option, an option given twice, and a value out of
+        bounds.
         """
         name, colon, rest = text.partition(":")
         drafter_entry(name)
@@ -308,13 +313,13 @@ class DrafterSpec:
             key = key.strip().replace("-", "_")
             if not equals or not key:
                 raise UsageError(
-                    f"{part.strip()!r} is no option of the drafter {name}",
-                    f"write {name}:OPTION=VALUE,...; its options: {', '.join(takes) or 'none'}",
+                    f"an option of {name} must be OPTION=VALUE, got {part.strip()!r}",
+                    f"choose from its options: {', '.join(takes) or 'none'}",
                 )
             if key not in takes:
-                raise UsageError(f"the drafter {name} has no option {key!r}", meant(key, takes))
+                raise UsageError(f"unknown option {key!r} of {name}", meant(key, takes))
             if key in options:
-                raise UsageError(f"{key} is given twice to the drafter {name}", "give it once")
+                raise UsageError(f"{key} of {name} must be given once", f"give {key} once")
             options[key] = takes[key].read(value.strip())
         return cls(name, options)
 
@@ -328,7 +333,7 @@ class DrafterSpec:
 
 
 class NoDraft(BaseDrafter):
-    """The drafter that never drafts: every pass yields one token. Others are compared with it."""
+    """The drafter that never drafts, the baseline of comparisons."""
 
     def start(self, prompt: TokenArray) -> None:
         """Do nothing."""

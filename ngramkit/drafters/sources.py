@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
+from ngramkit.basics.arguments import check_fields
 from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.basics.kinds import ROLES, a_kind
-from ngramkit.basics.public import require_plain
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 
@@ -44,7 +44,7 @@ class PastUse:
     def __post_init__(self) -> None:
         if isinstance(self.path, str):
             object.__setattr__(self, "path", Path(self.path))
-        require_plain(self)
+        check_fields(self)
 
     def require_usable(self, tokenizer: TokenizerRecord) -> None:
         """Raise as `history` for what is at the path, before anything is made."""
@@ -137,18 +137,6 @@ class Sources:
     def recorded(self) -> Sources:
         """Return the same sources for requests that are replayed or measured."""
         return replace(self, past=replace(self.past, recorded=True))
-
-
-class SourceWords(TypedDict, total=False):
-    """The keywords of `given_sources`, which everything that drafts takes."""
-
-    datastores: Sequence[Given]
-    frozen_table: Given | None
-    bigram: Given | None
-    unigram: Given | None
-    history: str | Path | None
-    history_tokens: int
-    store: bool
 
 
 def given_sources(

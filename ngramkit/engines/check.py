@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import NgramkitError, UsageError, meant, one_line, require_between
 from ngramkit.basics.machine import version_of
-from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.registry import require_kind
 from ngramkit.engines.config import ENGINES, VARIABLE, DraftConfig, existing_history
@@ -65,7 +64,6 @@ class CheckedEngine(Result):
     milliseconds: float  # of a call of one row
 
 
-@public
 def check_engine(
     engine: str,
     *,

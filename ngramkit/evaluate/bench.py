@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.machine import OtherPrograms, busy_note, require_package
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public_with
 from ngramkit.basics.results import Tabular
 from ngramkit.basics.terminal_text import many
 from ngramkit.choose import (
@@ -32,11 +32,11 @@ from ngramkit.choose import (
     require_named,
 )
 from ngramkit.corpus.chat import Template, find_template, require_template
-from ngramkit.decode.options import MOST_NODES, TRANSFORMERS_WAYS, BenchWords, DecodeOptions
+from ngramkit.decode.options import MAX_NODES, TRANSFORMERS_WAYS, DecodeOptions
 from ngramkit.decode.pending import PendingModel, prepare
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import DrafterSpec, NoDraft
-from ngramkit.drafters.sources import Given, Sources
+from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 from ngramkit.evaluate.drafter_replay import Replay, replay_drafter
 from ngramkit.evaluate.records import (
     Question,
@@ -139,7 +139,6 @@ class BenchResults(Tabular):
         return f"<BenchResults of {self.plan['model']} in {self.folder}: {speedups}>"
 
 
-@public_with(DecodeOptions, BenchWords)
 def bench(
     questions: str | Path | Sequence[Question] | None = None,
     model: str | Path | LanguageModel | None = None,
@@ -153,7 +152,23 @@ def bench(
     out: str | Path | None = None,
     force: bool = False,
     reporter: Reporter = SILENT,
-    **words: Unpack[BenchWords],
+    budget: int | Literal["auto"] | None = None,
+    verify: str | None = None,
+    datastores: Sequence[Given] = (),
+    frozen_table: Given | None = None,
+    bigram: Given | None = None,
+    unigram: Given | None = None,
+    history: str | Path | None = None,
+    history_tokens: int = HISTORY_TOKENS,
+    store: bool = True,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
 ) -> BenchResults:
     """Measure `drafters` (default: all that fit) and no drafter on `questions`.
 
@@ -169,6 +184,7 @@ def bench(
     Raises UsageError for what makes no sense, and where `out` holds another benchmark.
     """
     names = listed_drafters(drafters)
+    check_types(bool, force=force)
     for each in names:  # before a model is loaded in vain
         if not isinstance(each, str) or _is_transformers(each):
             continue
@@ -184,9 +200,12 @@ def bench(
         artifacts=artifacts,
         max_new_tokens=max_new_tokens,
         stop=stop,
-        reporter=reporter,
-        **words,
-    )
+        reporter=reporter, budget=budget, verify=verify,
+        datastores=datastores, frozen_table=frozen_table, bigram=bigram, unigram=unigram,
+        history=history, history_tokens=history_tokens, store=store,
+        temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
+        device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
+    )  # fmt: skip
     prepared = prepare(options)
     wanted = questions_for(questions, prepared.tokenizer.record.id, limit)
     form = find_template(template, prepared.tokenizer)
@@ -205,8 +224,8 @@ def bench(
     }
     if not force:  # before artifacts are made, and the model is loaded, in vain
         known = {} if prepared.context is None else question_facts(fitting(wanted, prepared, form))
-        budget = {"budget": options.budget or "auto"} if options.cache is None else {}
-        require_begun_with(folder, {**settings, **known, **budget})
+        nodes = {"budget": options.budget or "auto"} if options.cache is None else {}
+        require_begun_with(folder, {**settings, **known, **nodes})
     budgets, choices, missing = _choices(names, prepared, sources, options)
     ways = list(dict.fromkeys(filter(_is_transformers, names)))
     labels = [*ways, *(choice.label for choice in choices)]
@@ -315,10 +334,10 @@ def split_budget(text: str) -> tuple[str, Budget]:
     if not own:
         return text, 0
     value = own[-1].partition("=")[2].strip()
-    sound = value == "auto" or (value.isdecimal() and 0 < int(value[:9]) <= MOST_NODES)
+    sound = value == "auto" or (value.isdecimal() and 0 < int(value[:9]) <= MAX_NODES)
     if len(own) > 1 or not sound:
         raise UsageError(
-            f"budget of {text!r} must be one number from 1 to {MOST_NODES:,}, or auto",
+            f"budget of {text!r} must be one number from 1 to {MAX_NODES:,}, or auto",
             f"write {name}:budget=16",
             option="drafter",
         )

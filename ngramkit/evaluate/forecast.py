@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public_with
 from ngramkit.basics.results import Entries, Tabular
-from ngramkit.choose import DrafterChoice, choose_drafter, drafts_from_evidence
+from ngramkit.choose import DrafterChoice, choose, drafts_from_evidence
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
-from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
+from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.token_cost import TokenCost
 from ngramkit.evaluate.drafter_replay import Replay, Tally
@@ -178,7 +177,6 @@ class Forecasts(Entries[Forecast], Tabular):
         return f"<Forecasts of {self.drafter}: {self.sentence}>"
 
 
-@public_with(given_sources, SourceWords)
 def forecast(
     files: str | Path | Sequence[str | Path] | Sequence[Record],
     *,
@@ -195,7 +193,13 @@ def forecast(
     prompts: bool = False,
     limit: int | None = None,
     reporter: Reporter = SILENT,
-    **sources: Unpack[SourceWords],
+    datastores: Sequence[Given] = (),
+    frozen_table: Given | None = None,
+    bigram: Given | None = None,
+    unigram: Given | None = None,
+    history: str | Path | None = None,
+    history_tokens: int = HISTORY_TOKENS,
+    store: bool = True,
 ) -> Forecasts:
     """Serve the requests of logs again, with drafts, and say what that would take.
 
@@ -223,7 +227,10 @@ def forecast(
             option="drafter",
         )
     times = PassTimes(pass_cost)
-    given = given_sources(artifacts, **sources)
+    given = given_sources(
+        artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram,
+        unigram=unigram, history=history, history_tokens=history_tokens, store=store,
+    )  # fmt: skip
     past = given.past.path
     if past is not None and not past.exists():
         raise InputError(f"there is no history at {past}", "check the path", option="history")
@@ -238,7 +245,7 @@ def forecast(
         )
     if any(len(turn.references) for record in records for turn in record.turns):
         reporter.note("references of requests are left out: serving engines take none")
-    choice = choose_drafter(drafter, tokenizer, given, reporter=reporter)
+    choice = choose(drafter, tokenizer, given, reporter)
     if missing := choice.missing(evidence=False, learns=given.past.store):
         raise UsageError(f"cannot forecast {choice.label}: {missing}", "name another drafter")
     results = []

@@ -10,7 +10,6 @@ import numpy as np
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.corpus.chat import require_template
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
@@ -22,7 +21,6 @@ from ngramkit.remote.publishing import build_at, require_out
 CONTEXT = 8  # tokens of a prompt that its answer's first n-grams reach back into
 
 
-@public
 def prune(
     source: str | Path | Artifact,
     bytes: int | str,

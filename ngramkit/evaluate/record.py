@@ -10,24 +10,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public_with
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.choose import DrafterChoice, asked_drafters, distinct
 from ngramkit.corpus.chat import find_template, require_template
-from ngramkit.decode.options import DecodeOptions, PassWords
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import prepare
 from ngramkit.decode.placement import DTYPES
 from ngramkit.decode.sampling import best_and_tops
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
-from ngramkit.drafters.sources import Given, Sources
+from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 from ngramkit.evaluate.bench import NEW_TOKENS, TOO_LONG, Bench
 from ngramkit.evaluate.records import Question, questions_for, require_files
 from ngramkit.evaluate.runs import TurnRun
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from ngramkit.decode.base import ResumableVerifier, Verifier
     from ngramkit.decode.load import LanguageModel
+    from ngramkit.decode.options import Budget
     from ngramkit.decode.session import Session
 
 BUDGET = 64
@@ -59,7 +59,6 @@ class Recording(Result):
         return f"<Recording {self.path}: {self.answers:,} answers, {self.rows:,} contexts>"
 
 
-@public_with(DecodeOptions, PassWords)
 def record(
     questions: str | Path | Sequence[Question] | None = None,
     model: str | Path | LanguageModel | None = None,
@@ -71,7 +70,19 @@ def record(
     max_new_tokens: int = NEW_TOKENS,
     limit: int | None = None,
     reporter: Reporter = SILENT,
-    **words: Unpack[PassWords],
+    budget: Budget = BUDGET,
+    verify: str | None = None,
+    datastores: Sequence[Given] = (),
+    frozen_table: Given | None = None,
+    bigram: Given | None = None,
+    unigram: Given | None = None,
+    history: str | Path | None = None,
+    history_tokens: int = HISTORY_TOKENS,
+    store: bool = True,
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
 ) -> Recording:
     """Answer `questions` greedily and add the model's top-k at every verified node to `out`.
 
@@ -85,10 +96,8 @@ def record(
     of other answers.
     """
     names = asked_drafters(drafters)
-    if words.get("budget") is None:
-        words["budget"] = BUDGET
-    if words["budget"] == "auto":
-        raise UsageError("a record needs passes of one size", "give a budget", option="budget")
+    if budget == "auto":
+        raise UsageError("budget must be a number of nodes, got 'auto'", option="budget")
     require_template(template)
     require_files(questions)
     EvidenceFolder.require_room(out)
@@ -96,9 +105,11 @@ def record(
         model,
         artifacts=artifacts,
         max_new_tokens=max_new_tokens,
-        reporter=reporter,
-        **words,
-    )
+        reporter=reporter, budget=BUDGET if budget is None else budget, verify=verify,
+        datastores=datastores, frozen_table=frozen_table, bigram=bigram, unigram=unigram,
+        history=history, history_tokens=history_tokens, store=store,
+        device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
+    )  # fmt: skip
     prepared = prepare(options)
     wanted = questions_for(questions, prepared.tokenizer.record.id, limit)
     form = find_template(template, prepared.tokenizer)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from ngramkit.basics.arguments import check_fields
 from ngramkit.basics.errors import (
     InputError,
     UsageError,
@@ -32,7 +33,6 @@ from ngramkit.basics.errors import (
 )
 from ngramkit.basics.models import DEFAULT
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import require_plain
 from ngramkit.basics.terminal_text import visible
 from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.files import reader_suffix
@@ -62,7 +62,7 @@ class Question:
     turns: list[str]  # what the user says, one after another
 
     def __post_init__(self) -> None:
-        require_plain(self)
+        check_fields(self)
         require_texts("turns", self.turns)
 
 

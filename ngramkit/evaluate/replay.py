@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
+from ngramkit.basics.arguments import check_fields, check_types
 from ngramkit.basics.errors import NgramkitError, UsageError, require_between, require_list
 from ngramkit.basics.kinds import ROLES
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import named_model
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public_with, require_plain
 from ngramkit.basics.results import Entries, Tabular
 from ngramkit.basics.terminal_text import many
 from ngramkit.choose import (
@@ -21,7 +21,7 @@ from ngramkit.choose import (
     MissingSourceError,
     absent_drafter,
     asked_drafters,
-    choose_drafter,
+    choose,
     distinct,
     drafts_from_evidence,
 )
@@ -29,7 +29,7 @@ from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, DrafterSpec
-from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
+from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.evaluate.drafter_replay import Replay, replay_drafter, shuffle
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.records import Record, Turn, read_records, require_files, units_of
@@ -56,7 +56,7 @@ class KeepState:
     prompts: bool = False
 
     def __post_init__(self) -> None:
-        require_plain(self)
+        check_fields(self)
         require_between("repeat", self.repeat, 1)
 
     def order(self, records: list[Record]) -> list[Record]:
@@ -186,7 +186,6 @@ class Replays(Entries[Replay], Tabular):
         return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
 
 
-@public_with(given_sources, SourceWords)
 def replay(
     answers: str | Path | Sequence[str | Path] | Sequence[Record] | None = None,
     questions: str | Path | None = None,
@@ -198,6 +197,13 @@ def replay(
     drafters: Sequence[str | Callable[[], Drafter]] | str = DEFAULT_DRAFTER,
     budgets: Sequence[int] = BUDGETS,
     artifacts: Sources | Curves | Sequence[Given] | Given = (),
+    datastores: Sequence[Given] = (),
+    frozen_table: Given | None = None,
+    bigram: Given | None = None,
+    unigram: Given | None = None,
+    history: str | Path | None = None,
+    history_tokens: int = HISTORY_TOKENS,
+    store: bool = True,
     template: str = "auto",
     chain: bool = False,
     keep_state: KeepState | bool | None = None,
@@ -205,7 +211,6 @@ def replay(
     limit: int | None = None,
     oracle: str | Path | None = None,
     reporter: Reporter = SILENT,
-    **sources: Unpack[SourceWords],
 ) -> Replays:
     """Count the passes that drafters would have needed for what a model once wrote, without it.
 
@@ -226,6 +231,19 @@ def replay(
     names = asked_drafters(drafters)
     if not names:
         raise UsageError("no drafter is named", "give at least one", option="drafters")
+    sources = given_sources(
+        () if isinstance(artifacts, Mapping) else artifacts, datastores=datastores,
+        frozen_table=frozen_table, bigram=bigram, unigram=unigram, history=history,
+        history_tokens=history_tokens, store=store,
+    )  # fmt: skip
+    if isinstance(artifacts, Mapping) and sources != Sources():
+        raise UsageError(
+            "artifacts must be the only sources if they are curves, got others too",
+            "leave out the others",
+            option="artifacts",
+        )
+    check_types(bool, chain=chain, drop_leaked=drop_leaked)
+    require_list("budgets", budgets)
     if not budgets or not all(isinstance(nodes, Integral) for nodes in budgets):
         raise UsageError("budgets must be whole numbers of at least 1 each", option="budget")
     for nodes in budgets:
@@ -247,8 +265,9 @@ def replay(
         tokenizer, records, form = read_answers(
             answers, questions, model, template, format, columns, where, reporter
         )
-    choices, curves = _choices(
-        names, artifacts, sources, tokenizer, keep_state, reporter, evidence=topk_record is not None
+    curves = artifacts if isinstance(artifacts, Mapping) else None
+    choices, lines = _choices(
+        names, sources, curves, tokenizer, keep_state, reporter, evidence=topk_record is not None
     )
     if topk_record is not None:
         _verify_by(topk_record, model, reporter)
@@ -304,7 +323,7 @@ def replay(
         "interval_seed": SEED,
     }
     kept = keep_state is not None
-    return Replays(results, leakage, name, curves, kept_state=kept, units=units, origin=origin)
+    return Replays(results, leakage, name, lines, kept_state=kept, units=units, origin=origin)
 
 
 def _nothing_to_replay(
@@ -321,63 +340,60 @@ def _nothing_to_replay(
 
 def _choices(
     names: Sequence[Any],
-    artifacts: Sources | Curves | Sequence[Given] | Given,
-    words: SourceWords,
+    sources: Sources,
+    curves: Curves | None,
     tokenizer: TokenizerRecord,
     keep_state: KeepState | None,
     reporter: Reporter,
     *,
     evidence: bool,
 ) -> tuple[list[DrafterChoice], list[Curve]]:
-    """Choose every drafter over what is named, or over each artifact of the curves by itself."""
+    """Choose every drafter, over the sources or over each artifact of the curves separately."""
 
     def load_model() -> Any:
         from ngramkit.decode.load import load_model
 
         return load_model(tokenizer.id)
 
-    def choose(drafter: Any, sources: Sources) -> DrafterChoice:
+    def chosen(drafter: Any, sources: Sources) -> DrafterChoice:
+        past = replace(sources.past, recorded=True)
         if keep_state is not None:
-            past = replace(sources.past, grows=True, prompts=keep_state.prompts)
-            sources = replace(sources, past=past)
+            past = replace(past, grows=True, prompts=keep_state.prompts)
         if drafts_from_evidence(drafter) and not evidence:
             return absent_drafter(drafter, tokenizer)
         try:
-            return choose_drafter(
-                drafter, tokenizer, sources, reporter=reporter, load_model=load_model
-            )
+            return choose(drafter, tokenizer, replace(sources, past=past), reporter, load_model)
         except MissingSourceError as error:
             return absent_drafter(drafter, tokenizer, error)
 
-    if not isinstance(artifacts, Mapping):
-        sources = given_sources(artifacts, **words).recorded()
-        return distinct(choose(each, sources) for each in names), []
-    for word in words:
-        raise UsageError(f"{word} stands beside curves", "leave out one of them", option=word)
-    for name, given in artifacts.items():
+    if curves is None:
+        return distinct(chosen(each, sources) for each in names), []
+    for name, given in curves.items():
         require_list(f"curve {name}", given, "give a list of artifacts, as {'all': [...]}")
     opened = {
         name: [open_fetched(each, reporter=reporter) for each in given]
-        for name, given in artifacts.items()
+        for name, given in curves.items()
     }
     by_place = {each.where: each for several in opened.values() for each in several}
     if not by_place:
         raise UsageError("the curves name no artifact", "name two or more", option="artifacts")
     short = short_names(list(by_place))
     choices: list[DrafterChoice] = []
-    curves: list[Curve] = []
+    lines: list[Curve] = []
     for drafter in dict.fromkeys(names):
         if not isinstance(drafter, str):
-            raise UsageError("curves are of drafters by name", "leave one out", option="artifacts")
+            raise UsageError(
+                "drafters must be names if artifacts are curves, got an object", option="drafters"
+            )
         spec = DrafterSpec.parse(drafter)
         labels = {place: f"{spec} over {short[place]}" for place in by_place}
         for place, artifact in by_place.items():
             _require_drafts_from(spec, artifact)
-            choice = choose(drafter, Sources.of(artifact).recorded())
+            choice = chosen(drafter, Sources.of(artifact))
             choices.append(replace(choice, label=labels[place]))
         for name, several in opened.items():
-            curves.append(Curve(str(spec), name, tuple(labels[each.where] for each in several)))
-    return choices, curves
+            lines.append(Curve(str(spec), name, tuple(labels[each.where] for each in several)))
+    return choices, lines
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:

@@ -22,15 +22,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public_with
 from ngramkit.basics.results import Result
 from ngramkit.basics.untrusted import not_linked, read_json, whole_number
 from ngramkit.corpus.chat import Template, find_template, require_template
-from ngramkit.decode.options import DecodeOptions, LoadWords, SamplingWords
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import prepare
 from ngramkit.decode.sampling import Sampling
 from ngramkit.evaluate.records import (
@@ -49,10 +49,6 @@ if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
 
 AGAIN = "start over with force=True or another out"
-
-
-class AnswerWords(LoadWords, SamplingWords, total=False):
-    """The words of how answers are written."""
 
 
 @dataclass
@@ -75,7 +71,6 @@ class SelfCorpus(Result):
         return f"<SelfCorpus {self.path}: {self.answers:,} answers, {self.tokens:,} tokens>"
 
 
-@public_with(DecodeOptions, AnswerWords)
 def self_corpus(
     questions: str | Path | Sequence[Question] | None = None,
     model: str | Path | LanguageModel | None = None,
@@ -86,7 +81,14 @@ def self_corpus(
     batch: int = 16,
     force: bool = False,
     reporter: Reporter = SILENT,
-    **words: Unpack[AnswerWords],
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
 ) -> SelfCorpus:
     """Ask `model` every turn of all `questions`, `batch` at once, and write its answers.
 
@@ -99,12 +101,16 @@ def self_corpus(
     """
     require_between("max_new_tokens", max_new_tokens, 1)
     require_between("batch", batch, 1, 4096)
+    check_types(bool, force=force)
     require_template(template)
     require_files(questions)
     if out is not None:
         require_own(Path(out))
         require_writable(Path(out))
-    options = DecodeOptions(model, reporter=reporter, **words)
+    options = DecodeOptions(
+        model, reporter=reporter, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
+        device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
+    )  # fmt: skip
     prepared = prepare(options)
     questions = questions_for(questions, prepared.tokenizer.record.id)
     form = find_template(template, prepared.tokenizer)

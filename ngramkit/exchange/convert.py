@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, meant
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.models import chosen_model, is_gguf
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.basics.results import Result
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
@@ -43,7 +43,6 @@ class Exported(Result):
     counts: Mapping[str, int]  # what was written, by its unit: bytes, rows, ...
 
 
-@public
 def export(
     source: str | Path | Artifact,
     to: str,
@@ -69,6 +68,7 @@ def export(
     unknown format, and for an artifact or option that it does not take, ArtifactError where the two
     tokenizers differ.
     """
+    check_types(bool, dynamic=dynamic, u32=u32, force=force)
     if to not in TARGETS:
         raise UsageError(f"there is no format {to!r}", meant(to, TARGETS), option="to")
     if to != "llama.cpp":
@@ -151,7 +151,6 @@ def _refuse(parameter: str, format: str, **options: Any) -> None:
             )
 
 
-@public
 def import_(
     file: str | Path,
     origin: str,

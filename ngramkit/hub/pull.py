@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import ArtifactError, UsageError, hub_errors
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.basics.results import Result
 from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.artifact import Artifact
@@ -39,7 +39,6 @@ class Pulled(Result):
         return open_folder(self.path)
 
 
-@public
 def pull(
     source: str,
     out: str | Path | None = None,
@@ -54,6 +53,7 @@ def pull(
     something else and `force` is off, or something that ngramkit did not write, or other past
     requests; else as `ngramkit.remote.fetch.fetch_from_hub`.
     """
+    check_types(bool, force=force)
     name = HubName.parse(source)
     out = Path(out) if out is not None else ARTIFACTS / name.repository.partition("/")[2]
     if out.exists() and not force:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import (
     ArtifactError,
     NetworkError,
@@ -30,7 +31,6 @@ from ngramkit.basics.errors import (
     hub_errors,
 )
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.basics.untrusted import read_json, read_plain, require_no_links
@@ -179,7 +179,6 @@ class Pushed(Result):
     pull_request: str | None = None
 
 
-@public
 def push(
     path: str | Path,
     repository: str,
@@ -202,6 +201,7 @@ def push(
     Raises UsageError where the repository is public and should not be, NetworkError where nobody is
     logged in or the Hub refuses, ArtifactError where a file is not what the manifest says.
     """
+    check_types(bool, private=private, create_pr=create_pr, squash=squash)
     if create_pr and (revision or tag or squash):
         raise UsageError(
             "create_pr goes with neither revision nor tag nor squash",

@@ -12,7 +12,6 @@ from typing import Any
 from ngramkit.basics.errors import NgramkitError, UsageError, hub_errors, meant
 from ngramkit.basics.models import HUB_IDS, resolve_model
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import whole_number
 from ngramkit.corpus.tokenizer import load_tokenizer
@@ -38,7 +37,6 @@ class HubArtifact(Result):
     problem: str = ""
 
 
-@public
 def search(
     tokenizer: str | None = None, kind: str | None = None, *, reporter: Reporter = SILENT
 ) -> Rows[HubArtifact]:

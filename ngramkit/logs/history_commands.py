@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import (
     InputError,
     UsageError,
@@ -19,7 +20,6 @@ from ngramkit.basics.errors import (
 )
 from ngramkit.basics.models import named_model
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
@@ -56,7 +56,6 @@ class HistoryContents(Result):
     last: Rows[RememberedRequest]
 
 
-@public
 def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
     """Return a history's sizes, and the texts of its `last` newest requests."""
     opened = History.open(path)
@@ -113,7 +112,6 @@ class ImportedHistory(Result):
     tokens: int
 
 
-@public
 def history_import(
     files: Files,
     out: str | Path,
@@ -139,6 +137,7 @@ def history_import(
     Raises InputError for files that cannot be read or hold no request, ArtifactError for a history
     of another tokenizer; nothing is added then.
     """
+    check_types(bool, prompts=prompts)
     if tokens is not None:
         require_between("tokens", tokens, 1)
     require_no_other(Path(out))
@@ -169,7 +168,6 @@ def history_import(
     return ImportedHistory(Path(out), imported, total, dropped, size.requests, size.tokens)
 
 
-@public
 def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     """Merge histories into a new one, the newest requests of each last.
 
@@ -186,17 +184,16 @@ def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     return HistorySize.of(*merge_histories([History.open(path) for path in given], Path(out)))
 
 
-@public
 def history_trim(path: str | Path, tokens: int) -> HistorySize:
     """Drop the oldest requests so that at most `tokens` remain.
 
     Damaged bytes are moved to requests.damaged. Processes that use the history pick up the change.
     """
+    check_types(int, tokens=tokens)
     history = History.open(path)
     return HistorySize.of(history, *history.trim(tokens))
 
 
-@public
 def history_forget(
     path: str | Path, *, text: str | None = None, everything: bool = False
 ) -> HistorySize:
@@ -206,6 +203,7 @@ def history_forget(
     engine keeps drafting from what it has loaded until it restarts. Raises UsageError unless just
     one of `text` and `everything` is given, InputError if the tokenizer cannot be loaded.
     """
+    check_types(bool, everything=everything)
     both = ("text", "everything")
     if text and everything:
         raise UsageError("text and everything exclude each other", "Give one of them.", option=both)

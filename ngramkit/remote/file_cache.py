@@ -33,7 +33,6 @@ from ngramkit.basics.cache import private_folder
 from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.public import public
 from ngramkit.basics.untrusted import AGAIN, parse_json
 from ngramkit.formats.admission import LIMITS, SHA256
 from ngramkit.formats.history import History
@@ -52,7 +51,6 @@ Entry = tuple[str, FileRecord]  # a name, and what the manifest says of that fil
 _chosen: ContextVar[tuple[Path | None, int | None]] = ContextVar("cache", default=(None, None))
 
 
-@public
 @contextmanager
 def using_cache(folder: str | Path | None = None, size: int | str | None = None) -> Iterator[None]:
     """Stage files in `folder`, at most `size` bytes (or "20G"), inside the with block.

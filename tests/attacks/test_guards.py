@@ -48,7 +48,6 @@ KNOWN = {
     "running": {
         "ngramkit/__init__.py": ["importlib.import_module"],  # names of its own table
         "ngramkit/drafters/registry.py": ["pkgutil.resolve_name"],  # the same
-        "ngramkit/basics/public.py": ["importlib.import_module"],  # modules of the package
         "cli/ngramkit_cli/main.py": ["importlib.import_module"],  # the same
         "ngramkit/engines/source.py": ["importlib.import_module"],  # "transformers"
         "ngramkit/engines/metrics.py": ["importlib.import_module"],  # "prometheus_client"

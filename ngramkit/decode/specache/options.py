@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ngramkit.basics.arguments import check_fields
 from ngramkit.basics.errors import UsageError, require_between
-from ngramkit.basics.public import require_plain
 
 BITS = (1, 2)
 CACHES = ("full", "low-bit", "specache")
@@ -38,7 +38,7 @@ class SpeCache:
     measure: bool = False
 
     def __post_init__(self) -> None:
-        require_plain(self)
+        check_fields(self)
         for bits in _each(self.bits):
             if bits not in BITS:
                 raise UsageError(f"bits must be 1 or 2, is {bits!r}", option="bits")
