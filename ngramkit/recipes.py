@@ -44,7 +44,7 @@ from typing import Any
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError, hub_errors, meant
 from ngramkit.basics.kinds import KINDS
 from ngramkit.basics.machine import parse_size
-from ngramkit.basics.models import resolve_model, split_revision
+from ngramkit.basics.models import ModelRef
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.untrusted import nests_within, read_json, read_plain
@@ -259,18 +259,17 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
 
 def _weights(recipe: Recipe) -> str:
     """Return the Hub's commit of the weights, or a digest of a folder's files."""
-    source = resolve_model(recipe.model)
-    if Path(source).is_dir():
-        files = sorted(Path(source).glob("*.safetensors"))
+    model = ModelRef.of(recipe.model, recipe.revision)
+    if Path(model.source).is_dir():
+        files = sorted(Path(model.source).glob("*.safetensors"))
         return build_id({file.name: sha256_of(file) for file in files})
-    gguf = find_gguf(recipe.model, recipe.revision)
+    gguf = find_gguf(model)
     if gguf is not None:
         return sha256_of(gguf)
     from huggingface_hub import HfApi
 
-    with hub_errors(source, "model"):
-        revision = split_revision(recipe.model, recipe.revision)[1]
-        return str(HfApi().model_info(source, revision=revision).sha)
+    with hub_errors(model.source, "model"):
+        return str(HfApi().model_info(model.source, revision=model.revision).sha)
 
 
 def _judge_place(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:

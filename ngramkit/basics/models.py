@@ -79,11 +79,10 @@ def is_gguf(name: str) -> bool:
 
 
 def split_revision(name: str, revision: str | None = None) -> tuple[str, str | None]:
-    """Split a name into the model and its revision (a branch, tag or commit) behind an @.
+    """Split a name into the model and its revision (a branch, tag or commit) after an @.
 
-    A folder with an @ in its name is not split. `revision` is the revision of a name without one.
-
-    Raises UsageError for an empty revision, and for two that differ.
+    A folder with an @ in its name is not split. `revision` is that of a name without one. Raises
+    UsageError for an empty revision, and for two that differ.
 
     >>> split_revision("acme/tiny@v1"), split_revision("acme/tiny", "v1"), split_revision("demo")
     (('acme/tiny', 'v1'), ('acme/tiny', 'v1'), ('demo', None))
@@ -92,54 +91,91 @@ def split_revision(name: str, revision: str | None = None) -> tuple[str, str | N
     if not at or is_gguf(name) or Path(name).expanduser().is_dir():
         return name, revision
     if not source or not named:
-        raise UsageError(f"{name!r} names no model's revision", "ID@REVISION", option="model")
+        raise UsageError(f"model must be ID@REVISION, got {name!r}", option="model")
     if revision not in (None, named):
         raise UsageError(
-            f"{name} is asked for at {revision}", "name one revision", option=("model", "revision")
+            f"model has two revisions, {named} and {revision}",
+            "name one revision",
+            option=("model", "revision"),
         )
     return source, named
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """A resolved model name.
+
+    `source` is a folder or a Hub id; for a GGUF file its path, or hf:OWNER/NAME:FILE.gguf.
+    """
+
+    name: str  # as given
+    id: str  # without its revision
+    source: str
+    revision: str | None = None
+    is_gguf: bool = False
+
+    @classmethod
+    def of(cls, model: str | Path | ModelRef, revision: str | None = None) -> ModelRef:
+        """Resolve a name; the Hub is not asked.
+
+        Raises InputError for a path that does not exist and for an unknown name, UsageError for a
+        revision of a folder or a local file.
+        """
+        if isinstance(model, ModelRef):
+            return model
+        name = as_name(model)
+        id_, revision = split_revision(name, revision)
+        if not is_gguf(id_) or (revision is not None and packaged_gguf(id_) is not None):
+            source = _resolve(id_)
+            if revision is not None and Path(source).is_dir():
+                raise UsageError(
+                    f"cannot use revision {revision}: {id_} is a folder",
+                    f"leave out @{revision}",
+                    option="model",
+                )
+            return cls(name, id_, source, revision)
+        if id_.lower().startswith("hf:"):
+            return cls(name, id_, id_, revision, True)
+        if revision is not None:
+            raise UsageError(
+                f"cannot use revision {revision}: {id_} is a file",
+                "leave it out",
+                option="revision",
+            )
+        file = packaged_gguf(id_) or Path(id_).expanduser()
+        if not file.is_file():
+            raise InputError(f"there is no model file {id_}", "check the path")
+        return cls(name, id_, str(file), None, True)
 
 
 def resolve_model(name: str | Path, revision: str | None = None) -> str:
     """Return the name for transformers: a folder, or a Hub id without its revision.
 
-    For a GGUF file it is the path, or hf:OWNER/NAME:FILE.gguf unchanged.
-
-    Raises InputError where a path was meant and nothing is there, UsageError for a folder's
-    revision.
+    For a GGUF file it is the path, or hf:OWNER/NAME:FILE.gguf unchanged. Raises as `ModelRef.of`.
     """
-    name, revision = split_revision(as_name(name), revision)
-    source = _resolve(name, hub=revision is not None)
-    if revision is not None and Path(source).is_dir():
-        raise UsageError(
-            f"{name} is a folder: it has no revisions", f"leave out @{revision}", option="model"
-        )
-    return source
+    return ModelRef.of(name, revision).source
 
 
-def _resolve(name: str, *, hub: bool) -> str:
+def embedded_model() -> str:
+    """Return the folder of the embedded model."""
+    from importlib.resources import files
+
+    return str(files("ngramkit") / "demo" / "model")
+
+
+def _resolve(name: str) -> str:
     if name == DEFAULT:
-        from importlib.resources import files
-
-        return str(files("ngramkit") / "demo" / "model")
-    path = Path(name).expanduser()
-    if is_gguf(name) and not hub:
-        if name.startswith("hf:"):
-            return name
-        file = packaged_gguf(name) or path
-        if not file.is_file():
-            raise InputError(f"there is no model file {name}", "check the path")
-        return str(file)
+        return embedded_model()
     if name in HUB_IDS:
         return HUB_IDS[name]
-    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    path = Path(name).expanduser()
     if path.is_dir():
         return str(path)
-    if looks_like_path:
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise InputError(f"there is no model folder {name}", "check the path")
     if "/" not in name:
         raise InputError(
-            f"no model is called {name!r}",
+            f"unknown model {name!r}",
             f"{meant(name, [DEFAULT, *HUB_IDS])}; or give a Hub id (owner/name), a folder or a "
             "GGUF file",
         )
@@ -178,12 +214,12 @@ def chosen_model(name: str | Path | None = None) -> ChosenModel:
     return ChosenModel(DEFAULT, "default")
 
 
-def named_model(name: str | Path | None, reporter: Reporter) -> str:
-    """Return the name of the model to use, see `chosen_model`; note it where nobody gave one."""
+def named_model(name: str | Path | None, reporter: Reporter) -> ModelRef:
+    """Resolve the model to use, see `chosen_model`; report it if it was not named."""
     chosen = chosen_model(name)
     if chosen.why:
         reporter.note(f"model: {chosen.name} ({chosen.why})")
-    return chosen.name
+    return ModelRef.of(chosen.name)
 
 
 def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:

@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 from ngramkit.basics.cache import TextCache
 from ngramkit.basics.errors import BadRecordError, InputError, from_hub, hub_errors, reason
 from ngramkit.basics.machine import version_of
-from ngramkit.basics.models import DEFAULT, as_name, resolve_model, split_revision
+from ngramkit.basics.models import ModelRef, embedded_model
 from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
 from ngramkit.formats.admission import LIMITS, SHA256
 from ngramkit.formats.tokenizer_record import (
@@ -179,25 +179,27 @@ class TokenizerFiles:
         return template if isinstance(template, str) else None
 
 
-def find_files(model: str, revision: str | None = None) -> TokenizerFiles:
-    """Find the files of a short name, a Hub id (at `revision`), a folder or a GGUF file.
+def find_files(model: ModelRef) -> TokenizerFiles:
+    """Find the tokenizer's files of a model.
 
     What the Hub's cache lacks is fetched. Raises InputError where there is no such model,
     NetworkError where the Hub cannot be reached and its cache holds nothing of the model.
     """
-    gguf = find_gguf(model, revision)
-    source = resolve_model(model, revision) if gguf is None else str(tokenizer_folder(gguf))
+    gguf = find_gguf(model)
+    source = model.source if gguf is None else str(tokenizer_folder(gguf))
     folder = Path(source)
     if not folder.is_dir():
         from huggingface_hub import snapshot_download
 
         with hub_errors(source, "model"):
-            folder = Path(snapshot_download(source, revision=revision, allow_patterns=list(NAMES)))
+            folder = Path(
+                snapshot_download(source, revision=model.revision, allow_patterns=list(NAMES))
+            )
     return TokenizerFiles(source, {n: folder / n for n in NAMES if (folder / n).is_file()})
 
 
 def load_tokenizer(
-    model: str | Path, revision: str | None = None, *, trust_remote_code: bool = False
+    model: str | Path | ModelRef, revision: str | None = None, *, trust_remote_code: bool = False
 ) -> TextTokenizer:
     """Return the tokenizer of a short name, a Hub id or a folder; of a Hub id at `revision`, which
     may also stand behind an @ in its name.
@@ -206,13 +208,13 @@ def load_tokenizer(
     Raises InputError where there is no tokenizer (or only a slow one), NetworkError without a
     network.
     """
-    resolve_model(model)  # a folder has no revisions
-    model, revision = split_revision(as_name(model), revision)
-    files = find_files(model, revision)
+    ref = ModelRef.of(model, revision)
+    model, revision = ref.id, ref.revision
+    files = find_files(ref)
     template = files.chat_template()
     known = None
     try:
-        if files.source == resolve_model(DEFAULT):  # as transformers loads it
+        if files.source == embedded_model():  # as transformers loads it
             named = files.json(CONFIG).items()
             special = {key: text for key, text in named if key.endswith("_token")}
             backend = Tokenizer.from_str(files.text(TOKENIZER))

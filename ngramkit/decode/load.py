@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ngramkit.basics.errors import InputError, NgramkitError, UsageError, first_line, from_hub
-from ngramkit.basics.models import as_name, resolve_model, split_revision
+from ngramkit.basics.models import ModelRef
 from ngramkit.basics.progress import show_downloads
 from ngramkit.basics.untrusted import read_json
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
@@ -82,32 +82,46 @@ def load_model(
     """Load a model by a short name, a Hub id (at `revision`, or ID@REVISION), a folder, PATH.gguf
     or hf:ID:FILE.gguf.
 
-    `device` auto: CUDA where there is one, else the CPU; `dtype` auto: bfloat16 on CUDA, float32 on
-    the CPU. `device_map` (auto, balanced, sequential) spreads the layers over several devices, as
-    transformers does it, in place of `device`. A quantised checkpoint stays what its config says,
-    `dtype` auto is its own too. On the CPU linear layers are replaced where packed weights are
-    faster, see `packed_weights`.
+    `device` auto: CUDA if there is one, else the CPU; `dtype` auto: bfloat16 on CUDA, float32 on
+    the CPU. `device_map` (auto, balanced, sequential) spreads the layers over several devices as
+    transformers does, in place of `device`. A quantised checkpoint keeps the types of its config.
+    On the CPU, linear layers get packed weights if these are faster, see `packed_weights`.
 
-    Nothing of a checkpoint is run: weights are safetensors, or pickles of which only tensors are
-    read. `trust_remote_code` lets transformers run Python code that the model brings, for an
-    architecture that it does not know itself.
+    No code of a checkpoint is run: weights are safetensors, or pickles of which only tensors are
+    read. `trust_remote_code` allows Python code that comes with the model, for an architecture that
+    transformers does not know.
 
-    Raises UsageError for an unknown device, dtype or map, InputError where there is no such model,
-    it is damaged, no decoder-only causal LM or needs code of its own, NetworkError without a
+    Raises UsageError for an unknown device, dtype or map, InputError for a model that is missing,
+    damaged, not a decoder-only causal LM or in need of its own code, NetworkError without a
     network.
     """
+    require_placement(device, dtype, device_map)
+    model = ModelRef.of(name, revision)
+    tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code)
+    return load_weights(
+        model, tokenizer, device=device, dtype=dtype, device_map=device_map,
+        trust_remote_code=trust_remote_code,
+    )  # fmt: skip
+
+
+def load_weights(
+    ref: ModelRef,
+    tokenizer: TextTokenizer,
+    *,
+    device: str,
+    dtype: str,
+    device_map: str | None,
+    trust_remote_code: bool,
+) -> LanguageModel:
+    """Load a model as `load_model`, with the tokenizer that it has already."""
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     show_downloads()
-    require_placement(device, dtype, device_map)
-    name = as_name(name)
-    where = device_of(device)
-    tokenizer = load_tokenizer(name, revision, trust_remote_code=trust_remote_code)
-    gguf = find_gguf(name, revision)
-    source = resolve_model(name, revision) if gguf is None else str(model_folder(gguf))
-    revision = split_revision(name, revision)[1]
+    name, revision, where = ref.name, ref.revision, device_of(device)
+    gguf = find_gguf(ref)
+    source = ref.source if gguf is None else str(model_folder(gguf))
     method = None
     require_own_weights(Path(source))
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.errors import InputError, hub_errors
-from ngramkit.basics.models import resolve_model, split_revision
+from ngramkit.basics.models import ModelRef
 from ngramkit.basics.untrusted import read_json
 from ngramkit.gguf.files import find_gguf
 from ngramkit.gguf.header import read_front
@@ -32,26 +32,26 @@ class ModelFacts:
     layers: int | None = None
 
 
-def read_facts(name: str) -> ModelFacts:
+def read_facts(model: str | ModelRef) -> ModelFacts:
     """Return what is known of a model before it is loaded; the Hub is not asked.
 
     Raises InputError for an encoder-decoder, and for a folder that holds no model.
     """
-    folder = Path(resolve_model(name))
-    source, revision = split_revision(name)
-    if (gguf := find_gguf(source, revision)) is not None:
+    ref = ModelRef.of(model)
+    folder = Path(ref.source)
+    if (gguf := find_gguf(ref)) is not None:
         front = read_front(gguf)
         kind = front.get("general.architecture")
         return _facts(front, f"{kind}.context_length", f"{kind}.block_count")
     if folder.is_dir():
         require_model(folder)
-    path = folder / CONFIG if folder.is_dir() else _cached(str(folder), revision)
+    path = folder / CONFIG if folder.is_dir() else _cached(ref.source, ref.revision)
     if path is None:
         return ModelFacts()
     config = read_json(path, error=InputError, hint="download the model again")
     config = config if isinstance(config, dict) else {}
     if config.get("is_encoder_decoder") is True:
-        raise encoder_decoder(name)
+        raise encoder_decoder(ref.name)
     text = config.get("text_config", config)
     text = text if isinstance(text, dict) else {}
     return _facts(text, "max_position_embeddings", "num_hidden_layers")

@@ -66,23 +66,24 @@ def prepare(options: DecodeOptions) -> PendingModel:
     given: Any = options.model
     if hasattr(given, "tokenizer"):  # a LanguageModel
         return PendingModel(given.name, given.tokenizer, given.context, lambda: given)
-    name = named_model(given, options.reporter)
-    facts = read_facts(name)
+    ref = named_model(given, options.reporter)
+    facts = read_facts(ref)
     if options.specache is not None and facts.layers is not None:
         options.specache.of_layers(facts.layers)
 
     @functools.cache
     def load() -> LanguageModel:
-        options.reporter.stage(f"loading {name}")  # torch and the weights: seconds at least
-        from ngramkit.decode.load import load_model
+        options.reporter.stage(f"loading {ref.name}")  # torch and the weights take seconds
+        from ngramkit.decode.load import load_weights
 
-        return load_model(
-            name,
+        return load_weights(
+            ref,
+            tokenizer,
             device=options.device,
             dtype=options.dtype,
             device_map=options.device_map,
             trust_remote_code=options.trust_remote_code,
         )
 
-    tokenizer = load_tokenizer(name, trust_remote_code=options.trust_remote_code)
-    return PendingModel(name, tokenizer, facts.context, load)
+    tokenizer = load_tokenizer(ref, trust_remote_code=options.trust_remote_code)
+    return PendingModel(ref.name, tokenizer, facts.context, load)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ngramkit.basics.cache import private_folder
 from ngramkit.basics.errors import InputError, UsageError, hub_errors
-from ngramkit.basics.models import is_gguf, packaged_gguf, resolve_model
+from ngramkit.basics.models import ModelRef
 from ngramkit.formats.replacing import locked
 from ngramkit.gguf.header import read_header
 
@@ -29,27 +29,25 @@ VERSION = 2  # of the conversion; a new one makes all folders again
 UNUSED = 60 * 24 * 3600  # seconds after which an unused folder is deleted
 
 
-def find_gguf(name: str, revision: str | None = None) -> Path | None:
-    """Return the GGUF file, fetched where the Hub's cache lacks it; None for other models' names.
+def find_gguf(model: ModelRef) -> Path | None:
+    """Return a model's GGUF file, fetched if the Hub's cache lacks it; None for other models.
 
-    A short name at a revision means the Hub. Raises UsageError for an hf: name without a file, and
-    for a revision of a local file; InputError where there is no such file, NetworkError without a
-    network.
+    Raises UsageError for an hf: name without a file, InputError if there is no such file,
+    NetworkError without a network.
     """
-    if not is_gguf(name) or (revision is not None and packaged_gguf(name) is not None):
+    if not model.is_gguf:
         return None
+    name, revision = model.id, model.revision
     if not name.lower().startswith("hf:"):
-        if revision is not None:
-            raise UsageError(f"{name} is a file: it has no revisions", option="revision")
-        return Path(resolve_model(name))
+        return Path(model.source)
     match = HUB.fullmatch(name)
     if match is None:
-        raise UsageError(
-            f"{name} names no file of the Hub", "hf:OWNER/NAME:FILE.gguf", option="model"
-        )
+        raise UsageError(f"model must be hf:OWNER/NAME:FILE.gguf, got {name}", option="model")
     repository, at, file = match.groups()
     if revision not in (None, at) and at is not None:
-        raise UsageError(f"{name} is asked for at {revision}", "name one revision", option="model")
+        raise UsageError(
+            f"model has two revisions, {at} and {revision}", "name one revision", option="model"
+        )
     from huggingface_hub import hf_hub_download
 
     with hub_errors(repository, "model"):

@@ -75,7 +75,7 @@ def test_what_is_missing_is_told_before_the_model_is_loaded(monkeypatch, tmp_pat
     from ngramkit.decode import load
 
     shutil.copytree(resolve_model("demo"), tmp_path / "mine")
-    monkeypatch.setattr(load, "load_model", lambda *a, **k: pytest.fail("it was loaded"))
+    monkeypatch.setattr(load, "load_weights", lambda *a, **k: pytest.fail("it was loaded"))
     with pytest.raises(ArtifactError, match="no datastore for mine"):
         ngramkit.decode("x", "mine", drafter="rest")
     with pytest.raises(UsageError, match="brings no format of conversations"):

