@@ -29,7 +29,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ngramkit.basics.errors import is_utf8
 from ngramkit_cli import screen
-from ngramkit_cli.error_words import get_current_context
+from ngramkit_cli.errors import get_current_context
 from ngramkit_cli.output import Output
 
 TYPED = "ngramkit.typed"  # in a context's meta: see `words_as_typed`

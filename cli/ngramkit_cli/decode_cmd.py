@@ -18,8 +18,9 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.machine import busy_note
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli import decode_options as opt
+from ngramkit_cli.errors import INTERRUPTED
 from ngramkit_cli.options import DrafterName, SourceOptions, takes_urls, the_model
-from ngramkit_cli.output import INTERRUPTED, Output
+from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import MOST_BYTES, PromptOptions
 from ngramkit_cli.screen import Screen
 

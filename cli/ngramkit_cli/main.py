@@ -17,6 +17,7 @@ import typer
 from ngramkit.basics.errors import NgramkitError
 from ngramkit_cli import screen
 from ngramkit_cli.command import App, Group
+from ngramkit_cli.errors import FAILED
 
 # name -> (module and attribute, summary): in the order of use, then the commands that judge, ship
 # and exchange artifacts.
@@ -143,4 +144,4 @@ def run() -> None:
         screen.forget_stdout()
         if not isinstance(error, BrokenPipeError):
             print("error:", error, file=sys.stderr)
-        sys.exit(1)
+        sys.exit(FAILED)

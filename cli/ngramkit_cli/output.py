@@ -20,13 +20,19 @@ import typer
 from ngramkit.basics.errors import NgramkitError
 from ngramkit.basics.terminal_text import visible, without_secrets
 from ngramkit_cli import screen
-from ngramkit_cli.error_words import error_lines, in_flags, to_ngramkit_error
+from ngramkit_cli.errors import (
+    FAILED,
+    INTERRUPTED,
+    error_lines,
+    exit_code,
+    in_flags,
+    to_ngramkit_error,
+)
 from ngramkit_cli.screen import BarReporter, LineReporter, QuietReporter
 
 if TYPE_CHECKING:
     from ngramkit.formats.artifact import Artifact
 
-INTERRUPTED = 130  # exit code
 LIBRARY = "ngramkit"
 NOTICE = 25  # a level between INFO and WARNING: why something takes long
 logging.addLevelName(NOTICE, "NOTICE")
@@ -131,7 +137,7 @@ class Output:
             raise typer.Exit(INTERRUPTED) from None
         if isinstance(error, BrokenPipeError):
             screen.forget_stdout()
-            raise typer.Exit(1) from None
+            raise typer.Exit(FAILED) from None
         self._fail(to_ngramkit_error(error), notes)
 
     def _fail(self, error: NgramkitError, notes: Sequence[str]) -> None:
@@ -141,7 +147,7 @@ class Output:
             body = {"command": self.command, "error": message, "hint": hint}
             with suppress(NgramkitError, OSError):
                 screen.write(json.dumps(body))
-        raise typer.Exit(error.exit_code) from None
+        raise typer.Exit(exit_code(error)) from None
 
 
 class _NoteHandler(logging.Handler):

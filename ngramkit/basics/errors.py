@@ -3,9 +3,6 @@
 Errors of the Hub's clients and of storages become errors of these kinds here. Those libraries wrap
 each other's exceptions, so the whole chain of causes is searched. A storage's own text stays off
 the screen; its status and error code are shown.
-
-The exit codes are an interface: 0 done, 1 failed or would change, 2 usage, 3 bad input or artifact,
-4 network or Hub.
 """
 
 from __future__ import annotations
@@ -31,8 +28,6 @@ class NgramkitError(Exception):
     there: --top-p, --force. URLs in both lose what is secret: user, password, query.
     """
 
-    exit_code = 1
-
     def __init__(self, message: str, hint: str = "", *, option: str | tuple[str, ...] = ()) -> None:
         super().__init__(without_secrets(message))
         self.hint = hint
@@ -51,13 +46,9 @@ class NgramkitError(Exception):
 class UsageError(NgramkitError):
     """A request that makes no sense: an unknown name, options that exclude each other."""
 
-    exit_code = 2
-
 
 class InputError(NgramkitError):
     """A corpus, model or file that cannot be used."""
-
-    exit_code = 3
 
 
 class BadRecordError(InputError):
@@ -70,8 +61,6 @@ class ArtifactError(InputError):
 
 class NetworkError(NgramkitError):
     """The Hub or a storage that is out of reach, or refuses."""
-
-    exit_code = 4
 
 
 def reason(error: Exception) -> str:

@@ -31,7 +31,7 @@ def main() -> int:
         drafters = demo_drafters(model)
     except NgramkitError as error:
         print(f"error: {error}\n  -> {error.hint}", file=sys.stderr)
-        return error.exit_code
+        return 1
     print(f"\n{PROMPTS} prompts from files that neither the model nor the artifacts ever saw,")
     print(f"{NEW_TOKENS} tokens each, with as many draft tokens per pass as pay for their time:\n")
     print(LINE.format(*HEAD))

@@ -12,8 +12,8 @@ from command_lines import run_here
 
 from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.decode.sampling import Sampling
-from ngramkit_cli import error_words
-from ngramkit_cli.error_words import Flag, with_flags
+from ngramkit_cli import errors
+from ngramkit_cli.errors import Flag, with_flags
 
 LIBRARY = Path(__file__).parents[2] / "ngramkit"
 ERRORS = {"UsageError", "InputError", "ArtifactError", "NetworkError", "NgramkitError"}
@@ -78,9 +78,9 @@ def test_only_the_parameters_that_the_error_names_become_flags():
 
 
 def test_what_another_program_said_is_quoted_as_it_is(monkeypatch):
-    monkeypatch.setattr(error_words, "running_flags", lambda: {"out": Flag("--out")})
+    monkeypatch.setattr(errors, "running_flags", lambda: {"out": Flag("--out")})
     error = UsageError("out is bad: line 2 out 1", "choose another out", option="out")
-    assert error_words.in_flags(error) == ("--out is bad: line 2 out 1", "choose another --out")
+    assert errors.in_flags(error) == ("--out is bad: line 2 out 1", "choose another --out")
 
 
 def test_a_command_says_its_own_flags(tmp_path, monkeypatch):

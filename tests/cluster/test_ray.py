@@ -22,6 +22,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.builders.tasks import Task, open_executor
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
+from ngramkit_cli.errors import EXIT_CODES
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "return", "self", "None", "\n"]
 RAY = {"executor": "ray"}
@@ -244,6 +245,6 @@ def test_where_no_cluster_answers_that_is_said(tmp_path):
     (tmp_path / "a.txt").write_text("text")
     done = subprocess.run([str(word) for word in line], cwd=tmp_path, capture_output=True,
                           text=True, check=False)  # fmt: skip
-    assert done.returncode == NetworkError.exit_code
+    assert done.returncode == EXIT_CODES[NetworkError]
     assert "no Ray cluster answers at 127.0.0.1:9" in done.stderr
     assert len(done.stderr.splitlines()) <= 4

@@ -1,8 +1,8 @@
-"""Errors on the command line: the lines that are printed, in the command's own words.
+"""Errors on the command line: exit codes, and messages that name the command's own flags.
 
 Errors of the operating system become NgramkitErrors; any other exception is a bug. Parameters that
-an error names become the running command's flags: top_p is --top-p. A name for which the command
-has no option (a recipe's key, for example) stays.
+an error names become the running command's flags: top_p is --top-p. A name without a flag, such as
+a recipe's key, stays.
 """
 
 from __future__ import annotations
@@ -22,17 +22,27 @@ try:
 except ImportError:
     from click import get_current_context as get_current_context  # type: ignore[no-redef]
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+# The exit codes are an interface; 0 is done.
+FAILED = 1  # also: would change, and a closed pipe
+INTERRUPTED = 130
+EXIT_CODES: dict[type[NgramkitError], int] = {UsageError: 2, InputError: 3, NetworkError: 4}
+
+
+def exit_code(error: NgramkitError) -> int:
+    """Return the exit code of a command that ends with this error."""
+    return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), FAILED)
+
+
 NO_MEMORY = re.compile(r"out of memory|can't allocate memory|can't start new thread", re.IGNORECASE)
 MESSAGES = {
-    errno.EROFS: ("is on a read-only file system", "choose a path that can be written"),
-    errno.EFBIG: ("may not grow so large", "raise the limit of this shell: ulimit -f"),
-    errno.ENAMETOOLONG: ("has a name that is too long", "choose a shorter one"),
-    errno.ENOTDIR: ("is not below a folder", "check the path"),
+    errno.EROFS: ("is on a read-only file system", "choose a path that you can write"),
+    errno.EFBIG: ("is larger than the limit of this shell", "raise it: ulimit -f"),
+    errno.ENAMETOOLONG: ("has a name that is too long", "choose a shorter name"),
+    errno.ENOTDIR: ("is not in a folder", "check the path"),
     errno.EISDIR: ("is a folder", "name a file"),
     errno.ENOENT: ("does not exist", "check the path"),
     errno.EEXIST: ("exists", "choose another path"),
-    errno.ELOOP: ("is a link that leads to itself", "check the path"),
+    errno.ELOOP: ("is a link to itself", "check the path"),
     errno.EMFILE: ("cannot be opened: too many open files", "raise the limit: ulimit -n"),
     errno.ENFILE: ("cannot be opened: too many open files", "close other programs"),
 }
@@ -43,22 +53,24 @@ def to_ngramkit_error(error: BaseException) -> NgramkitError:
     if isinstance(error, NgramkitError):
         return error
     if isinstance(error, ModuleNotFoundError) and (package := _package(error.name or "")):
-        return UsageError(f"this needs the package {package}", f"pip install {package}")
+        return UsageError(f"this needs the package {package}", f"run: pip install {package}")
     if is_out_of_memory(error):
         hint = "lower memory, shard_tokens or sample, or close other programs"
         return InputError("out of memory", hint, option=("memory", "shard_tokens", "sample"))
     if isinstance(error, ConnectionError | TimeoutError):
-        return NetworkError(f"no connection: {error}", "check the network, then run it again")
+        return NetworkError(
+            f"no connection: {error}", "check the network and run the command again"
+        )
     if isinstance(error, OSError) and error.errno is not None:
         return _refused(error)
     return NgramkitError(
         f"unexpected {type(error).__name__}: {visible(error, 500)}",
-        "this is a bug in ngramkit: run again with --debug and report the traceback",
+        "report this bug with the traceback that --debug shows",
     )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error is of too little memory: torch and threads raise RuntimeErrors."""
+    """Return whether memory ran out; torch and threads raise RuntimeErrors then."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, MemoryError) or (
@@ -67,14 +79,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _package(module: str) -> str:
-    """Return the package that brings a module; "" for Python's own and ours."""
+    """Return the package of a module; "" for the standard library's and ours."""
     name = module.partition(".")[0]
     return "" if name.startswith("ngramkit") or name in sys.stdlib_module_names else name
 
 
 def _refused(error: OSError) -> NgramkitError:
     path = str(error.filename) if error.filename else ""
-    if error.errno in FULL:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return InputError(
             f"no space left on the disk{path and f' at {path}'}",
             "free some space and run the same command again",
@@ -87,15 +99,15 @@ def _refused(error: OSError) -> NgramkitError:
 
 
 def error_lines(message: str, *hints: str) -> list[str]:
-    """Return the lines that a command ends with after an error: what happened, and what to do."""
+    """Return the lines of an error: what happened, and what to do."""
     return [f"error: {message}", *(f"  -> {hint}" for hint in hints if hint)]
 
 
 def in_flags(error: NgramkitError) -> tuple[str, str]:
-    """Return an error's message and hint with the running command's flags for parameters.
+    """Return an error's message and hint, with the running command's flags for parameters.
 
-    After a colon a message may quote another program: a plain word there, such as the column of
-    "line 2 column 1", is not a parameter.
+    After a colon a message may quote another program, as in "line 2 column 1". There, only names
+    with an underscore are parameters.
     """
     flags = running_flags()
     head, colon, rest = str(error).partition(": ")
@@ -104,7 +116,7 @@ def in_flags(error: NgramkitError) -> tuple[str, str]:
     return message, with_flags(error.hint, error.option, flags)
 
 
-# Parameters whose option has another name. SpeCache's top_k is none: --top-k is of sampling.
+# Flags whose parameter has another name. SpeCache's top_k has no flag: --top-k is of sampling.
 OTHER_NAMES = {
     "from": "origin",
     "kv_bits": "bits",
@@ -117,7 +129,7 @@ OTHER_NAMES = {
 
 @dataclass(frozen=True)
 class Flag:
-    """An option's flags: `on` alone for a switch, otherwise before a value."""
+    """An option's flags; a switch takes no value."""
 
     on: str
     off: str = ""
@@ -125,7 +137,7 @@ class Flag:
 
 
 def running_flags() -> dict[str, Flag]:
-    """Return the running command's flags by the library's names; {} outside a command."""
+    """Return the running command's flags by parameter; {} outside a command."""
     context = get_current_context(silent=True)
     flags: dict[str, Flag] = {}
     for entry in context.command.params if context else ():
@@ -151,7 +163,7 @@ def with_flags(text: str, names: Iterable[str], flags: Mapping[str, Flag]) -> st
     words = "|".join(re.escape(name) for name in names if name in flags)
     if not words:
         return text
-    # Not inside a path, a longer name or ngramkit[dedup]; `=True`, `=False` and `=` belong to it.
+    # Not inside a path, a longer name or ngramkit[dedup]; `=True`, `=False` and `=` are included.
     word = rf"(?<![\w/.[-])({words})(?:=(True|False)\b|(=)(?=\S)|(?![\w=/-]|\.\w))"
     return re.sub(word, lambda match: _as_flag(flags[match[1]], match), text)
 
