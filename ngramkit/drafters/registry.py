@@ -319,7 +319,7 @@ class DrafterSpec:
             if key not in takes:
                 raise UsageError(f"unknown option {key!r} of {name}", meant(key, takes))
             if key in options:
-                raise UsageError(f"{key} of {name} must be given once", f"give {key} once")
+                raise UsageError(f"{key} of {name} must be given once, got it twice")
             options[key] = takes[key].read(value.strip())
         return cls(name, options)
 

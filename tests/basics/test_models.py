@@ -97,7 +97,7 @@ def test_a_hub_corpus_for_the_embedded_model_is_noticed_before_the_work(monkeypa
     typed = ["build-frozen", "--corpus", "openwebtext", "--sample", "0.01"]
     asked = []
     monkeypatch.setattr(
-        "ngramkit.builders.tokens.open_corpus",
+        "ngramkit.builders.tokens.open_with",
         lambda name, *rest, **options: asked.append(name) or pytest.fail("not reached"),
     )
     said = run(*typed).stderr

@@ -371,7 +371,8 @@ def outcomes(here):
 
 def things(words, said):
     """The words of a message that name what is wrong: flags, and what was given."""
-    given = set(re.split(r"[ :=,{}\"]+", words)) | set(words.split())
+    given = {*re.split(r"[ :=,{}\"]+", words), *words.split()[1:]}
+    given -= {words.split()[0], *re.findall(r'"(\w+)":', words)}
     bare = [word.strip("'?.,;:") for word in said.split()]
     return [word for word in bare if word.startswith("--") or word in given]
 
@@ -416,7 +417,7 @@ run()
     done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert f"needs the package {package}" in done.stderr or f"needs {package}" in done.stderr
-    assert done.stderr.splitlines()[-1] == f"  -> {hint}"
+    assert done.stderr.splitlines()[-1].endswith(hint)
 
 
 def test_nothing_is_left_behind(here, outcomes):

@@ -65,9 +65,9 @@ def test_it_compares_and_takes_every_option(model):
 
 
 def test_what_makes_no_sense_is_told_before_the_model_is_loaded():
-    with pytest.raises(UsageError, match="no drafter is called"):
+    with pytest.raises(UsageError, match="resst"):
         ngramkit.decode("x", "no/such-model", drafter="resst")
-    with pytest.raises(UsageError, match="has no option"):
+    with pytest.raises(UsageError, match="deep"):
         ngramkit.decode("x", "no/such-model", drafter="rest:deep=1")
 
 

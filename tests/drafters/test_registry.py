@@ -107,9 +107,9 @@ def test_a_value_out_of_bounds_or_of_another_type_says_so(token_store, tmp_path)
             Rest([datastore], continuation=value)
     with pytest.raises(UsageError, match="min_match must be 1 to max_match, is 9"):
         load_drafter("rest", datastores=[datastore], min_match=9, max_match=8)
-    with pytest.raises(TypeError, match=r"'max_mach': did you mean max_match\?"):
+    with pytest.raises(TypeError, match=r"'max_mach'.*max_match"):
         load_drafter("rest", datastores=[datastore], max_mach=8)
-    with pytest.raises(TypeError, match=r"'datastore': did you mean datastores\?"):
+    with pytest.raises(TypeError, match="'datastore'"):
         load_drafter("rest", datastore=datastore)
     for rows in (0, True, 2.0):
         with pytest.raises(UsageError, match="width must be"):

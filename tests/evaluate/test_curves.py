@@ -66,7 +66,7 @@ def test_curves_that_cannot_be(made):
         replayed(made, {"": [made / "frozen"]}, drafters="rest", budgets=[4])
     with pytest.raises(UsageError, match="name no artifact"):
         replayed(made, {"pruned": []}, drafters="rest", budgets=[4])
-    with pytest.raises(UsageError, match="drafters by name"):
+    with pytest.raises(UsageError, match="drafters must be names"):
         replayed(made, {"": [made / "small"]}, drafters=[lambda: None], budgets=[4])
     assert replayed(made, {"": [made / "frozen"]}, budgets=[4])[0].drafter == "blend over frozen"
 
