@@ -36,7 +36,7 @@ from ngramkit.builders.tasks import (
 )
 from ngramkit.corpus.decontamination import EvaluationTexts
 from ngramkit.corpus.deduplication import (
-    DIGEST,
+    DIGEST_BYTES,
     Deduplicated,
     Deduplicator,
     digest,
@@ -73,7 +73,7 @@ PART: Layout = {
 # What decides which of a part's documents are kept.
 MARKS: Layout = {
     "evaluated": (("uint8",), 1),  # 1 for a document that holds a text of an evaluation set
-    "digests": (("uint8",), 2),  # [documents, DIGEST]
+    "digests": (("uint8",), 2),  # [documents, DIGEST_BYTES]
     "sketches": (("uint8",), 1),  # MinHashes, one after another
     "ends": (("uint64",), 1),  # of each document's sketch
 }
@@ -317,7 +317,7 @@ class _Marks:
         """Mark the next document."""
         evaluated = self._evaluation is not None and self._evaluation.occur_in(text)
         self._evaluated.append(evaluated)
-        self._digests += bytes(DIGEST) if self._dedup is None else digest(text)
+        self._digests += bytes(DIGEST_BYTES) if self._dedup is None else digest(text)
         # A document that is left out in any case needs no sketch.
         state = sketch(text) if self._dedup == "minhash" and not evaluated else b""
         self._sketches.write(state)
@@ -326,7 +326,7 @@ class _Marks:
     def arrays(self) -> dict[str, Array]:
         return {
             "evaluated": np.frombuffer(self._evaluated, np.uint8),
-            "digests": np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST),
+            "digests": np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST_BYTES),
             "sketches": _map_file(self._sketches, np.dtype(np.uint8)),
             "ends": np.array(self._ends[1:], np.uint64),
         }

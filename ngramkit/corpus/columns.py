@@ -1,8 +1,7 @@
-"""The column that holds the text, chosen by what the columns of records or of a table hold.
+"""Choice of the text column of records or a table.
 
-It is the one that is asked for, by name or by path (a.b is b inside a). Else it is `text` or
-`content`, else a conversation under one of its usual names, else the only column that holds text
-in any form. Where several do, none is guessed: the column must be given.
+In this order: the requested name or path (a.b is b inside a); `text` or `content`; a conversation
+under a usual name; the only column that holds text. If several hold text, the user must choose.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from ngramkit.corpus.unpacking import is_string
 
 PREFERRED = ("text", "content")
 CONVERSATIONS = ("messages", "conversations", "conversation")
-LISTED = 30  # columns in an error
-DEEPEST = 4  # objects inside each other, of which the fields are looked at
-MOST_FIELDS = 1000
+MAX_LISTED_COLUMNS = 30  # in an error
+MAX_DEPTH = 4  # of nested objects whose fields are inspected
+MAX_FIELDS = 1000
 
 
 class Holds(IntEnum):
-    """What a column holds. If its values differ, the greatest counts."""
+    """What a column holds; the greatest over its values."""
 
-    NULLS = 0  # nothing so far
+    NULLS = 0  # only nulls
     OTHER = 1
     FIELDS = 2  # an object, or a list of them
     PARTS = 3  # a list of texts, or a text in each object of a list
@@ -38,7 +37,7 @@ class Holds(IntEnum):
 
 @dataclass
 class Columns:
-    """What the columns hold, and by path what the fields inside them do."""
+    """What the columns hold (`top`), and the fields inside them, by path (`inside`)."""
 
     top: dict[str, Holds] = field(default_factory=dict)
     inside: dict[str, Holds] = field(default_factory=dict)
@@ -51,7 +50,7 @@ class Columns:
         return columns
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take in the columns of one record more."""
+        """Add the columns of one record."""
         for name, value in record.items():
             holds = self._of_value(value, str(name))
             self.top[name] = max(holds, self.top.get(name, holds))
@@ -62,7 +61,7 @@ class Columns:
         if is_null(value):
             return Holds.NULLS
         if isinstance(value, Mapping):
-            for name, inner in islice(value.items(), MOST_FIELDS if depth < DEEPEST else 0):
+            for name, inner in islice(value.items(), MAX_FIELDS if depth < MAX_DEPTH else 0):
                 below = f"{path}.{name}"
                 self._add_field(below, self._of_value(inner, below, depth + 1))
             return Holds.FIELDS
@@ -81,7 +80,7 @@ class Columns:
         if types.is_null(kind):
             return Holds.NULLS
         if types.is_struct(kind):
-            for name, inner in ((f.name, f.type) for f in kind if depth < DEEPEST):
+            for name, inner in ((f.name, f.type) for f in kind if depth < MAX_DEPTH):
                 below = f"{path}.{name}"
                 self._add_field(below, self._of_type(inner, below, depth + 1))
             return Holds.FIELDS
@@ -93,26 +92,26 @@ class Columns:
         return self._of_item(self._of_type(item, path, depth))
 
     def _of_item(self, holds: Holds) -> Holds:
-        """Return what a list of such values holds."""
+        """Return what a list of such items holds."""
         if holds >= Holds.PARTS:
             return Holds.PARTS
         return holds if holds is Holds.FIELDS else Holds.OTHER
 
     def _add_field(self, path: str, holds: Holds) -> None:
-        if path in self.inside or len(self.inside) < MOST_FIELDS:
+        if path in self.inside or len(self.inside) < MAX_FIELDS:
             self.inside[path] = max(holds, self.inside.get(path, holds))
 
     def top_of(self, path: str) -> str | None:
-        """Return the column that `path` is, or that it leads into; None without one."""
+        """Return the column that `path` names or begins with; None if there is none."""
         if path in self.top:
             return path
         ends = [at for at, mark in enumerate(path) if mark == "."]
         return next((path[:at] for at in reversed(ends) if path[:at] in self.top), None)
 
     def usual(self, *, final: bool) -> str | None:
-        """Return the usual name of a column that holds text.
+        """Return the first column with a usual name that holds text, or None.
 
-        None where there is none, or, before it is `final`, where one held nothing so far.
+        Unless `final`, also None while a preferred column has held only nulls.
         """
         for name in PREFERRED:
             holds = self.top.get(name, Holds.OTHER)
@@ -124,15 +123,16 @@ class Columns:
 
 
 def text_column(columns: Columns, wanted: str | None, where: str) -> str:
-    """Return the name or the path of the column to read.
+    """Return the name or path of the column to read.
 
-    Raises BadRecordError where there is no such column or none holds text, InputError where
-    several do.
+    Raises BadRecordError if it does not exist or no column holds text, InputError if several do.
     """
     top = columns.top
     if wanted is not None:
         if columns.top_of(wanted) is None:
-            raise BadRecordError(f"{where} has no column {wanted!r}", f"its columns: {listed(top)}")
+            raise BadRecordError(
+                f"{where} has no column {wanted!r}", f"Choose one of its columns: {listed(top)}."
+            )
         return wanted
     if name := columns.usual(final=True):
         return name
@@ -145,13 +145,21 @@ def text_column(columns: Columns, wanted: str | None, where: str) -> str:
         return holding[0]
     kind = InputError if fields or any(top[name] for name in holding) else BadRecordError
     raise kind(
-        f"nothing tells which of its columns holds the text of {where}",
-        f"give column, one of {listed([*holding, *fields] or top)}" if top else "it has no columns",
+        f"cannot tell which of its columns holds the text of {where}",
+        f"Give column, one of {listed([*holding, *fields] or top)}."
+        if top
+        else "Give records or a table with columns.",
         option="column",
     )
 
 
 def listed(columns: Collection[str]) -> str:
-    """Return the columns' names for an error."""
-    names = ", ".join(visible(str(name), 60) for name in islice(columns, LISTED)) or "none"
-    return names if len(columns) <= LISTED else f"{names} and {len(columns) - LISTED:,} more"
+    """Format the names of columns for an error."""
+    names = (
+        ", ".join(visible(str(name), 60) for name in islice(columns, MAX_LISTED_COLUMNS)) or "none"
+    )
+    return (
+        names
+        if len(columns) <= MAX_LISTED_COLUMNS
+        else f"{names} and {len(columns) - MAX_LISTED_COLUMNS:,} more"
+    )

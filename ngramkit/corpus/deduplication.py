@@ -1,14 +1,13 @@
-"""A corpus without duplicate documents, and without documents that hold texts of evaluation sets.
+"""Removal of duplicate documents and of documents that contain texts of evaluation sets.
 
-    exact    a document is a duplicate if an earlier one has the same text, but for white space at
-             its ends
-    minhash  also if it shares most of its runs of WORDS words with an earlier one: an estimated
-             Jaccard similarity of SIMILAR (Broder 1997), by rensa
+    exact    an earlier document has the same text, ignoring white space at the ends
+    minhash  also: an earlier document has an estimated Jaccard similarity of 0.8 over runs of five
+             words (Broder 1997), computed by rensa
 
-Which documents are left out depends on all that come before, so one process decides in order
-(`Deduplicator`); a build that was killed decides anew from the beginning, but encodes only what is
-missing. Digests and sketches, by which it decides, depend on one document each. It takes about 100
-bytes of memory for each document, with minhash 1,000.
+The decision depends on all earlier documents, so one process makes it in order (`Deduplicator`),
+from digests and sketches that other processes compute per document. A resumed build repeats all
+decisions but encodes only what is missing. Each document takes about 100 bytes of memory, with
+minhash 1,000.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from ngramkit.corpus.mixing import Composed, Mixture
 from ngramkit.corpus.words import written_words
 
 METHODS = ("exact", "minhash")
-SIMILAR = 0.8
-WORDS = 5
+MIN_SIMILARITY = 0.8
+RUN_WORDS = 5
 PERMUTATIONS = 128
 SEED = 0
-DIGEST = 16  # bytes
+DIGEST_BYTES = 16
 DUPLICATES, EVALUATION = "duplicates", "evaluation"
 
 
@@ -44,17 +43,19 @@ class Deduplicated(Composed):
     corpus: Corpus | Mixture
     dedup: str | None = None
     evaluation: EvaluationTexts | None = None
-    limit: int | None = None  # of documents that are kept
+    limit: int | None = None  # documents to keep
     left_out: Counter[str] = field(default_factory=Counter, compare=False)
 
     def __post_init__(self) -> None:
         if self.dedup not in (None, *METHODS):
             raise UsageError(
-                f"dedup is {self.dedup!r}", f"one of {', '.join(METHODS)}", option="dedup"
+                f"unknown dedup {self.dedup!r}",
+                f"Choose one of {', '.join(METHODS)}.",
+                option="dedup",
             )
         if self.dedup == "minhash" and find_spec("rensa") is None:
             raise UsageError(
-                "dedup=minhash needs rensa", "pip install 'ngramkit[dedup]'", option="dedup"
+                "dedup=minhash needs rensa", "Run: pip install 'ngramkit[dedup]'", option="dedup"
             )
 
     @property
@@ -63,11 +64,11 @@ class Deduplicated(Composed):
 
     @property
     def skipped(self) -> Skipped:
-        """The bad records of the corpus that were skipped."""
+        """The bad records that were skipped."""
         return self.corpus.skipped
 
     def record(self) -> dict[str, Any]:
-        """Return JSON for the manifest: the corpus's own, and how documents are left out."""
+        """Return JSON for the manifest: the corpus's record, and how documents are dropped."""
         record = {**self.corpus.record(), **self.selection.record()}
         if self.dedup is not None:
             record["dedup"] = self.dedup
@@ -78,7 +79,7 @@ class Deduplicated(Composed):
         return record
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
-        """Yield the documents that are kept, from `start` on; `left_out` counts the others."""
+        """Yield the kept documents from `start` on; `left_out` counts the others."""
         deduplicator, first = self.deduplicator(), start.kept if start else 0
         for document in self.corpus.documents():
             text = document.text
@@ -90,7 +91,7 @@ class Deduplicated(Composed):
                 return
 
     def deduplicator(self) -> Deduplicator:
-        """Return a deduplicator that has seen no document; `left_out` counts from 0 on."""
+        """Return a deduplicator for a new pass; `left_out` restarts at 0."""
         self.left_out.clear()
         return Deduplicator(self.dedup, self.limit, self.left_out)
 
@@ -98,9 +99,9 @@ class Deduplicated(Composed):
 def deduplicate(
     corpus: Corpus | Mixture, dedup: str | None, evaluation: EvaluationTexts | None
 ) -> Corpus | Mixture | Deduplicated:
-    """Return the corpus without duplicates and evaluation texts; itself where neither is asked for.
+    """Return the corpus without duplicates and evaluation texts, or itself if neither is requested.
 
-    Its limit then counts the documents that are kept.
+    The corpus's limit then counts kept documents.
     """
     if dedup is None and evaluation is None:
         return corpus
@@ -112,7 +113,7 @@ def deduplicate(
 
 
 class Deduplicator:
-    """The decision, document by document in order, which are kept: at most `limit` of them."""
+    """The in-order decision which documents to keep, at most `limit`."""
 
     def __init__(self, dedup: str | None, limit: int | None, left_out: Counter[str]) -> None:
         self.kept = 0
@@ -131,8 +132,8 @@ class Deduplicator:
     ) -> bool:
         """Return whether the next document is kept.
 
-        `evaluated`: whether it holds a text of an evaluation set. `digest()`, and `likeness()`,
-        which returns its `word_runs` or a sketch of them, are called only where they decide.
+        `evaluated`: it contains a text of an evaluation set. `digest()` and `likeness()`, which
+        returns its `word_runs` or their sketch, are called only when needed.
         """
         if evaluated:
             self._left_out[EVALUATION] += 1
@@ -155,25 +156,25 @@ class Deduplicator:
 
 
 def digest(text: str) -> bytes:
-    """Return 16 bytes, the same for texts that differ in white space at their ends alone."""
-    return hashlib.blake2b(text.strip().encode("utf-8", "replace"), digest_size=DIGEST).digest()
+    """Return 16 bytes that ignore white space at the ends of the text."""
+    return hashlib.blake2b(text.strip().encode("utf-8", "replace"), digest_size=DIGEST_BYTES).digest()
 
 
 def word_runs(text: str) -> list[str]:
-    """Return the text's runs of WORDS words, by which texts are similar."""
+    """Return the text's runs of RUN_WORDS words."""
     words = written_words(text)
-    return [" ".join(words[i : i + WORDS]) for i in range(max(len(words) - WORDS + 1, 1))]
+    return [" ".join(words[i : i + RUN_WORDS]) for i in range(max(len(words) - RUN_WORDS + 1, 1))]
 
 
 def sketch(text: str) -> bytes:
-    """Return the MinHash of the text's runs, as bytes that `parse_sketch` reads."""
+    """Return the MinHash of the text's word runs as bytes, see `parse_sketch`."""
     from rensa import RMinHash
 
     return bytes(RMinHash.from_token_sets([word_runs(text)], PERMUTATIONS, SEED)[0].__getstate__())
 
 
 def parse_sketch(state: bytes) -> Any:
-    """Return the rensa.RMinHash of `sketch`, written by the same rensa."""
+    """Return the rensa.RMinHash from `sketch` bytes of the same rensa version."""
     from rensa import RMinHash
 
     minhash = RMinHash(num_perm=PERMUTATIONS, seed=SEED)
@@ -184,4 +185,6 @@ def parse_sketch(state: bytes) -> Any:
 def _minhash_index() -> Any:
     from rensa import RMinHashDeduplicator
 
-    return RMinHashDeduplicator(threshold=SIMILAR, num_perm=PERMUTATIONS, use_lsh=True, seed=SEED)
+    return RMinHashDeduplicator(
+        threshold=MIN_SIMILARITY, num_perm=PERMUTATIONS, use_lsh=True, seed=SEED
+    )

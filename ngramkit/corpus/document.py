@@ -1,7 +1,7 @@
 """A corpus: documents in a fixed order, and a record of their origin.
 
 A `DocumentSource` yields rows, part by part (a file, a shard of a Hub dataset). A `Corpus` numbers
-the documents in them, keeps the selected ones, and can begin again in the middle.
+their documents, keeps the selected ones, and can resume in the middle.
 """
 
 from __future__ import annotations
@@ -17,27 +17,24 @@ from ngramkit.corpus.unpacking import MAX_DOCUMENT, too_large
 
 
 class Row(NamedTuple):
-    """One record of a source: usually one text, several where it holds a conversation."""
+    """One record of a source: usually one text, several for a conversation."""
 
     texts: Sequence[str]
     licenses: tuple[str, ...] = ()
     repository: str = ""
-    bad: str = ""  # why there is no text: the record was bad, and bad ones are skipped
+    bad: str = ""  # the error of a skipped record, which has no texts
 
 
 @dataclass
 class Skipped:
-    """The bad records that reading has gone on behind so far."""
+    """The bad records that were skipped so far."""
 
     records: int = 0
-    first: str = ""  # what was wrong with the first one of this reading
+    first: str = ""  # the error of the first one
 
 
 class DocumentSource:
-    """The base of sources: rows in parts, whose order never changes while `record` stays the same.
-
-    The methods here suit a source that knows nothing but its rows.
-    """
+    """The base of sources of rows. The same `record` means the same rows in the same order."""
 
     id: str
 
@@ -47,17 +44,17 @@ class DocumentSource:
 
     @property
     def places(self) -> Sequence[Path]:
-        """The files and folders of this machine that are read."""
+        """The local files and folders that are read."""
         return ()
 
     @property
     def size(self) -> int | None:
-        """The bytes that are read; None where they are not known before."""
+        """The total bytes to read; None if unknown."""
         return None
 
     @property
     def reached(self) -> int:
-        """The bytes that were read so far."""
+        """The bytes read so far."""
         return 0
 
     def record(self) -> dict[str, Any]:
@@ -65,7 +62,7 @@ class DocumentSource:
         raise NotImplementedError
 
     def rows(self, part: int) -> Iterator[Row]:
-        """Yield the rows of one part, in order; nothing is opened before the first."""
+        """Yield the rows of one part in order; opens nothing before the first."""
         raise NotImplementedError
 
     def only(self, part: int) -> DocumentSource:
@@ -73,17 +70,17 @@ class DocumentSource:
         return OnePart(self.id, self, part)
 
     def pieces(self) -> Sequence[DocumentSource]:
-        """Return a source of one part as several, where processes can share its work."""
+        """Split a source of one part into several for parallel processes, if possible."""
         return [self]
 
     def count(self) -> int | None:
-        """Return the documents of a source of one part; None where only its rows tell."""
+        """Return the number of documents in a source of one part; None if only reading tells."""
         return None
 
 
 @dataclass(frozen=True)
 class OnePart(DocumentSource):
-    """One part of a source, as a source."""
+    """A source of one part of another source."""
 
     id: str
     source: DocumentSource
@@ -99,12 +96,12 @@ class OnePart(DocumentSource):
 
 @dataclass(frozen=True)
 class Position:
-    """A place between two documents, where a killed run goes on."""
+    """A place between two documents, from which a killed run resumes."""
 
     part: int = 0
     row: int = 0  # within the part
-    first: int = 0  # index of that row's first document in the whole corpus
-    number: int = 0  # index of the next document in the whole corpus
+    first: int = 0  # index of the row's first document in the corpus
+    number: int = 0  # index of the next document in the corpus
     kept: int = 0  # documents yielded so far
     bad: int = 0  # records skipped so far
 
@@ -118,13 +115,13 @@ class Document(NamedTuple):
     part: int
     row: int
     first: int
-    number: int  # index in the whole corpus
+    number: int  # index in the corpus
     kept: int  # documents yielded before this one
     bad: int = 0  # records skipped before this one
 
     @property
     def end(self) -> Position:
-        """The position right after this document."""
+        """The position after this document."""
         next_number, kept = self.number + 1, self.kept + 1
         return Position(self.part, self.row, self.first, next_number, kept, self.bad)
 
@@ -148,35 +145,34 @@ class Corpus:
 
     @property
     def places(self) -> Sequence[Path]:
-        """The files and folders of this machine that are read."""
+        """The local files and folders that are read."""
         return self.source.places
 
     @property
     def size(self) -> int | None:
-        """The bytes that are read; None where they are not known before."""
+        """The total bytes to read; None if unknown."""
         return self.source.size
 
     @property
     def reached(self) -> int:
-        """The bytes that were read so far."""
+        """The bytes read so far."""
         return self.source.reached
 
     def pieces(self) -> Iterator[Corpus]:
-        """Yield corpora that several processes may read: the parts in order, large files as
-        several."""
+        """Yield the parts in order, large files in pieces, as corpora for several processes."""
         for part in range(self.source.parts):
             for source in self.source.only(part).pieces():
                 yield replace(self, source=source)
 
     def record(self) -> dict[str, Any]:
-        """Return JSON for the manifest: everything that decides which documents there are."""
+        """Return JSON for the manifest: everything that decides the documents."""
         return {"id": self.id, **self.source.record(), **self.selection.record()}
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
-        """Yield the selected documents from `start` on, in the corpus's order.
+        """Yield the selected documents from `start` on, in order.
 
-        `skipped` counts bad records, those before `start` too. Raises InputError where a document
-        is longer than `max_document`.
+        `skipped` counts bad records, including those before `start`. Raises InputError for a
+        document longer than `max_document`.
         """
         at = start or Position()
         select, kept, number = self.selection, at.kept, at.first

@@ -1,13 +1,11 @@
-"""Documents to token ids, batch by batch, in order, with every core.
+"""Encoding of documents to token ids, in ordered batches, on every core.
 
-Threads encode (tokenizers releases the GIL) while the caller's thread reads the next documents, so
-that reading, encoding and packing overlap.
+Threads encode (tokenizers releases the GIL) while the caller's thread reads the next documents.
 
-A long build is encoded by gigatoken, several times faster, where it gives the ids of tokenizers.
-Before it is used, both encode texts that are hard for tokenizers (`hard_texts`) and a batch of the
-build's documents; afterwards, the last document of every batch. The first difference ends
-gigatoken's use, and that batch is encoded anew. So an artifact does not depend on which of the two
-has encoded it, and its plan does not say.
+Long builds use gigatoken, which is several times faster, as long as its ids equal those of
+tokenizers. They are compared on difficult texts (`hard_texts`) and one batch before it is used, and
+on the last document of every batch. At the first difference, tokenizers encodes that batch again,
+and all later ones. So the ids do not depend on the encoder.
 """
 
 from __future__ import annotations
@@ -36,17 +34,16 @@ from ngramkit.formats.safetensors import Array
 LOG = logging.getLogger("ngramkit")
 BATCH_CHARACTERS = 1 << 20
 BATCH_DOCUMENTS = 4096
-# An encoding takes over 100 bytes a token, so longer documents are encoded in pieces. Each is cut
-# behind a line's end where there is one; ids may differ at a cut from those of the whole.
+# An encoding takes over 100 bytes per token, so longer documents are encoded in pieces, cut after a
+# line end if there is one. Ids at a cut may differ from those of the whole document.
 PIECE_CHARACTERS = 1 << 22
-ENCODERS = 2  # threads: one packs while the other encodes
-PENDING = 4  # batches encoded ahead of the consumer
-LONG = 1 << 21  # characters after which gigatoken is tried
-SHOWN = 40  # first characters of a text that is encoded differently
-PLANES = range(0x20000)  # the basic and the first supplementary plane
-SPARSE = range(0x20000, 0x110000, 251)  # of the other planes, one character in so many
-LINE = 64  # characters of one text
-ADDED = 400  # added tokens in hard texts
+ENCODER_THREADS = 2  # one packs while the other encodes
+MAX_PENDING_BATCHES = 4  # encoded ahead of the consumer
+GIGATOKEN_AFTER_CHARACTERS = 1 << 21
+# Parts of `hard_texts`.
+CODE_POINTS = (*range(0x20000), *range(0x20000, 0x110000, 251))  # planes 0 and 1, others sparsely
+LINE_CHARACTERS = 64
+MAX_ADDED_TOKENS = 400
 WORDS = (
     "a", "word", "Word", "naïve", "x1", "1000", "don't", "...", "=>", "def f(x):", "漢字", "и",
     "ملف",
@@ -68,18 +65,19 @@ ODD = (
 
 
 class EncodedBatch(NamedTuple):
-    """A batch of documents, encoded."""
+    """A batch of encoded documents."""
 
     documents: Sequence[Document]
     tokens: Array  # uint16 | uint32 [n]
     lengths: npt.NDArray[np.int64]  # [documents], in tokens
 
 
-_cores = {"used": False, "lost": False}  # by this process; by the one that it was forked from
+# used: this process encodes on all cores; lost: it was forked from one that did.
+_cores = {"used": False, "lost": False}
 
 
 def use_cores(workers: int | None) -> None:
-    """Set the number of encoding threads (None: every core), before a process first encodes."""
+    """Set the number of encoding threads (None: every core); call before the first encoding."""
     _cores["used"] = True
     os.environ["TOKENIZERS_PARALLELISM"] = "false" if _cores["lost"] else "true"
     if workers is not None:
@@ -87,7 +85,7 @@ def use_cores(workers: int | None) -> None:
 
 
 def _lose_cores() -> None:
-    """Encode alone in a forked child: tokenizers would wait for threads that are not there."""
+    """Encode on one thread in a forked child, where tokenizers' threads do not exist."""
     if _cores["used"]:
         _cores["lost"] = True
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -99,17 +97,17 @@ os.register_at_fork(after_in_child=_lose_cores)
 def encode_documents(
     documents: Iterator[Document], encoder: Encoder, vocabulary: int, ending: int | None
 ) -> Iterator[EncodedBatch]:
-    """Yield the documents encoded, in batches and in order, a few batches ahead.
+    """Yield encoded batches in order, working a few batches ahead.
 
-    The id `ending`, unless None, ends each document. `vocabulary` decides the ids' dtype.
+    The id `ending`, unless None, is appended to each document. `vocabulary` decides the dtype.
     """
     dtype = token_dtype(vocabulary)
     pending: deque[Future[EncodedBatch]] = deque()
-    with ThreadPoolExecutor(ENCODERS) as pool:
+    with ThreadPoolExecutor(ENCODER_THREADS) as pool:
         try:
             for batch in _batches(documents):
                 pending.append(pool.submit(encode_batch, encoder, batch, dtype, ending))
-                if len(pending) > PENDING:
+                if len(pending) > MAX_PENDING_BATCHES:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
@@ -134,7 +132,7 @@ def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
 def encode_batch(
     encoder: Encoder, documents: Sequence[Document], dtype: np.dtype[Any], ending: int | None
 ) -> EncodedBatch:
-    """Encode the documents into one array of ids, with `ending` behind each unless it is None."""
+    """Encode documents into one array; `ending`, unless None, is appended to each."""
     texts = [document.text for document in documents]
     if max(map(len, texts)) <= PIECE_CHARACTERS:
         ids = encoder.encode(texts)
@@ -151,7 +149,7 @@ def encode_batch(
 
 
 def _encode_in_pieces(encoder: Encoder, texts: Sequence[str], dtype: np.dtype[Any]) -> Ids:
-    """Encode one piece at a time, so that only one encoding is in memory."""
+    """Encode piece by piece, so that only one encoding is in memory."""
     pieces: list[Array] = []
     lengths = np.zeros(len(texts), np.int64)
     for number, text in enumerate(texts):
@@ -170,7 +168,7 @@ def _encode_in_pieces(encoder: Encoder, texts: Sequence[str], dtype: np.dtype[An
 
 
 class Ids(NamedTuple):
-    """The ids of some texts, one behind the other."""
+    """The concatenated ids of several texts."""
 
     tokens: Array  # integers [n]
     lengths: npt.NDArray[np.int64]  # [texts]
@@ -180,11 +178,11 @@ class Encoder(Protocol):
     """An encoder of texts."""
 
     def encode(self, texts: list[str]) -> Ids:
-        """Encode without special tokens. Safe to call from several threads."""
+        """Encode without special tokens. Thread-safe."""
 
 
 class PlainEncoder:
-    """An encoder by a tokenizers.Tokenizer, whose ids are right by definition."""
+    """The reference encoder, a tokenizers.Tokenizer."""
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
@@ -203,11 +201,11 @@ class PlainEncoder:
 
 
 class DifferentError(Exception):
-    """Ids of gigatoken that are not those of tokenizers, or none; the message says how."""
+    """gigatoken failed, or its ids differ from those of tokenizers."""
 
 
 class ComparedEncoder:
-    """An encoder by `plain`, and in long builds by gigatoken, unless their ids differ."""
+    """An encoder that uses gigatoken in long builds unless its ids differ from `plain`."""
 
     def __init__(self, plain: PlainEncoder, reporter: Reporter) -> None:
         self._plain, self._reporter = plain, reporter
@@ -218,7 +216,7 @@ class ComparedEncoder:
 
     def encode(self, texts: list[str]) -> Ids:
         with self._lock:
-            if self._characters >= LONG and not self._is_decided:
+            if self._characters >= GIGATOKEN_AFTER_CHARACTERS and not self._is_decided:
                 self._fast, self._is_decided = self._open_gigatoken(texts), True
             self._characters += sum(map(len, texts))
             fast = self._fast
@@ -228,32 +226,33 @@ class ComparedEncoder:
             return self._encode_compared(fast, texts, [len(texts) - 1])
         except DifferentError as error:
             self._fast = None
-            LOG.warning("gigatoken %s: what follows is encoded by tokenizers", error)
+            LOG.warning("gigatoken %s: continuing with tokenizers", error)
             return self._plain.encode(texts)
 
     def _open_gigatoken(self, texts: list[str]) -> Any:
-        """Return gigatoken's tokenizer; None, with a note, where it cannot be used or encodes hard
-        texts, or some of the build's own, differently."""
+        """Return gigatoken's tokenizer; None, with a note, if it cannot load or its ids differ."""
         from gigatoken import Tokenizer
 
         try:
             fast = Tokenizer.from_json(self._plain.backend.to_str())
         except Exception as error:
             why = visible(str(error).partition("\n")[0], 200)
-            self._reporter.note(f"encoded by tokenizers: gigatoken takes no such tokenizer ({why})")
+            self._reporter.note(
+                f"encoding with tokenizers: gigatoken cannot load this tokenizer ({why})"
+            )
             return None
         try:
             for tried in (list(hard_texts(self._plain.backend)), texts):
                 self._encode_compared(fast, tried, range(len(tried)))
         except DifferentError as error:
-            self._reporter.note(f"encoded by tokenizers: gigatoken {error}")
+            self._reporter.note(f"encoding with tokenizers: gigatoken {error}")
             return None
-        self._reporter.note("encoded by gigatoken, compared with tokenizers as it goes")
+        self._reporter.note("encoding with gigatoken, checked against tokenizers")
         return fast
 
     def _encode_compared(self, fast: Any, texts: list[str], compared: Sequence[int]) -> Ids:
-        """Return gigatoken's ids. Raises DifferentError where it fails, or tokenizers gives other
-        ids for one of the texts whose numbers are `compared`."""
+        """Return gigatoken's ids. Raises DifferentError if it fails, or if it encodes a text whose
+        index is in `compared` unlike tokenizers."""
         try:
             ids = _encode_fast(fast, texts)
         except Exception as error:
@@ -265,7 +264,7 @@ class ComparedEncoder:
             own = ids.tokens[ends[number] - ids.lengths[number] : ends[number]]
             wanted = right.tokens[right_ends[place] - right.lengths[place] : right_ends[place]]
             if not np.array_equal(own, wanted):
-                raise DifferentError(f"encodes {visible(texts[number][:SHOWN])!r} differently")
+                raise DifferentError(f"encodes {visible(texts[number][:40])!r} differently")
         return ids
 
 
@@ -276,7 +275,7 @@ def open_encoder(backend: Any, reporter: Reporter) -> Encoder:
 
 
 def _encode_fast(fast: Any, texts: list[str]) -> Ids:
-    """Encode by gigatoken on the calling thread; it releases the GIL."""
+    """Encode with gigatoken on the calling thread; it releases the GIL."""
     try:
         batch = fast.encode_batch(texts, parallel=False).layout
     except (TypeError, UnicodeEncodeError):
@@ -284,28 +283,26 @@ def _encode_fast(fast: Any, texts: list[str]) -> Ids:
     lengths = np.diff(batch.offsets.data).astype(np.int64)
     tokens = batch.content.data[batch.offsets.data[0] : batch.offsets.data[-1]]
     if len(lengths) != len(texts):
-        raise ValueError(f"{len(texts)} documents became {len(lengths)}")
+        raise ValueError(f"{len(texts)} documents gave {len(lengths)} encodings")
     return Ids(tokens, lengths)
 
 
 def _clean(texts: list[str]) -> list[str]:
-    """Replace lone surrogates, which JSON may hold, by replacement characters."""
+    """Replace lone surrogates, which JSON may contain, by U+FFFD."""
     return [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
 
 
 def hard_texts(backend: Any) -> Iterator[str]:
-    """Yield texts that are hard for tokenizers, the same for every build.
+    """Yield texts on which tokenizers tend to differ; deterministic.
 
-    Every assigned character of the planes in use, alone, between spaces and behind letters, digits
-    and marks; combining marks, emoji sequences, bytes that are no UTF-8, long words and long runs
-    of whitespace, line ends of three kinds, and the added tokens of `backend`, a
-    tokenizers.Tokenizer, in and beside words.
+    Assigned characters in several contexts, combining marks, emoji sequences, invalid UTF-8, long
+    words, runs of white space, and the added tokens of `backend`, a tokenizers.Tokenizer.
     """
     yield from ODD
-    characters = map(chr, (*PLANES, *SPARSE))
+    characters = map(chr, CODE_POINTS)
     assigned = [c for c in characters if unicodedata.category(c) not in ("Cn", "Cs")]
-    for begin in range(0, len(assigned), LINE):
-        line = assigned[begin : begin + LINE]
+    for begin in range(0, len(assigned), LINE_CHARACTERS):
+        line = assigned[begin : begin + LINE_CHARACTERS]
         yield "".join(line)
         yield " ".join(line)
         yield "".join(f"a{c}1{c}" for c in line)
@@ -317,7 +314,7 @@ def hard_texts(backend: Any) -> Iterator[str]:
         yield from (f"a{space * n}b" for n in (1, 2, 3, 5, 40))
     yield from (word * n for word in REPEATED for n in (50, 3000))
     added = sorted(token.content for token in backend.get_added_tokens_decoder().values())
-    for token in added[:ADDED]:
+    for token in added[:MAX_ADDED_TOKENS]:
         yield from (
             token,
             f" {token} ",

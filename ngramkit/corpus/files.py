@@ -1,15 +1,14 @@
-"""Files as a corpus: on this machine, behind URLs, and the interpreter's standard library.
+"""Files as a corpus: local ones, those at URLs, and the interpreter's standard library.
 
     .txt .md .py            one document
     .jsonl .ndjson .json    one document per record, of JSON lines or one JSON document
-    .csv .tsv               one document per row, read from the text column; the first one names
-                            the columns
-    .parquet .arrow         one document per row, likewise
+    .csv .tsv               one document per row, from the text column; the first row has the names
+    .parquet .arrow         one document per row, from the text column
 
-All may be compressed (.gz, .zst); the content tells. Folders and globs are read without hidden
-files and without files about a dataset (its card, `dataset_info.json`). Local files are pinned by a
-digest of their names and contents, so a changed file is noticed; files behind URLs by their
-listing: names, sizes, and the versions that the storage gives (ETag, md5, time of change).
+All may be compressed with gzip or zstd, which is recognized by content. Hidden files and
+descriptions of a dataset (its card, `dataset_info.json`) in folders and globs are skipped. The
+record of local files has a digest of names and contents; that of URLs a digest of the listing:
+names, sizes, and versions such as ETag, md5 or modification time.
 """
 
 from __future__ import annotations
@@ -46,19 +45,18 @@ from ngramkit.remote.urls import has_magic, label, open_storage, path_label, pla
 
 SUFFIXES = frozenset(READERS)
 TABLES = frozenset(READERS) - {".txt", ".md", ".py"}
-DESCRIPTIONS = ("dataset_infos.json", "dataset_dict.json")
-# Why files of folders and globs are left out.
+DESCRIPTIONS = ("dataset_infos.json", "dataset_dict.json")  # of datasets
+# Reasons for skipping files of folders and globs.
 HIDDEN, OTHER_KINDS, ABOUT = "hidden", "of kinds that are not read", "about the dataset"
-SEEKING = (".parquet", ".arrow")
+SEEKABLE = (".parquet", ".arrow")  # formats that are read by seeking
 PLAIN = (".txt", ".md", ".py")  # files without columns
-ARRAYS = ".safetensors"
-# A listing's keys that change with a file's content, by storage.
-VERSIONS = (
+# Keys of a storage's listing that change with a file's content.
+VERSION_KEYS = (
     "ETag", "etag", "md5Hash", "content_md5", "blob_id", "xet_hash", "LastModified", "mtime",
     "updated", "created",
 )  # fmt: skip
-# Test suites are stripped from many Python packages, so they would make the corpus unstable.
-TESTS = frozenset({"test", "tests", "idle_test"})
+# Many Python packages omit the test suite, so including it would make the corpus unstable.
+TEST_FOLDERS = frozenset({"test", "tests", "idle_test"})
 NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "__pycache__"})
 HELD_OUT_ONE_IN = 10
 SPLITS = ("train", "held-out", "all")
@@ -66,7 +64,7 @@ DEFAULT_SPLIT = "train"
 
 
 def reader_suffix(path: Path) -> str:
-    """Return the suffix that decides the reader, without .gz or .zst.
+    """Return the lower-case suffix that decides the reader, without .gz or .zst.
 
     >>> reader_suffix(Path("chats.jsonl.zst"))
     '.jsonl'
@@ -83,7 +81,7 @@ def is_read(path: Path) -> bool:
 
 
 def is_hidden(path: Path) -> bool:
-    """Return whether a path below a folder leads through a hidden name, or macOS' copies of names.
+    """Return whether a part of a path is hidden or macOS' `__MACOSX`.
 
     >>> is_hidden(Path(".git/HEAD")), is_hidden(Path("__MACOSX/a.jsonl")), is_hidden(Path("a/b.py"))
     (True, True, False)
@@ -102,20 +100,20 @@ def walk_files(folder: Path) -> Iterator[Path]:
 
 
 def require_read(path: Path, name: str) -> None:
-    """Raise InputError, which calls the file `name`, where no reader exists for it."""
+    """Raise InputError if no reader exists for the file, called `name` in the error."""
     if not is_read(path):
         raise InputError(
-            f"{name} is of no kind that can be read",
-            f"kinds: {' '.join(sorted(SUFFIXES))}; or these with .gz or .zst behind",
+            f"unsupported kind of file: {name}",
+            f"Use one of {' '.join(sorted(SUFFIXES))}, also with .gz or .zst.",
         )
 
 
 @contextmanager
 def unpack(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield the file of plain bytes; a table that cannot seek is copied to a temporary file."""
-    table = reader_suffix(path) in SEEKING
-    if table and path.suffix.lower() in SEEKING and raw.seekable():
-        yield raw  # whose beginning is not asked for: storages send it with much behind it
+    """Yield the decompressed file; a table that cannot seek is copied to a temporary file."""
+    table = reader_suffix(path) in SEEKABLE
+    if table and path.suffix.lower() in SEEKABLE and raw.seekable():
+        yield raw  # without reading the beginning: storages send large blocks
         return
     plain = unpacking.decompress(raw, path)
     if table:
@@ -129,18 +127,20 @@ def unpack(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
 
 @dataclass(frozen=True)
 class FileSource(DocumentSource):
-    """The base of sources whose parts are files; `reached_bytes` has one item."""
+    """The base of sources whose parts are files."""
 
     id: str
     reading: ReaderOptions = field(default=ReaderOptions(), kw_only=True)
-    groups: tuple[int, int] | None = field(default=None, kw_only=True)  # [begin, end) of a parquet
-    reached_bytes: list[int] = field(
+    groups: tuple[int, int] | None = field(
+        default=None, kw_only=True
+    )  # [begin, end), of a parquet file
+    reached_bytes: list[int] = field(  # one item
         default_factory=lambda: [0], kw_only=True, compare=False, repr=False
     )
 
     @property
     def size(self) -> int | None:
-        """The bytes of all files; None where a storage does not say."""
+        """The bytes of all files; None if the storage does not list them."""
         return self._ends[-1]
 
     @property
@@ -149,14 +149,14 @@ class FileSource(DocumentSource):
 
     @cached_property
     def _ends(self) -> list[int]:
-        """The ends of the files in bytes, one behind the other."""
+        """The cumulative sizes of the files, in bytes."""
         return list(accumulate(self._sizes()))
 
     def _sizes(self) -> Iterator[int]:
         raise NotImplementedError
 
     def _rows(self, part: int, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
-        """Yield the rows of a file of `size` bytes that is open as `raw`; errors name `path`."""
+        """Yield the rows of the open file `raw` of `size` bytes; errors name `path`."""
         kind, reading, begin = reader_suffix(path), self.reading, self._ends[part] - size
         reading = replace(reading, max_whole=MAX_RATIO * max(size, reading.max_document))
         tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
@@ -173,7 +173,7 @@ class FileSource(DocumentSource):
 
 
 def require_columns(paths: Sequence[Path], reading: ReaderOptions, name: str) -> None:
-    """Raise UsageError where a column is asked for, and none of the files has columns."""
+    """Raise UsageError if a column is requested but no file has columns."""
     if reading.column is not None and all(reader_suffix(path) in PLAIN for path in paths):
         raise UsageError(
             f"{name} is plain text and has no columns",
@@ -184,12 +184,12 @@ def require_columns(paths: Sequence[Path], reading: ReaderOptions, name: str) ->
 
 @dataclass(frozen=True)
 class LocalSource(FileSource):
-    """Files of this machine; `names` are relative, so that a folder can move."""
+    """Local files; `names` are relative, so a folder can move."""
 
     names: Sequence[str]
     paths: Sequence[Path]
-    facts: Mapping[str, Any] = field(default_factory=dict)  # more for the record
-    folder: Path | None = None  # whose readable files are `paths`
+    facts: Mapping[str, Any] = field(default_factory=dict)  # additions to the record
+    folder: Path | None = None  # that holds `paths`, if the user named a folder
 
     @property
     def places(self) -> Sequence[Path]:
@@ -208,7 +208,7 @@ class LocalSource(FileSource):
         return replace(self, names=[self.names[part]], paths=[path], folder=None)
 
     def pieces(self) -> list[LocalSource]:
-        """Split a source of one file, where it is a large one of row groups."""
+        """Split a large parquet file at its row groups."""
         [path] = self.paths
         groups = readers.split_row_groups(path) if path.suffix.lower() == ".parquet" else []
         return [replace(self, groups=stretch) for stretch in groups] or [self]
@@ -222,7 +222,7 @@ class LocalSource(FileSource):
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 over every file's name and content."""
+        """The sha256 of all names and contents."""
         digest = hashlib.sha256()
         for name, path in zip(self.names, self.paths, strict=True):
             digest.update(f"{name}\0{sha256_of(path)}\n".encode())
@@ -233,8 +233,7 @@ class LocalSource(FileSource):
         return {**self.facts, **files, **self.reading.record()}
 
     def rows(self, part: int) -> Iterator[Row]:
-        """Yield the rows of a file. Raises InputError where it is gone or its compression is
-        damaged."""
+        """Yield the rows of a file. Raises InputError if it is gone or its compression damaged."""
         path = self.paths[part]
         try:
             with path.open("rb") as raw:
@@ -246,11 +245,10 @@ class LocalSource(FileSource):
 
 
 def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> LocalSource:
-    """Return a file, a folder (all readable files below it) or a glob as a source, sorted.
+    """Return a file, all readable files below a folder, or a glob as a sorted source.
 
-    What is hidden or describes a dataset is left out of folders and globs, and reported. Raises
-    InputError where nothing matches, or a file is of a kind that is not read; UsageError for a
-    column of plain text.
+    Skipped files are reported. Raises InputError if nothing matches or a file has an unsupported
+    kind, UsageError for a column of plain text.
     """
     path = Path(pattern).expanduser()
     left_out: Counter[str] = Counter()
@@ -270,7 +268,7 @@ def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILE
     require_columns(paths, reading, pattern)
     common = os.path.commonpath([file.absolute().parent for file in paths])
     names = [_as_text(Path(os.path.relpath(file.absolute(), common)).as_posix()) for file in paths]
-    name = _as_text(path_label(path.absolute().parts[1:]))  # not where it lies on this machine
+    name = _as_text(path_label(path.absolute().parts[1:]))  # without this machine's folders
     folder = path if path.is_dir() else None
     return LocalSource(name, names, paths, folder=folder, reading=reading)
 
@@ -278,12 +276,12 @@ def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILE
 def _report(where: str, left_out: Counter[str], reporter: Reporter) -> None:
     counts = [f"{many(count, 'file')} ({what})" for what, count in left_out.items() if count]
     if counts:
-        reporter.note(f"left out of {where}: {', '.join(counts)}")
+        reporter.note(f"skipped in {where}: {', '.join(counts)}")
 
 
 def _matches(path: Path, left_out: Counter[str]) -> Iterator[Path]:
-    """Yield the files of a glob; hidden ones only if the glob names what is hidden."""
-    root = Path(path.anchor or ".")  # pathlib takes no absolute glob
+    """Yield the files of a glob; hidden ones only if the glob names a hidden part."""
+    root = Path(path.anchor or ".")  # pathlib rejects absolute globs
     below = path.relative_to(path.anchor)
     fixed = len(list(takewhile(lambda part: not has_magic(part), below.parts)))
     names_hidden = is_hidden(Path(*below.parts[fixed:]))
@@ -322,7 +320,7 @@ def _files_below(folder: Path, left_out: Counter[str]) -> list[Path]:
 
 
 def _describes_dataset(path: Path) -> bool:
-    """Return whether a file says what a dataset is, as the Hub and `save_to_disk` write it."""
+    """Return whether a file describes a dataset, as the Hub and `save_to_disk` write it."""
     if path.name in ("dataset_info.json", "state.json"):
         return all((path.parent / name).is_file() for name in ("dataset_info.json", "state.json"))
     if path.name == "README.md":
@@ -340,13 +338,13 @@ def _is_artifact(folder: Path) -> bool:
 
 
 def _as_text(path: str) -> str:
-    """Return a path as text in any locale: file names are bytes, usually UTF-8."""
+    """Return a path as UTF-8 text in any locale."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True)
 class RemoteSource(FileSource):
-    """Files behind a URL; `files` are the storage's entries, sorted by name."""
+    """Files at a URL; `files` are the storage's entries, sorted by name."""
 
     storage: Any  # an fsspec file system
     files: Sequence[Mapping[str, Any]]
@@ -378,11 +376,11 @@ class RemoteSource(FileSource):
 
 
 def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> RemoteSource:
-    """Return the files of a URL as a source: a file, a folder or a glob. No file is read.
+    """Return a file, a folder or a glob at a URL as a source; reads no file.
 
-    Raises UsageError for a storage that is unknown or needs a package, and for a column of plain
-    text; InputError where nothing matches or a file is of a kind that is not read, NetworkError
-    where the storage refuses.
+    Raises UsageError for an unknown storage, a missing package or a column of plain text;
+    InputError if nothing matches or a file has an unsupported kind; NetworkError if the storage
+    refuses.
     """
     storage, path = open_storage(url, "corpus")
     with _storage_errors(label(url)):
@@ -402,7 +400,7 @@ def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT)
 def _wanted(
     url: str, path: str, listed: Sequence[Mapping[str, Any]], left_out: Counter[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the files without hidden ones, and without those that say what a dataset is."""
+    """Yield the files, without hidden ones and descriptions of a dataset."""
     literal = re.split(r"[*?\[]", path)[0] if has_magic(path) else f"{path}/"
     fixed = literal.rfind("/") + 1
     names_hidden = is_hidden(Path(path[fixed:]))
@@ -419,8 +417,8 @@ def _wanted(
 
 
 def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
-    """Return the entries of a glob, of a folder's readable files but those of artifacts, or of the
-    file itself."""
+    """Return the entries of a glob, of a folder's readable files without artifacts, or of one
+    file."""
     if has_magic(path):
         entries = storage.glob(path, detail=True).values()
     else:
@@ -428,7 +426,7 @@ def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
         if entry["type"] != "directory":
             return [entry]
         below = storage.find(path, detail=True)
-        built = {name.rpartition("/")[0] for name in below if name.endswith(ARRAYS)}
+        built = {name.rpartition("/")[0] for name in below if name.endswith(".safetensors")}
         built = {folder for folder in built if f"{folder}/{NAME}" in below}
         entries = [
             file
@@ -440,14 +438,14 @@ def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
 
 
 def _pinned(file: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the name, size and version of a file, without a signature in its URL."""
-    version = {key: str(file[key]) for key in VERSIONS if file.get(key)}
+    """Return a file's name, size and version, without any signature in its URL."""
+    version = {key: str(file[key]) for key in VERSION_KEYS if file.get(key)}
     return {"name": str(plain_path(str(file["name"]))), "size": file.get("size"), **version}
 
 
 @contextmanager
 def _storage_errors(what: str) -> Iterator[None]:
-    """Turn errors of storages into NgramkitErrors."""
+    """Convert errors of storages and of decompression to NgramkitErrors."""
     with storage_errors(what):
         try:
             yield
@@ -459,26 +457,26 @@ def _storage_errors(what: str) -> Iterator[None]:
 
 
 def stdlib_files(*, tests: bool = False) -> list[tuple[str, Path]]:
-    """Return (name, path) of every source file, sorted by name; names are relative, with `/`.
+    """Return (relative name with `/`, path) of every source file, sorted.
 
     >>> stdlib_files()[0][0]
     '__future__.py'
     """
     root = Path(sysconfig.get_path("stdlib"))
-    skipped = NOT_LIBRARY if tests else NOT_LIBRARY | TESTS
+    skipped = NOT_LIBRARY if tests else NOT_LIBRARY | TEST_FOLDERS
     files = []
     for path in root.rglob("*.py"):
         relative = path.relative_to(root)
-        # _sysconfigdata holds the build machine's paths, config-* its makefiles.
+        # _sysconfigdata holds paths of the build machine.
         if skipped.isdisjoint(relative.parts) and not relative.name.startswith("_sysconfigdata"):
             files.append((relative.as_posix(), path))
     return sorted(files)
 
 
 def is_held_out(name: str) -> bool:
-    """Return whether the file belongs to the fixed tenth that the demo model never saw.
+    """Return whether a file belongs to the tenth that the demo model never saw.
 
-    The name alone decides, so it holds across interpreter versions.
+    Only the name decides, so the split is the same across Python versions.
     """
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:8], "little") % HELD_OUT_ONE_IN == 0
@@ -490,6 +488,8 @@ def stdlib_split(split: str = DEFAULT_SPLIT) -> list[tuple[str, Path]]:
     Raises InputError for any other split.
     """
     if split not in SPLITS:
-        raise InputError(f"python-stdlib has no split {split!r}", f"splits: {', '.join(SPLITS)}")
+        raise InputError(
+            f"unknown split {split!r} of python-stdlib", f"Choose one of {', '.join(SPLITS)}."
+        )
     wanted = {"train": (False,), "held-out": (True,), "all": (False, True)}[split]
     return [(name, path) for name, path in stdlib_files() if is_held_out(name) in wanted]

@@ -1,4 +1,4 @@
-"""Datasets of the Hub as a corpus: streamed, only the needed columns, pinned to a commit."""
+"""Datasets of the Hub as a corpus: streamed, with only the needed columns, pinned to a commit."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from ngramkit.basics.errors import InputError, first_line, hub_errors
 from ngramkit.basics.progress import SILENT, Reporter, show_downloads
 from ngramkit.corpus.columns import Columns
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.rows import LOOKED_AT, ReaderOptions, RowMaker, attempt, read_row
+from ngramkit.corpus.rows import INSPECTED_RECORDS, ReaderOptions, RowMaker, attempt, read_row
 
-BATCH = 1000  # rows
+BATCH_ROWS = 1000
 PARQUET_BRANCH = "refs/convert/parquet"
-NO_CAST = "Couldn't cast"  # how `datasets` says that a file's types are not the first one's
+# Parts of error messages of `datasets`: a file's types differ from the first one's; a script.
+CAST_ERROR = "Couldn't cast"
 SCRIPT_ERROR = "scripts are no longer supported"
 
 
 @dataclass(frozen=True)
 class HubSource(DocumentSource):
-    """A dataset of the Hub; `stream` is a datasets.IterableDataset, each of its shards a part."""
+    """A dataset of the Hub; each shard of `stream`, a datasets.IterableDataset, is a part."""
 
-    id: str  # what the user calls it
+    id: str  # the user's name for it
     repository: str
     stream: Any
     maker: RowMaker
@@ -42,7 +43,7 @@ class HubSource(DocumentSource):
         return {**facts, **self.reading.record(), "column": self.maker.column}
 
     def _file(self, part: int) -> str:
-        """Return the name of the file that a part is, where each file is one."""
+        """Return the file name of a part, if each part is one file; else the shard."""
         if len(self.files) != self.parts:
             return f"shard {part}"
         return self.files[part].partition("@")[2].partition("/")[2] or self.files[part]
@@ -51,7 +52,7 @@ class HubSource(DocumentSource):
         skip_bad = self.reading.skip_bad
         with dataset_errors(self.repository, self._file(part)):
             shard = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
-            batches = (batch.to_pylist() for batch in shard.iter(batch_size=BATCH))
+            batches = (batch.to_pylist() for batch in shard.iter(batch_size=BATCH_ROWS))
             for number, record in enumerate(chain.from_iterable(batches)):
                 where = f"{self.id}, shard {part}, row {number}"
                 yield attempt(partial(read_row, where, self.maker, record), skip_bad)
@@ -68,11 +69,11 @@ def hub_source(
     data_dir: str | None = None,
     reporter: Reporter = SILENT,
 ) -> HubSource:
-    """Open a dataset for streaming; reads no more than its card, file list and schema.
+    """Open a dataset for streaming; reads only its card, file list and schema.
 
-    A dataset that is a script is read from the Parquet files that the Hub makes of it. Raises
-    InputError where there is no such dataset, configuration, split or column, NetworkError where
-    the Hub is out of reach or refuses.
+    Dataset scripts are not run; the Hub's Parquet conversion is read instead. Raises InputError for
+    an unknown dataset, configuration, split or column, NetworkError if the Hub is unreachable or
+    refuses.
     """
     with dataset_errors(repository):
         info = _info(repository, revision)
@@ -106,7 +107,7 @@ def hub_source(
 
 @contextmanager
 def dataset_errors(repository: str, file: str = "a file") -> Iterator[None]:
-    """Turn errors of the Hub, and of a file there, damaged or unlike the others, into
+    """Convert errors of the Hub, and of files there that are damaged or differ in schema, to
     NgramkitErrors."""
     import pyarrow as pa
 
@@ -115,7 +116,7 @@ def dataset_errors(repository: str, file: str = "a file") -> Iterator[None]:
             yield
         except (pa.ArrowException, ValueError, TypeError) as error:
             damaged = isinstance(error, pa.ArrowException | UnicodeDecodeError)
-            if not damaged and NO_CAST not in str(error):
+            if not damaged and CAST_ERROR not in str(error):
                 raise
             raise InputError(
                 f"{file} of {repository} cannot be read: {' '.join(str(error).split()):.200}",
@@ -145,7 +146,7 @@ def _builder(repository: str, config: str | None, revision: str, data_dir: str |
         )
     except ValueError as error:
         raise InputError(
-            f"{repository}: {first_line(error)}", "hf:ID:CONFIG chooses a configuration"
+            f"{repository}: {first_line(error)}", "Choose a configuration as hf:ID:CONFIG."
         ) from error
     except FileNotFoundError as error:
         where = f" under {data_dir}" if data_dir else ""
@@ -182,16 +183,16 @@ def _split(builder: Any, repository: str, split: str) -> Any:
             raise
         listed = str(error).partition("Available splits:")[2].strip(" []") or "none"
         raise InputError(
-            f"{repository} has no split {split!r}", f"its splits: {listed.replace(chr(39), '')}"
+            f"{repository} has no split {split!r}", f"Choose one of: {listed.replace(chr(39), '')}"
         ) from error
 
 
 def columns_of(stream: Any) -> Columns:
-    """Return the columns, from the schema or else from the first rows."""
+    """Return the columns from the schema, or from the first rows without one."""
     if stream.features is not None:
         return Columns.of_schema(stream.features.arrow_schema)
     columns = Columns()
-    for record in islice(stream, LOOKED_AT):
+    for record in islice(stream, INSPECTED_RECORDS):
         columns.add(record)
         if columns.usual(final=False):
             break

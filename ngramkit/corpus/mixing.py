@@ -1,11 +1,9 @@
-"""Several corpora as one, each with a weight.
+"""Mixtures of corpora with weights.
 
-A corpus's weight, above 0 and at most 1, is the share of its documents that is kept. They are
-chosen as `sample` chooses them, by a hash of (seed, the document's index in its own corpus): weight
-0.3 keeps exactly the documents that sample=0.3 keeps of that corpus alone. With both, the share is
-sample times weight. The corpora follow each other in the order in which they are named, and `limit`
-counts documents of them all. So a mixture is the same wherever and however often it is read, and a
-killed build goes on in the middle of any of them.
+A weight in (0, 1] is the share of a corpus's documents to keep. Like `sample`, it selects by a hash
+of (seed, index in the corpus), so weight 0.3 keeps the same documents as sample=0.3; with both, the
+share is their product. Corpora follow each other in the given order; `limit` counts documents of
+the whole mixture. Mixtures are deterministic, so a killed build can resume in any of its corpora.
 """
 
 from __future__ import annotations
@@ -21,15 +19,14 @@ from ngramkit.corpus.selection import Selection
 
 
 class Weighted(NamedTuple):
-    """A corpus, by name or opened, and its weight."""
+    """A corpus, open or by name, and its weight."""
 
     corpus: Corpus | str
     weight: float = 1.0
 
 
 class Composed:
-    """The base of corpora for builders that are made of others; each of these has a selection of
-    its own."""
+    """The base of corpora that consist of others, each with its own selection."""
 
     limit: int | None
 
@@ -43,7 +40,7 @@ class Composed:
 
     @property
     def selection(self) -> Selection:
-        """The selection from the whole."""
+        """The selection from all members."""
         return Selection(limit=self.limit)
 
     @property
@@ -52,7 +49,7 @@ class Composed:
 
     @property
     def size(self) -> int | None:
-        """The bytes that are read; None where they are not known before."""
+        """The total bytes to read; None if unknown."""
         sizes = [corpus.size for corpus in self.members]
         return None if None in sizes else sum(filter(None, sizes))
 
@@ -63,7 +60,7 @@ class Composed:
 
 @dataclass(frozen=True)
 class Mixture(Composed):
-    """Several corpora, for builders. They have their weights in their selections."""
+    """Several corpora, one after another, with weights in their selections."""
 
     corpora: tuple[Corpus, ...]
     limit: int | None = None
@@ -87,14 +84,14 @@ class Mixture(Composed):
         return self.corpora
 
     def record(self) -> dict[str, Any]:
-        """Return JSON for the manifest: the record of each corpus with its weight, in order."""
+        """Return JSON for the manifest: the records of the corpora with their weights."""
         parts = [{**corpus.record(), "weight": corpus.selection.weight} for corpus in self.corpora]
         return {"id": self.id, "mixed": parts, **self.selection.record()}
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
         """Yield documents as `Corpus.documents`.
 
-        Parts are numbered through all corpora; a document's index is that in its own corpus.
+        Parts are numbered across all corpora, documents within their own corpus.
         """
         at = start or Position()
         kept, before = at.kept, 0
@@ -118,13 +115,13 @@ class Mixture(Composed):
 
 
 def parse_weighted(text: str) -> Weighted:
-    """Parse NAME or NAME:WEIGHT. An existing file or folder is a name.
+    """Parse NAME or NAME:WEIGHT; an existing file or folder is always a name.
 
     >>> parse_weighted("b:0.3"), parse_weighted("hf:me/code:python")
     (Weighted(corpus='b', weight=0.3), Weighted(corpus='hf:me/code:python', weight=1.0))
 
-    A path, a URL or a configuration that ends in a colon and a number needs a weight behind it:
-    hf:me/dumps:2024:1. Raises UsageError for a weight that is missing or not in (0, 1].
+    A name that ends in a colon and a number needs an explicit weight: hf:me/dumps:2024:1. Raises
+    UsageError for a weight that is missing or not in (0, 1].
     """
     name, colon, number = text.rpartition(":")
     if not colon or not name or Path(text).expanduser().exists():
@@ -141,8 +138,8 @@ def parse_weighted(text: str) -> Weighted:
         return Weighted(text)
     if not 0 < weight <= 1:
         raise UsageError(
-            f"the weight of {name} must be above 0 and at most 1, is {number}",
-            f"if {number} belongs to the name, write {text}:1",
+            f"the weight of {name} must be above 0 and at most 1, got {number}",
+            f"Write {text}:1 if {number} belongs to the name.",
             option="corpus",
         )
     return Weighted(name, weight)

@@ -1,7 +1,4 @@
-"""`open_corpus`: from what a user writes to a corpus. Decides which source reads it.
-
-Corpora have names (NAMED), or are datasets of the Hub, or files, or texts that a program holds.
-"""
+"""`open_corpus`: opens named corpora, datasets of the Hub, files, mixtures and texts in memory."""
 
 from __future__ import annotations
 
@@ -55,15 +52,15 @@ from ngramkit.remote.urls import as_path, as_url, has_magic, is_url, plain_path
 
 @dataclass(frozen=True)
 class NamedCorpus(Result):
-    """A corpus with a name; `hub` is a dataset's id on the Hub, None for the embedded one."""
+    """A corpus with a short name; `hub` is its dataset id on the Hub, None for python-stdlib."""
 
     name: str
     summary: str
     hub: str | None = None
     column: str | None = None
     split: str = "train"
-    languages: str | None = None  # the data_dir of a language, with {language} in it
-    language: str | None = None  # the default one
+    languages: str | None = None  # template of a language's data_dir, with {language}
+    language: str | None = None  # the default
     gated: bool = False
     turns: bool = False
 
@@ -113,19 +110,19 @@ NAMED = {
 
 
 def corpora() -> Rows[NamedCorpus]:
-    """Return the corpora that have names; `open_corpus` opens any Hub dataset, file or text."""
+    """Return the corpora with short names. See `open_corpus` for other corpora."""
     return Rows(NAMED.values())
 
 
 HUB = "hf:"
-# A corpus of a mixture, opened or by name, or the pair of it and its weight.
+# A corpus of a mixture: open or by name, alone or with its weight.
 Part = Corpus | str | Path | tuple[Corpus | str | Path, float]
 AnyCorpus = Corpus | Mixture | Deduplicated  # what builders read
-# What is opened: a corpus by name or file, several of them, or texts that a program holds.
+# What `open_corpus` takes: a corpus by name or file, several, or texts in memory.
 Openable = str | Path | Sequence[Part] | Texts
-ONE_CORPUS_ONLY = ("split", "column", "revision", "language", "name")
-LOOKED_AT = 100  # entries of a list, which tell whether it is of texts or of names
-LIKE_A_NAME = 0.8  # how near a word is to a corpus's name, to be taken for one that is misspelt
+SINGLE_CORPUS_OPTIONS = ("split", "column", "revision", "language", "name")
+INSPECTED_ENTRIES = 100  # of a list, to decide whether it holds texts or names
+MISSPELT_NAME_RATIO = 0.8  # similarity from which a word counts as a misspelt corpus name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,30 +172,31 @@ def open_corpus(
     skip_bad: bool = False,
     reporter: Reporter = SILENT,
 ) -> AnyCorpus:
-    """Open a corpus: a named one, `hf:ID[:CONFIG]`, files, a mixture, or texts that you hold.
+    """Open a corpus: a named one, `hf:ID[:CONFIG]`, files, a mixture, or texts in memory.
 
     Files are a path, a folder, a glob, or a URL of these (s3://, gs://, hf://datasets/...,
-    https://, file://, see corpus.files). A list of corpora is a mixture: `["a", ("b", 0.3)]` is all
-    of a, then three documents in ten of b, see corpus.mixing.
+    https://, file://). A list of corpora is a mixture: `["a", ("b", 0.3)]` is all of a, then 30 %
+    of b. Texts are any iterable of strings or dicts, a pandas or polars Series or DataFrame, an
+    Arrow table, or a dataset of `datasets`. A list of strings in which one names a corpus or a file
+    is a mixture; `iter(strings)` is always texts.
 
-    Texts that you hold are any iterable of strings or of dicts, also a generator, a pandas or
-    polars Series or DataFrame, an Arrow table, a datasets.Dataset or IterableDataset; `name` is
-    what the artifact calls them, see corpus.texts. Strings of which one names a corpus or a file
-    are a mixture; `iter(strings)` is always texts.
+    Args:
+        split, revision, language: Of a single corpus.
+        column: Column that holds the text (a.b is the field b of objects in a); by default text,
+            content, a conversation, or the only column that holds text.
+        join_turns: Make each conversation one document.
+        name: What the artifact calls texts in memory.
+        sample: Share of documents to keep, in (0, 1], by a hash of (`seed`, index).
+        limit: Most documents to keep.
+        licenses: Keep documents whose licences are all listed.
+        exclude: Files of repository names and document digests, or evaluation sets (.jsonl) whose
+            texts no document may contain.
+        dedup: Drop duplicates: "exact" or "minhash".
+        max_document: Most bytes of a document ("64M", the default); a longer one is an error.
+        skip_bad: Skip and count records that do not parse or have no text, instead of raising.
 
-    `split`, `column`, `revision`, `language` and `name` are options of a single corpus; `column`
-    holds the text (a.b is the field b of objects in a), by default text, content, a conversation,
-    or the only column that holds text. `join_turns` makes a conversation one document. `sample` in
-    (0, 1] keeps a document by a hash of (`seed`, index); `limit` counts kept documents; `licenses`
-    keeps documents whose licences are all listed.
-    `exclude` is a file, or several: of repository names and document digests, or, where its name
-    ends in .jsonl, of an evaluation set, whose texts no document may hold (corpus.decontamination).
-    `dedup` leaves out duplicates ("exact" or "minhash", see corpus.deduplication). A document of
-    more than `max_document` bytes ("64M", the default) is an error. With `skip_bad`, records that
-    do not parse or have no text are skipped and counted; else the first one is an error.
-
-    Raises UsageError where an option does not fit the corpus or a weight is not in (0, 1],
-    InputError where there is no such corpus, split or column, NetworkError where the Hub refuses.
+    Raises UsageError if an option does not fit the corpus or a weight is not in (0, 1], InputError
+    for an unknown corpus, split or column, NetworkError if the Hub refuses.
     """
     options = CorpusOptions(
         split=split, column=column, revision=revision, language=language, join_turns=join_turns,
@@ -243,59 +241,61 @@ def _open_texts(
     dedup: str | None,
     evaluation: EvaluationTexts | None,
 ) -> AnyCorpus:
-    """Read texts that the caller holds, until there are as many documents as the limit says."""
+    """Spool texts in memory, up to the limit of documents, and open them."""
     name = TEXTS if origin.name is None else origin.name
     if name in NAMED or not name.strip() or name.startswith(HUB):
-        raise UsageError(f"{name!r} is no name for texts", "choose another", option="name")
+        raise UsageError(f"texts cannot be called {name!r}", "choose another name", option="name")
     origin.refuse(name, "split", "revision", "language")
-    # They are in memory already: no bound on a document is of use.
+    # They are in memory already, so a bound on a document is pointless.
     rows = read_texts(texts, name, replace(origin.reading, max_document=ANY_SIZE))
     with tempfile.TemporaryFile() as file:
         spool = Spool(file)
         whole = Corpus(Spooling(name, rows, spool), selection, max_document=ANY_SIZE)
-        # A limit counts what is left without duplicates.
+        # The limit counts documents after deduplication.
         read = whole if selection.limit is None else deduplicate(whole, dedup, evaluation)
         origin.reporter.stage(f"reading {name}", selection.limit, "documents")
         for _ in read.documents():
             origin.reporter.advance(1)
         source = spool.source(name, skip_bad=origin.reading.skip_bad)
     if not source.parts:
-        hint = "a generator that was read before gives nothing again: make a new one"
-        raise InputError(f"{name} gives no text: it is empty", hint, option="corpus")
+        hint = "Give a new generator if this one was read before."
+        raise InputError(f"{name} is empty: it gives no text", hint, option="corpus")
     opened = Corpus(source, selection, origin.reading.max_document)
     return deduplicate(opened, dedup, evaluation)
 
 
 def _is_mixture(parts: Sequence[Any]) -> bool:
-    """Return whether a list is of corpora rather than of texts or records."""
+    """Return whether a list holds corpora, not texts or records."""
     return not parts or any(
         isinstance(part, Corpus | Mixture | Deduplicated | Path | tuple)
         or (isinstance(part, str) and _looks_like_a_name(part))
-        for part in parts[:LOOKED_AT]
+        for part in parts[:INSPECTED_ENTRIES]
     )
 
 
 def _looks_like_a_name(text: str) -> bool:
-    """Return whether a text names a corpus, a file or a URL, or was meant to."""
+    """Return whether a text names a corpus, a file or a URL, or nearly does."""
     if os.path.exists(os.path.expanduser(text)):  # noqa: PTH110, PTH111 (of any text, also \0)
         return True
     if re.search(r"\s", text):
         return False
-    near = difflib.get_close_matches(text, NAMED, n=1, cutoff=LIKE_A_NAME)
+    near = difflib.get_close_matches(text, NAMED, n=1, cutoff=MISSPELT_NAME_RATIO)
     pattern = "/" in text and glob.has_magic(text)
     return bool(near) or text.startswith(HUB) or is_url(text) or is_read(Path(text)) or pattern
 
 
 def _open_mixture(parts: Sequence[Part], origin: Origin, selection: Selection) -> Mixture:
-    for option in ONE_CORPUS_ONLY:
+    for option in SINGLE_CORPUS_OPTIONS:
         if origin.given(option) is not None:
             raise UsageError(
-                f"{option} does not say of which corpus of a mixture",
-                "a recipe has a [[corpus]] with options for each; in Python, open each first",
+                f"{option} applies to a single corpus, not to a mixture",
+                "Use a recipe with a [[corpus]] for each; in Python, open each first.",
                 option=option,
             )
     if not parts:
-        raise UsageError("no corpus was named", "give at least one", option="corpus")
+        raise UsageError(
+            "corpus must name at least one corpus, got none", "Name one.", option="corpus"
+        )
     weighted = [_weighted(part) for part in parts]
     if any(isinstance(corpus, Corpus) for corpus, _ in weighted):
         _refuse_late(origin, selection)
@@ -313,14 +313,15 @@ def _weighted(part: Any) -> Weighted:
     corpus, weight = part if isinstance(part, tuple) and len(part) == 2 else (part, 1.0)
     if isinstance(corpus, Deduplicated):
         raise UsageError(
-            f"{corpus.id} is without duplicates or evaluation sets already",
-            "leave them out of the mixture: dedup, exclude",
+            f"{corpus.id} is already opened with dedup or exclude",
+            "Give dedup and exclude for the whole mixture instead.",
             option=("dedup", "exclude"),
         )
     if not isinstance(corpus, Corpus | str | Path):
         raise UsageError(
-            f"a {type(corpus).__name__} is no corpus of a mixture",
-            "give names, paths and what open_corpus gives for one corpus",
+            f"a corpus of a mixture must be a name, a path or an open corpus, got "
+            f"{type(corpus).__name__}",
+            "Give names, paths or results of open_corpus.",
             option="corpus",
         )
     named = corpus if isinstance(corpus, Corpus) else as_url(corpus) or str(corpus)
@@ -329,7 +330,7 @@ def _weighted(part: Any) -> Weighted:
 
 
 def _refuse_late(origin: Origin, selection: Selection) -> None:
-    """Raise UsageError for options that an opened corpus cannot take any more."""
+    """Raise UsageError for options that must be given when a corpus is opened."""
     late = {
         "join_turns": origin.reading.join_turns,
         "skip_bad": origin.reading.skip_bad,
@@ -341,12 +342,12 @@ def _refuse_late(origin: Origin, selection: Selection) -> None:
     }
     for option, is_set in late.items():
         if is_set:
-            raise UsageError(f"{option} comes too late for an opened corpus", option=option)
+            raise UsageError(f"{option} must be given when the corpus is opened", option=option)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Options of one corpus that decide its rows, not which of them are kept."""
+    """Options of one corpus that decide its rows; `Selection` decides which are kept."""
 
     split: str | None
     revision: str | None
@@ -356,21 +357,23 @@ class Origin:
     reporter: Reporter
 
     def given(self, option: str) -> Any:
-        """Return what was given for an option of a single corpus; None where nothing was."""
+        """Return the value of an option of a single corpus; None if it was not given."""
         return self.reading.column if option == "column" else getattr(self, option)
 
     def refuse(self, name: str, *options: str) -> None:
-        """Raise UsageError where one of these options is given."""
+        """Raise UsageError if one of these options is given."""
         for option in options:
             if self.given(option) is not None:
                 raise UsageError(
-                    f"{option} means nothing for {name}", "leave it out", option=option
+                    f"{option} does not apply to {name}", "leave it out", option=option
                 )
 
 
 def _source(name: str, origin: Origin) -> DocumentSource:
     if not name:
-        raise UsageError("corpus is empty", "name one, or a file or folder", option="corpus")
+        raise UsageError(
+            "corpus must not be empty", "Name a corpus, a file or a folder.", option="corpus"
+        )
     origin.refuse(name, "name")
     if name == STDLIB:
         origin.refuse(name, "revision", "language", "column")
@@ -410,19 +413,19 @@ def _hub_source(
 
 
 def _require_path(name: str) -> None:
-    """Raise UsageError where `name` is neither a path nor a glob, so a misspelt corpus."""
+    """Raise UsageError if `name` is neither a path nor a glob, so a misspelt corpus."""
     path = Path(name).expanduser()
     if path.exists() or glob.has_magic(name) or "/" in name or is_read(path):
         return
     raise UsageError(
-        f"no corpus is called {name!r}",
+        f"unknown corpus {name!r}",
         f"{meant(name, NAMED)}; or hf:ID for a Hub dataset, or a file, folder or glob"
         + ("; iter(texts) if these are texts, not names" if " " in name else ""),
     )
 
 
 def is_artifact(source: str | Path) -> bool:
-    """Return whether `source` names an artifact rather than text; a URL's storage is asked."""
+    """Return whether `source` names an artifact, not text; for a URL, asks its storage."""
     url = as_url(source)
     if url is None:
         return is_hub_name(source) or (as_path(source) / NAME).is_file()

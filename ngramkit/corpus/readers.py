@@ -1,7 +1,6 @@
-"""Readers of a corpus's files, one per kind: open bytes in, rows out.
+"""Readers of a corpus's files, one per kind: an open binary file in, rows out.
 
-A large parquet file is cut at its row groups, so that several processes can read it. Errors say
-file and place.
+A large parquet file is split at its row groups for parallel processes. Errors name file and place.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.columns import Columns, Holds, text_column
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.rows import (
-    BATCH,
-    MOST_VALUES,
+    BATCH_ROWS,
+    MAX_VALUES,
     ReaderOptions,
     RowMaker,
     attempt,
@@ -39,22 +38,21 @@ from ngramkit.corpus.unpacking import (
     whole,
 )
 
-LARGE = 16 << 20  # bytes of a file, from which on it may be cut into several
-STRETCH = 64 << 20  # bytes of unpacked columns
-HEAD = 1 << 20  # bytes of a file of JSON in which its first two lines are looked for
-# Text codecs that no source is written in: one always fails, the others take quadratic time.
-NOT_FOR_SOURCES = {"undefined", "idna", "punycode"}
+MIN_SPLIT_FILE_BYTES = 16 << 20  # smaller parquet files are not split
+SPLIT_BYTES = 64 << 20  # uncompressed, of the row groups in one piece
+JSON_HEAD_BYTES = 1 << 20  # inspected to tell JSON lines from a document
+# Codecs that Python sources never use: one always fails, the others take quadratic time.
+REFUSED_CODECS = {"undefined", "idna", "punycode"}
 
 
 Reader = Callable[[Path, IO[bytes], ReaderOptions], Iterator[Row]]
 
 
-# The footer of a parquet file: where to cut it, how many rows it has, where they lie.
+# Parquet files: splitting, counting, progress.
 
 
 def _footer(file: Path | IO[bytes]) -> Any:
-    """Return the pyarrow.parquet.FileMetaData; None of a damaged file, whose rows raise the
-    error."""
+    """Return the pyarrow.parquet.FileMetaData; None if it is damaged, which reading reports."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -64,15 +62,16 @@ def _footer(file: Path | IO[bytes]) -> Any:
 
 
 def split_row_groups(path: Path) -> list[tuple[int, int]]:
-    """Return row groups [begin, end) of about STRETCH bytes each; [] for a small or damaged
-    file."""
-    footer = _footer(path) if path.exists() and path.stat().st_size >= LARGE else None
+    """Return row groups [begin, end) of about SPLIT_BYTES each; [] for a small or damaged file."""
+    footer = (
+        _footer(path) if path.exists() and path.stat().st_size >= MIN_SPLIT_FILE_BYTES else None
+    )
     if footer is None:
         return []
     cuts, total = [0], 0
     for group in range(footer.num_row_groups):
         size = footer.row_group(group).total_byte_size
-        if total and total + size > STRETCH:
+        if total and total + size > SPLIT_BYTES:
             cuts.append(group)
             total = 0
         total += size
@@ -80,10 +79,8 @@ def split_row_groups(path: Path) -> list[tuple[int, int]]:
 
 
 def count_documents(path: Path, column: str | None, groups: Sequence[int] | None) -> int | None:
-    """Count the documents in these row groups, by default in all.
-
-    Return None where only the rows tell: a conversation may be several documents.
-    """
+    """Count the documents in these row groups (None: all); None if only reading tells, as for
+    conversations."""
     import pyarrow as pa
 
     footer = _footer(path)
@@ -94,17 +91,14 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
         if columns.top.get(text_column(columns, column, str(path))) is not Holds.TEXT:
             return None
     except (pa.ArrowException, UnicodeError, InputError):
-        return None  # reading the rows raises the error
+        return None  # reading reports the error
     counted = range(footer.num_row_groups) if groups is None else groups
     return sum(int(footer.row_group(i).num_rows) for i in counted)
 
 
 def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
-    """Return an iterator that gives, for each row of an open parquet file, the bytes read up to it.
-
-    That is the size of the row groups before, and an even share of the row's own group. Return None
-    for files of other kinds and damaged ones.
-    """
+    """Return an iterator over the bytes read up to each row of a parquet file, evenly distributed
+    within a row group; None for other kinds and damaged files."""
     if path.suffix.lower() != ".parquet" or not file.seekable():
         return None
     footer = _footer(file)
@@ -126,23 +120,23 @@ def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
 
 
 def read_text(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the whole file as one document, in UTF-8."""
+    """Yield the whole UTF-8 file as one document."""
     raw = whole(file, reading.max_document, str(path))
     yield attempt(lambda: Row((_decode(path, raw, "utf-8-sig"),)), reading.skip_bad)
 
 
 def read_python(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the whole file as one document, in the encoding in which Python would read it."""
+    """Yield the whole file as one document, decoded as Python would."""
     raw = whole(file, reading.max_document, str(path))
 
     def row() -> Row:
         try:
             encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
-            if encoding.lower() in NOT_FOR_SOURCES:
+            if encoding.lower() in REFUSED_CODECS:
                 raise SyntaxError(f"unknown encoding: {encoding}")
             return Row((_decode(path, raw, encoding),))
         except (SyntaxError, LookupError) as error:
-            raise BadRecordError(f"{path}: {error}", "correct it, or leave the file out") from error
+            raise BadRecordError(f"{path}: {error}", "correct the file, or leave it out") from error
 
     yield attempt(row, reading.skip_bad)
 
@@ -162,8 +156,8 @@ def _decode(path: Path, raw: bytes, encoding: str) -> str:
 def read_json(
     path: Path, file: IO[bytes], reading: ReaderOptions, *, usually_document: bool = False
 ) -> Iterator[Row]:
-    """Yield one row per line of JSON lines, or per record of one document, which is read whole."""
-    head = file.read(HEAD)
+    """Yield one row per line of JSON lines, or per record of one JSON document."""
+    head = file.read(JSON_HEAD_BYTES)
     if _is_document(path, head, usually_document):
         raw = whole(file, reading.max_whole, str(path), head)
         return record_rows(_items(_parse(raw, str(path)), str(path)), reading)
@@ -177,8 +171,8 @@ def read_json(
 
 
 def _is_document(path: Path, head: bytes, usually: bool) -> bool:
-    begun = [line for _, line in islice(lines(io.BytesIO(head), HEAD, str(path)), 3)]
-    if len(head) == HEAD:  # the last line may go on behind it
+    begun = [line for _, line in islice(lines(io.BytesIO(head), JSON_HEAD_BYTES, str(path)), 3)]
+    if len(head) == JSON_HEAD_BYTES:  # the last line may be incomplete
         begun.pop()
     if len(begun) < 2 and usually:
         return True
@@ -193,10 +187,10 @@ def _items(body: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parse(raw: bytes, where: str) -> Any:
-    """Return the record in JSON; the error of one that does not parse."""
+    """Return the parsed record, or the BadRecordError if it does not parse."""
     hint = "mend it, or drop it"
     try:
-        return parse_json(raw, where, most_values=MOST_VALUES, error=BadRecordError, hint=hint)
+        return parse_json(raw, where, most_values=MAX_VALUES, error=BadRecordError, hint=hint)
     except BadRecordError as error:
         return error
 
@@ -204,15 +198,14 @@ def _parse(raw: bytes, where: str) -> Any:
 def read_parquet(
     path: Path, file: IO[bytes], reading: ReaderOptions, groups: Sequence[int] | None = None
 ) -> Iterator[Row]:
-    """Yield the rows of the row groups `groups`, by default of all; other columns are not
-    decoded."""
+    """Yield the rows of these row groups (None: all); decodes only the needed columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         schema = pq.read_schema(file)
         maker = RowMaker.of(Columns.of_schema(schema), str(path), reading)
-        # As dictionaries: a value that occurs a million times is in memory once.
+        # As dictionaries, so that a value that occurs a million times is in memory once.
         folded = pq.ParquetFile(file, read_dictionary=_text_paths(pq.read_metadata(file)))
         at_once = _rows_at_once(folded.metadata, reading.max_document)
         sizes = [folded.metadata.row_group(i).num_rows for i in range(folded.num_row_groups)]
@@ -226,7 +219,7 @@ def read_parquet(
 def _group_batches(
     file: IO[bytes], folded: Any, group: int, columns: list[str], many: int
 ) -> Iterator[Any]:
-    """Yield one row group's batches: none with lists of dictionaries may reach over two groups."""
+    """Yield the batches of one row group; no list of dictionaries can span two groups."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -238,12 +231,12 @@ def _group_batches(
     except (pa.ArrowException, OSError) as error:
         if begun or "DictAccumulator" not in str(error):
             raise
-        # Delta encoding, of which no dictionary can be made: each value may repeat the last one.
+        # Delta encoding, which cannot become a dictionary; row by row, as a value may be huge.
         yield from pq.ParquetFile(file).iter_batches(1, row_groups=[group], columns=columns)
 
 
 def read_arrow(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the rows of Arrow IPC, as a file or as a stream (which `datasets` saves)."""
+    """Yield the rows of an Arrow IPC file or stream (`datasets` saves streams)."""
     import pyarrow as pa
 
     try:
@@ -256,7 +249,7 @@ def read_arrow(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[
 
 
 def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
-    """Yield the batches of a stream; in a file, too, since its footer may say something else."""
+    """Yield the batches of a stream; an IPC file is read as one, since its footer may lie."""
     import pyarrow as pa
 
     size = file.seek(0, io.SEEK_END)
@@ -268,16 +261,16 @@ def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
 
 
 def _text_paths(footer: Any) -> list[str]:
-    """Return the paths of columns of texts, also below lists and objects."""
+    """Return the paths of string columns, including those inside lists and objects."""
     columns = (footer.schema.column(i) for i in range(footer.num_columns))
     return [column.path for column in columns if column.logical_type.type == "STRING"]
 
 
 def _rows_at_once(footer: Any, most: int) -> int:
-    """Return how many rows have about `most` bytes together."""
+    """Return how many rows take about `most` bytes."""
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     size = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
-    return max(1, min(BATCH, most // max(size, 1)))
+    return max(1, min(BATCH_ROWS, most // max(size, 1)))
 
 
 def _damaged(path: Path, error: Exception) -> InputError:

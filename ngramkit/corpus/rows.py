@@ -1,7 +1,7 @@
-"""Rows of a corpus: what a record (column name -> value) or an Arrow table gives.
+"""Rows of a corpus, from records (column name -> value) and Arrow tables.
 
-A record that is bad (it does not parse, lacks the column or holds no text in it) is an error, or
-where bad ones are skipped, a row without texts that says why.
+A bad record (it does not parse, lacks the column or has no text there) raises an error or, with
+`skip_bad`, becomes a row without texts that holds the error.
 """
 
 from __future__ import annotations
@@ -28,28 +28,26 @@ from ngramkit.corpus.unpacking import (
     without_dictionaries,
 )
 
-LICENSES = ("license", "licenses", "licence", "max_stars_repo_licenses")
-REPOSITORIES = ("repo_name", "max_stars_repo_name", "repository_name", "repository", "repo")
-LOOKED_AT = 100  # records, if the first ones leave the column open
-MOST_LOOKED_AT = 1 << 24  # characters of them
-MOST_VALUES = 1 << 22  # of a record, or of a .json file: Python takes some 100 bytes for each
-BYTES_OF_VALUE = 64  # that Python takes beside a text
-BATCH = 1024  # most rows that are Python objects at a time
+LICENSE_COLUMNS = ("license", "licenses", "licence", "max_stars_repo_licenses")
+REPOSITORY_COLUMNS = ("repo_name", "max_stars_repo_name", "repository_name", "repository", "repo")
+INSPECTED_RECORDS, INSPECTED_CHARACTERS = 100, 1 << 24  # at most, to choose the column
+MAX_VALUES = 1 << 22  # of a record or a .json file; each takes about 100 bytes in Python
+VALUE_OVERHEAD_BYTES = 64
+BATCH_ROWS = 1024  # at most, as Python objects at a time
 
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """The options of a reader; `join_turns` makes a conversation one document, `skip_bad` goes on
-    behind bad records."""
+    """The options of a reader; see `open_corpus`."""
 
     column: str | None = None
     join_turns: bool = False
     skip_bad: bool = False
     max_document: int = MAX_DOCUMENT  # bytes
-    max_whole: int = MAX_RATIO * MAX_DOCUMENT  # bytes of a JSON document, which is read whole
+    max_whole: int = MAX_RATIO * MAX_DOCUMENT  # bytes of a JSON document
 
     def record(self) -> dict[str, Any]:
-        """Return JSON for a corpus's record: only the options that are set."""
+        """Return JSON for the corpus's record: the options that are set."""
         given = {"column": self.column, "join_turns": self.join_turns, "skip_bad": self.skip_bad}
         return {name: value for name, value in given.items() if value not in (None, False)}
 
@@ -58,44 +56,43 @@ Made = TypeVar("Made")
 
 
 def attempt(make: Callable[[], Made], skip_bad: bool) -> Made | Row:
-    """Return what `make` makes of a record; of a bad one, where these are skipped, a row without
-    texts. Else raises BadRecordError."""
+    """Return make(); with `skip_bad`, turn a BadRecordError into a row without texts."""
     try:
         return make()
     except BadRecordError as error:
         if skip_bad:
             return Row((), bad=str(error))
-        error.hint = f"{error.hint}; skip_bad=True goes on behind it"
+        error.hint = f"{error.hint}; skip_bad=True skips it"
         error.option = (*error.option, "skip_bad")
         raise
 
 
 @dataclass(frozen=True)
 class RowMaker:
-    """The columns that make a row of a record. `join_turns` makes a conversation one document."""
+    """A converter of records to rows, by the columns to read."""
 
-    column: str  # or a path; "" for records that are texts themselves
+    column: str  # name or path; "" for records that are texts
     license_column: str | None = None
     repository_column: str | None = None
     join_turns: bool = False
-    top: str | None = None  # the column that a path leads into
+    top: str | None = None  # the column in which a path begins
 
     @classmethod
     def of(cls, columns: Columns, where: str, reading: ReaderOptions) -> RowMaker:
-        """Choose the text column, and find the others by their usual names; errors as those of
+        """Choose the text column and find the others by their usual names. Raises as
         `text_column`."""
         column = text_column(columns, reading.column, where)
-        others = _first(LICENSES, columns.top), _first(REPOSITORIES, columns.top)
+        others = _first(LICENSE_COLUMNS, columns.top), _first(REPOSITORY_COLUMNS, columns.top)
         return cls(column, *others, reading.join_turns, columns.top_of(column))
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are read."""
+        """The columns to read."""
         names = (self.top, self.license_column, self.repository_column)
         return [*dict.fromkeys(name for name in names if name is not None)]
 
     def row(self, record: Mapping[str, Any]) -> Row:
-        """Make a row. Raises KeyError without the column, TypeError where it holds no text."""
+        """Make a row. Raises KeyError without the column, TypeError if it holds no text."""
         column = self.column
         value = record[column] if column in record else value_at(record, column)
         licenses = _strings(record.get(self.license_column)) if self.license_column else ()
@@ -103,7 +100,7 @@ class RowMaker:
         return self.row_of(value, licenses, names[0] if names else "")
 
     def row_of(self, value: Any, licenses: tuple[str, ...] = (), repository: str = "") -> Row:
-        """Make a row of a text or a conversation. Raises TypeError for another value."""
+        """Make a row from a text or a conversation. Raises TypeError for another value."""
         texts = texts_of(value)
         if self.join_turns and len(texts) > 1:
             texts = ("\n\n".join(texts),)
@@ -122,7 +119,7 @@ def texts_of(value: Any) -> Sequence[str]:
         return ("",)
     if isinstance(value, list):
         return tuple(_turn(turn) for turn in value)
-    raise TypeError(f"{type(value).__name__} where a text was expected")
+    raise TypeError(f"expected a text, got {type(value).__name__}")
 
 
 def _turn(turn: Any) -> str:
@@ -132,7 +129,7 @@ def _turn(turn: Any) -> str:
         return written_text(turn)
     if is_null(turn):
         return ""
-    raise TypeError(f"{type(turn).__name__} where a turn was expected: {turn!r:.60}")
+    raise TypeError(f"expected a turn, got {type(turn).__name__}: {turn!r:.60}")
 
 
 def _first(names: Sequence[str], columns: Mapping[str, Any]) -> str | None:
@@ -147,9 +144,9 @@ def _strings(value: Any) -> tuple[str, ...]:
 
 
 def record_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the rows of (place, record); the first records decide which columns are read.
+    """Yield the rows of (place, record); the first records decide the columns.
 
-    A BadRecordError stands for a record that does not parse, a null is an empty text.
+    A record that does not parse is given as its BadRecordError. Null is an empty text.
     """
     records, maker = iter(records), None
     while maker is None:
@@ -164,10 +161,9 @@ def record_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> I
 def look_ahead(
     records: Iterator[tuple[str, Any]], reading: ReaderOptions
 ) -> tuple[list[tuple[str, Any]], RowMaker | None]:
-    """Return records up to the one that decides which columns are read, and how; None if none
-    does.
+    """Return the first records, and the RowMaker that they decide, None if they do not.
 
-    Raises InputError where several columns hold text.
+    Raises InputError if several columns hold text.
     """
     begun: list[tuple[str, Any]] = []
     columns, place, size = Columns(), "", 0
@@ -181,9 +177,9 @@ def look_ahead(
             if reading.column is not None or columns.usual(final=False):
                 break
             size += len(str(record))
-        if len(begun) >= LOOKED_AT or size > MOST_LOOKED_AT:
+        if len(begun) >= INSPECTED_RECORDS or size > INSPECTED_CHARACTERS:
             break
-    with suppress(BadRecordError):  # of each record its own
+    with suppress(BadRecordError):  # then each record is judged alone
         return begun, RowMaker.of(columns, place, reading)
     return begun, None
 
@@ -200,7 +196,7 @@ def _row(where: str, maker: RowMaker | None, record: Any, reading: ReaderOptions
     if is_null(record):
         return Row(("",))
     if (maker is None or maker.column) and not isinstance(record, str | Mapping):
-        problem = f"{where} is neither a text nor an object: {type(record).__name__}"
+        problem = f"{where} must be a text or an object, got {type(record).__name__}"
         raise BadRecordError(problem, _remedy(record))
     if maker is None:
         columns = Columns()
@@ -210,12 +206,12 @@ def _row(where: str, maker: RowMaker | None, record: Any, reading: ReaderOptions
 
 
 def _remedy(record: Any) -> str:
-    """Return what to do about a record that is no text."""
+    """Return the hint for a record without text."""
     return "decode it, or drop it" if isinstance(record, bytes) else "mend it, or drop it"
 
 
 def read_row(where: str, maker: RowMaker, record: Any) -> Row:
-    """Make a row of the record at `where`. Raises BadRecordError where it holds no text."""
+    """Make a row from the record at `where`. Raises BadRecordError if it has no text."""
     try:
         if isinstance(record, str) and not maker.column:
             return Row((record,))
@@ -224,7 +220,7 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
         if isinstance(record, Mapping):
             return maker.row(record)
         wanted = "an object" if maker.column else "a text"
-        raise TypeError(f"{type(record).__name__} where {wanted} was expected")
+        raise TypeError(f"expected {wanted}, got {type(record).__name__}")
     except KeyError as error:
         fault = f"has no {maker.column!r}" if maker.column else "is an object among texts"
         hint = f"mend it, or drop it; its columns: {listed(record)}"
@@ -238,8 +234,7 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
 
 
 def require_text(text: str, where: str) -> None:
-    """Raise BadRecordError where a text holds half a character: a surrogate, or in its place a byte
-    that is no UTF-8."""
+    """Raise BadRecordError for a lone surrogate, which also stands for an invalid byte."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -256,7 +251,7 @@ def table_rows(
     *,
     first: int = 0,
 ) -> Iterator[Row]:
-    """Yield the rows of Arrow batches, of which the first is the row `first` of `where`."""
+    """Yield the rows of Arrow batches, numbered from `first` in errors."""
     for batch in batches:
         for number, record in enumerate(_records(where, maker, batch, reading), first):
             make = partial(read_row, f"{where}, row {number}", maker, record)
@@ -267,12 +262,12 @@ def table_rows(
 def _records(
     where: Path | str, maker: RowMaker, batch: Any, reading: ReaderOptions
 ) -> Iterator[dict[str, Any]]:
-    """Yield the records of an Arrow batch, unfolded a few at a time: together they take about as
-    many bytes as the largest document may."""
+    """Yield the records of an Arrow batch, converting at a time about as many bytes as the largest
+    document may have."""
     import pyarrow as pa
 
     chosen, most = batch.select(maker.columns), reading.max_document
-    chosen.validate(full=True)  # other functions of pyarrow trust offsets and indices
+    chosen.validate(full=True)  # pyarrow otherwise trusts offsets and indices
     try:
         all_sizes = [row_sizes(column) for column in chosen.columns]
     except TypeError as error:
@@ -281,10 +276,10 @@ def _records(
     values = np.sum([sizes.values for sizes in all_sizes], axis=0)
     if bytes_.max(initial=0) > most:
         raise too_large(str(where), most)
-    if values.max(initial=0) > MOST_VALUES:
+    if values.max(initial=0) > MAX_VALUES:
         raise too_many_values(where)
-    longest = int((bytes_ + BYTES_OF_VALUE * values).max(initial=0))
-    step = max(1, min(BATCH, most // max(longest, 1)))
+    longest = int((bytes_ + VALUE_OVERHEAD_BYTES * values).max(initial=0))
+    step = max(1, min(BATCH_ROWS, most // max(longest, 1)))
     plain = pa.schema([(field.name, without_dictionaries(field.type)) for field in chosen.schema])
     for begin in range(0, chosen.num_rows, step):
         rows = chosen.slice(begin, step)
@@ -294,4 +289,4 @@ def _records(
 
 
 def too_many_values(where: Path | str) -> InputError:
-    return InputError(f"{where} holds more than {MOST_VALUES:,} values", "cut it into several")
+    return InputError(f"{where} holds more than {MAX_VALUES:,} values", "cut it into several")

@@ -1,7 +1,6 @@
-"""The selection of a corpus's documents, by their index, licences, repository and text.
+"""Selection of a corpus's documents by index, licences, repository and text.
 
-It does not depend on the order of work: a sample keeps a document by a hash of (seed, index), so
-shards, workers and resumed runs all agree.
+A sample keeps a document by a hash of (seed, index), so workers and resumed runs agree.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from ngramkit.basics.errors import InputError, UsageError, reason, require_betwe
 from ngramkit.basics.untrusted import read_plain
 from ngramkit.formats.admission import SHA256
 
-MOST_LIST = 1 << 28  # bytes of a list of exclusions, some four million lines
+MAX_EXCLUSIONS_BYTES = 1 << 28  # about four million lines
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A choice of a corpus's documents; the default keeps all.
+    """The documents to keep; by default all.
 
-    `limit` counts kept documents; `weight` is the corpus's in a mixture, a share like `sample`
-    (they are multiplied); `licenses` and `excluded` are lower-case. `excluded` holds repository
-    names (owner/name) and sha256 hex digests of UTF-8 texts.
+    `limit` counts kept documents. `weight`, the corpus's in a mixture, multiplies `sample`.
+    `licenses` and `excluded` are lower-case; `excluded` holds repository names (owner/name) and
+    sha256 hex digests of UTF-8 texts.
     """
 
     sample: float = 1.0
@@ -38,8 +37,8 @@ class Selection:
     def __post_init__(self) -> None:
         if not 0 < self.sample <= 1:
             raise UsageError(
-                f"sample must be above 0 and at most 1, is {self.sample:g}",
-                "0.01 keeps a hundredth",
+                f"sample must be above 0 and at most 1, got {self.sample:g}",
+                "Give 0.01 to keep a hundredth.",
                 option="sample",
             )
         require_weight("a corpus", self.weight)
@@ -49,21 +48,19 @@ class Selection:
 
     @property
     def share(self) -> float:
-        """The share of documents that is kept by their index alone."""
+        """The share of documents that `samples` keeps."""
         return self.sample * self.weight
 
     def samples(self, index: int) -> bool:
-        """Return whether document `index` of the corpus falls into the sample."""
+        """Return whether the sample includes document `index` of the corpus."""
         if self.share == 1.0:
             return True
         digest = hashlib.sha256(f"{self.seed}:{index}".encode()).digest()
         return int.from_bytes(digest[:8], "little") < self.share * 2**64
 
     def admits(self, text: str, licenses: Iterable[str], repository: str) -> bool:
-        """Return whether licences and exclusions let the document in.
-
-        With several licences every one must be listed, since any of them may govern.
-        """
+        """Return whether licences and exclusions admit the document; all its licences must be
+        listed."""
         if self.licenses:
             names = {licence.lower() for licence in licenses}
             if not names or not names <= self.licenses:
@@ -74,7 +71,7 @@ class Selection:
         return self.excluded.isdisjoint((repository.lower(), digest))
 
     def record(self) -> dict[str, Any]:
-        """Return JSON for the manifest: only what differs from keeping everything."""
+        """Return JSON for the manifest: the settings that differ from the default."""
         record: dict[str, Any] = {}
         if self.sample != 1.0:
             record["sample"] = self.sample
@@ -93,22 +90,22 @@ class Selection:
 
 
 def require_weight(corpus: str, weight: Any) -> None:
-    """Raise UsageError where the weight is not a number in (0, 1]."""
+    """Raise UsageError unless the weight is a number in (0, 1]."""
     if not isinstance(weight, float | int) or isinstance(weight, bool) or not 0 < weight <= 1:
         raise UsageError(
-            f"the weight of {corpus} must be above 0 and at most 1, is {weight!r:.40}",
-            "0.3 keeps three documents in ten",
+            f"the weight of {corpus} must be above 0 and at most 1, got {weight!r:.40}",
+            "Give 0.3 to keep three documents in ten.",
             option="corpus",
         )
 
 
 def read_exclusions(path: Path) -> frozenset[str]:
-    """Read repository names and sha256 digests of documents, one a line; `#` begins a comment.
+    """Read repository names and sha256 digests of documents, one per line; `#` begins a comment.
 
-    Raises InputError where the file cannot be read or a line is neither.
+    Raises InputError if the file cannot be read or a line is neither.
     """
     try:
-        raw = read_plain(path, MOST_LIST, error=InputError)
+        raw = read_plain(path, MAX_EXCLUSIONS_BYTES, error=InputError)
         lines = raw.decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
@@ -121,8 +118,8 @@ def read_exclusions(path: Path) -> frozenset[str]:
         entry = line.split("#")[0].strip().lower()
         if entry and not SHA256.fullmatch(entry) and "/" not in entry:
             raise InputError(
-                f"{path}, line {number}: {entry!r} is neither a repository nor a sha256",
-                "one owner/name or 64 hex digits a line",
+                f"{path}, line {number}: must be a repository or a sha256, got {entry!r}",
+                "Write one owner/name or 64 hex digits per line.",
             )
         if entry:
             entries.add(entry)

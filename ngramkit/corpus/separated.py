@@ -1,10 +1,9 @@
-"""Tables of separated values: CSV, and TSV, in which a line with as many values as the first one is
-a row, whatever its quotes are.
+"""Tables of separated values: CSV and TSV.
 
-A value that begins with a quote may go on over several lines. If it never ends, or the row that it
-ends has another number of values, only the line in which it began is bad. The separator is that of
-the file's suffix. If the first line has none, it is the one that splits all lines alike: Excel
-writes semicolons where the comma is the decimal point.
+A quoted value may span several lines. If its quote never closes, or the row has a wrong number of
+values, only the line where it began is bad. In TSV, a line with the right number of values is a row
+regardless of quotes. The suffix decides the separator, unless the first line lacks it and another
+one splits all lines alike: Excel writes semicolons where the comma is the decimal point.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ngramkit.basics.terminal_text import many
 from ngramkit.corpus.columns import Columns, Holds
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.rows import (
-    MOST_VALUES,
+    MAX_VALUES,
     ReaderOptions,
     RowMaker,
     attempt,
@@ -31,15 +30,14 @@ from ngramkit.corpus.rows import (
 from ngramkit.corpus.unpacking import BOM, require_utf_8, too_large
 
 SEPARATORS = ",;\t|"
-TOLD = re.compile(rb"sep=([,;\t|])\s*")  # a first line for Excel
-SAMPLE, LONGEST_SAMPLE = 32, 1 << 16  # lines and bytes by which an unusual separator is told
+EXCEL_SEPARATOR = re.compile(rb"sep=([,;\t|])\s*")  # an optional first line
+SAMPLE_LINES, SAMPLE_BYTES = 32, 1 << 16  # inspected for another separator
 
 
 def read_separated(
     path: Path, file: IO[bytes], reading: ReaderOptions, separator: str = ","
 ) -> Iterator[Row]:
-    """Yield one row per line, or per several where a quoted value goes on over them; the first one
-    names the columns."""
+    """Yield one row per table row; the first one names the columns."""
     table = _Table(file, separator, reading.max_document, str(path))
     header = next(table, None)
     if header is None:
@@ -65,21 +63,23 @@ def read_separated(
 
 
 class _Table:
-    """The rows that are not blank, as lists; bytes that are no UTF-8 are surrogates.
+    """An iterator over the non-blank rows as lists of str; invalid UTF-8 becomes surrogates.
 
-    `where` is the line in which the last row began. A row that is bad raises BadRecordError, and
-    the next one begins in the line after `where`. `width` is how many values a row should have.
+    `where` is the line of the last row's beginning, `width` the expected number of values. A bad
+    row raises BadRecordError, and the next row begins in the line after `where`.
     """
 
     def __init__(self, file: IO[bytes], separator: str, most: int, name: str) -> None:
-        csv.field_size_limit(max(csv.field_size_limit(), most))  # of the process; `most` bounds it
+        csv.field_size_limit(
+            max(csv.field_size_limit(), most)
+        )  # process-wide; `most` bounds this table
         self.where, self.width = name, 0
         self._file, self._most, self._name = file, most, name
         head = _head(file, most)
         require_utf_8(b"".join(head[:1]), name)
-        self._again = io.BytesIO(b"".join(head))  # lines to read before those of the file
-        self._first = 1  # the number of the reader's first line
-        if head and (told := TOLD.fullmatch(head[0])):
+        self._again = io.BytesIO(b"".join(head))  # lines to read before the file's
+        self._first = 1  # number of the csv reader's first line
+        if head and (told := EXCEL_SEPARATOR.fullmatch(head[0])):
             separator = told[1].decode()
             self._again.seek(len(head[0]))
             self._first = 2
@@ -87,8 +87,8 @@ class _Table:
             separator = _separator(head, separator, name)
         self._separator = separator
         self._mark = separator.encode()
-        self._span = bytearray()  # the lines of the row so far
-        self._line = self._values = 0  # where it begins, and how many values it has so far
+        self._span = bytearray()  # lines of the current row
+        self._line = self._values = 0  # its first line, and an upper bound of its values
         self._rows = self._reader()
 
     def _reader(self) -> Any:
@@ -104,7 +104,7 @@ class _Table:
                         raise too_large(self.where, self._most)
                     raise csv.Error(f"a document of more than {self._most:,} bytes")
                 self._values += line.count(mark) + 1
-                if self._values > MOST_VALUES:
+                if self._values > MAX_VALUES:
                     raise too_many_values(self.where)
                 yield line.decode("utf-8", "surrogateescape")
 
@@ -129,7 +129,7 @@ class _Table:
         return f"{self.where} has {values} for {columns}"
 
     def _has_stray_quote(self, row: Sequence[str]) -> bool:
-        """Return whether the quote that joined the row's lines is a part of the text."""
+        """Return whether the quote that joined the row's lines is part of a text."""
         if len(row) != self.width:
             return True
         between = self.width - 1
@@ -137,8 +137,8 @@ class _Table:
         return between > 0 and bool(lines) and all(each.count(b"\t") == between for each in lines)
 
     def _first_line_of_row(self, problem: str) -> list[str]:
-        """Return the values of the row's first line as it is, if it may be a row of a TSV; else
-        raise BadRecordError. The lines after it are read again."""
+        """Return the row's first line as a row of its own if that is valid TSV; else raise
+        BadRecordError. The lines after it are read again."""
         line, _, others = bytes(self._span).partition(b"\n")
         if self._again.tell() < len(self._again.getbuffer()):
             self._again.seek(-len(others), io.SEEK_CUR)
@@ -152,10 +152,9 @@ class _Table:
 
 
 def _head(file: IO[bytes], most: int) -> list[bytes]:
-    """Return the first lines, at least one of a file that is not empty, without a byte order
-    mark."""
+    """Return the first lines, without a byte order mark; [] only for an empty file."""
     head: list[bytes] = []
-    while len(head) < SAMPLE and sum(map(len, head)) < LONGEST_SAMPLE:
+    while len(head) < SAMPLE_LINES and sum(map(len, head)) < SAMPLE_BYTES:
         if not (line := file.readline(most + 1)):
             break
         head.append(line if head else line.removeprefix(BOM))
@@ -163,15 +162,15 @@ def _head(file: IO[bytes], most: int) -> list[bytes]:
 
 
 def _separator(head: Sequence[bytes], usual: str, name: str) -> str:
-    """Return what separates the values: another than `usual` if it is in all of the lines, equally
-    often, and the first one lacks the usual one."""
+    """Return the separator: another than `usual` if the first line lacks that one and the other is
+    in all lines equally often."""
     lines = [text for line in head if (text := line.decode("utf-8", "replace")).strip()]
     if len(lines) < 2 or usual in lines[0]:
         return usual
     found = [other for other in SEPARATORS if other in lines[0] and _splits_alike(lines, other)]
     if len(found) > 1:
         raise InputError(
-            f"{name} has columns between {' or '.join(map(repr, found))}: nothing tells which",
+            f"cannot tell whether {' or '.join(map(repr, found))} separates the columns of {name}",
             "save it with another separator",
         )
     return found[0] if found else usual
@@ -180,5 +179,5 @@ def _separator(head: Sequence[bytes], usual: str, name: str) -> str:
 def _splits_alike(lines: Sequence[str], separator: str) -> bool:
     rows = list(csv.reader(lines, delimiter=separator))
     if len(rows) > 2:
-        rows.pop()  # it may go on behind the sample
+        rows.pop()  # it may be incomplete
     return all(len(row) == len(rows[0]) for row in rows)

@@ -1,12 +1,10 @@
-"""Texts that a program holds, as a corpus: lists, generators, columns, tables, datasets.
+"""Texts in memory as a corpus: lists, generators, columns, tables, datasets.
 
-They are read once, one after another, into a temporary file (Arrow IPC, compressed), and tokenised
-from there. So a generator can be read again, no more than a batch is in memory, and the record of
-the corpus, which decides whether an artifact is there already, holds the checksum of what was read:
-sha256 over a line of JSON for each row, [texts, licences, repository], or null where it was bad.
-The file has no name, and is gone with the corpus.
+They are read once into an unnamed temporary file (compressed Arrow IPC) and tokenised from there,
+so a generator is read only once and memory holds one batch. The corpus's record has a sha256 over
+one line of JSON per row: [texts, licences, repository], or null for a bad row.
 
-What holds the texts is known by its methods; nothing of these packages is imported:
+Containers are recognized by their methods, without importing their packages:
 
     with_format, select_columns   datasets.Dataset, datasets.IterableDataset
     __arrow_c_stream__            DataFrames and Series of pandas and polars, tables of pyarrow
@@ -37,11 +35,11 @@ from ngramkit.corpus.rows import (
     table_rows,
 )
 
-NAME = "texts"  # of a corpus that its caller gives none
-ANY_SIZE = 1 << 62  # bytes: they are in memory already
-BATCH = 1000  # rows of a dataset at a time
+NAME = "texts"  # the default name
+ANY_SIZE = 1 << 62  # bytes
+DATASET_BATCH_ROWS = 1000
 BATCH_CHARACTERS, BATCH_ROWS = 1 << 24, 1 << 16  # of the temporary file
-STEP = 1024  # rows of a batch that are Python objects at a time
+OBJECT_ROWS = 1024  # of a batch that are Python objects at a time
 
 
 def spool_schema() -> Any:
@@ -59,7 +57,7 @@ def spool_schema() -> Any:
 
 
 class ArrowStream(Protocol):
-    """A table or a column that gives its content by the Arrow C stream interface."""
+    """A table or column with the Arrow C stream interface."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
@@ -68,19 +66,19 @@ Texts = Iterable[str] | Iterable[Mapping[str, Any]] | ArrowStream
 
 
 def read_texts(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
-    """Yield a row for every text or record of `texts`; errors call it `name`.
+    """Yield a row for every text or record; errors name the corpus `name`.
 
-    Raises UsageError for a kind of object that gives none, or gives them in no fixed order,
-    InputError where there is no such column.
+    Raises UsageError for an object without texts or without a fixed order, InputError for an
+    unknown column.
     """
     import pyarrow as pa
 
     if isinstance(texts, Mapping):
         keys = ", ".join(repr(key) for key in list(texts)[:10])
-        hint = f"give one of its values, of the keys {keys}; or records, as a list of dicts"
+        hint = f"Give one of its values (keys: {keys}), or records as a list of dicts."
         raise _no_corpus(texts, hint)
     if isinstance(texts, AbstractSet):
-        raise _no_corpus(texts, "it has no order: give sorted(...)")
+        raise _no_corpus(texts, "Give sorted(...): a set has no order.")
     if isinstance(texts, bytes | bytearray | memoryview):
         raise _no_corpus(texts, "decode it, and give a list of texts")
     if hasattr(texts, "with_format") and hasattr(texts, "select_columns"):
@@ -97,13 +95,17 @@ def read_texts(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
 
 
 def _is_iterable(texts: Any) -> bool:
-    """Return whether it gives items; an array of numpy without a dimension does not."""
+    """Return whether an object gives items; a zero-dimensional numpy array does not."""
     return isinstance(texts, Iterable) and getattr(texts, "ndim", 1) > 0
 
 
 def _no_corpus(given: object, hint: str) -> UsageError:
     name = f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
-    return UsageError(f"a corpus is no {name.removeprefix('builtins.')}", hint, option="corpus")
+    return UsageError(
+        f"corpus must be texts or names, got {name.removeprefix('builtins.')}",
+        hint,
+        option="corpus",
+    )
 
 
 def _checked(row: Row, where: str) -> Row:
@@ -114,12 +116,12 @@ def _checked(row: Row, where: str) -> Row:
 
 def _dataset_rows(dataset: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
     with dataset_errors(name):
-        if dataset.features is None:  # a table of each record would have types of its own
+        if dataset.features is None:  # tables of single records would differ in types
             yield from _item_rows(dataset.with_format(None), name, reading)
             return
         maker = RowMaker.of(columns_of(dataset), name, reading)
         chosen = dataset.select_columns(maker.columns).with_format("arrow")
-        tables = chosen.iter(batch_size=BATCH)
+        tables = chosen.iter(batch_size=DATASET_BATCH_ROWS)
         batches = chain.from_iterable(table.to_batches() for table in tables)
         yield from table_rows(name, maker, batches, reading)
 
@@ -153,7 +155,7 @@ def _not_arrow(name: str, error: Exception) -> InputError:
 
 
 def _items(texts: Any) -> Iterable[Any] | None:
-    """Return the rows of columns that Arrow does not take: pandas' with values of several types."""
+    """Return the rows of columns that Arrow rejects, as pandas' of mixed types; else None."""
     if not hasattr(texts, "columns"):
         return texts if isinstance(texts, Iterable) else None
     if not hasattr(texts, "itertuples") or not texts.columns.is_unique:
@@ -163,7 +165,7 @@ def _items(texts: Any) -> Iterable[Any] | None:
 
 
 def _batches(table: Any) -> Any:
-    """Return a pyarrow.RecordBatchReader; None of a single column."""
+    """Return a pyarrow.RecordBatchReader; None for a single column."""
     import pyarrow as pa
 
     if isinstance(table, pa.Array):
@@ -194,7 +196,7 @@ def _require_no_column(reading: ReaderOptions, name: str) -> None:
 
 
 class Spool:
-    """Rows that are written to a temporary file; `source` makes a source of it."""
+    """A writer of rows to a temporary file, which `source` opens as a corpus."""
 
     def __init__(self, file: IO[bytes]) -> None:
         import pyarrow as pa
@@ -222,8 +224,7 @@ class Spool:
         self._rows, self._characters = [], 0
 
     def source(self, name: str, *, skip_bad: bool) -> SpooledTexts:
-        """Return the rows as a source that is called `name`. It maps the file, which may be closed
-        then; nothing more can be added."""
+        """Finish the file and return its rows as a source. The caller may close the file."""
         if self._rows:
             self._flush()
         self._writer.close()
@@ -234,7 +235,7 @@ class Spool:
 
 @dataclass(frozen=True)
 class SpooledTexts(DocumentSource):
-    """A source of rows in a temporary file, a batch a part. Pickled, it carries the rows along."""
+    """A source of rows in a temporary file, each batch a part. A pickle includes the rows."""
 
     id: str
     texts: int
@@ -246,7 +247,7 @@ class SpooledTexts(DocumentSource):
 
     @classmethod
     def of(cls, file: Any, name: str, texts: int, sha256: str, skip_bad: bool) -> SpooledTexts:
-        """Return the source of all batches of an Arrow IPC file's bytes."""
+        """Open the bytes of an Arrow IPC file."""
         import pyarrow as pa
 
         opened = pa.ipc.open_file(pa.BufferReader(file))
@@ -271,14 +272,14 @@ class SpooledTexts(DocumentSource):
 
     def rows(self, part: int) -> Iterator[Row]:
         batch = self.file.get_batch(self.first + part)
-        for begin in range(0, batch.num_rows, STEP):
-            for row in batch.slice(begin, STEP).to_pylist():
+        for begin in range(0, batch.num_rows, OBJECT_ROWS):
+            for row in batch.slice(begin, OBJECT_ROWS).to_pylist():
                 yield Row(tuple(row.pop("texts")), tuple(row.pop("licenses")), **row)
 
 
 @dataclass(frozen=True)
 class Spooling(DocumentSource):
-    """A source of one part that writes every row to `spool` as it is read, once."""
+    """A source of one part that also writes every row to `spool`; can be read once."""
 
     id: str
     unread: Iterator[Row]

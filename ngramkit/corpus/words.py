@@ -1,4 +1,4 @@
-"""Words of any script. Where a script has no spaces between words, each character is one."""
+"""Words of any script. In scripts without spaces, each character is a word."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITTEN = re.compile(rf"[^\s{UNSPACED}]+|[{UNSPACED}]")
 
 
 def spoken_words(text: str) -> list[str]:
-    """Return the words without case and punctuation.
+    """Return the words, without case and punctuation.
 
     >>> spoken_words("Mt. Fuji: 富士山!")
     ['mt', 'fuji', '富', '士', '山']
@@ -25,12 +25,12 @@ def spoken_words(text: str) -> list[str]:
 
 
 def written_words(text: str) -> list[str]:
-    """Return what stands between spaces, and the characters of scripts without them."""
+    """Split at spaces, and into characters in scripts without spaces."""
     if text.isascii() or not CHARACTER.search(text):
         return text.split()
     return WRITTEN.findall(text)
 
 
-def amount(words: Sequence[str]) -> float:
-    """Return how many words there are: two characters of a script without spaces are about one."""
+def count_words(words: Sequence[str]) -> float:
+    """Return the number of words; two characters of a script without spaces count as one."""
     return len(words) - sum(CHARACTER.match(word) is not None for word in words) / 2

@@ -87,13 +87,13 @@ def test_a_command_says_its_own_flags(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("some text")
     sampled = run_here(["tokenize", "--corpus", "a.txt", "--sample", "7", "--json"])
-    assert (sampled.code, "--sample must be above 0 and at most 1, is 7") == (
+    assert (sampled.code, "--sample must be above 0 and at most 1, got 7") == (
         2,
         sampled.err.partition("error: ")[2].splitlines()[0],
     )
     assert sampled.json["error"].startswith("--sample must be")
     unsplit = run_here(["tokenize", "--corpus", "a.txt", "--split", "train"])
-    assert "--split means nothing for a.txt" in unsplit.err
+    assert "--split does not apply to a.txt" in unsplit.err
 
 
 def test_hints_fit_the_one_who_reads_them(monkeypatch):

@@ -166,7 +166,7 @@ def test_an_interrupted_build_loses_no_batch(corpus, tmp_path, monkeypatch, batc
 
     with monkeypatch.context() as patch:
         patch.setattr(encoding, "encode_batch", interrupted)
-        patch.setattr(encoding, "ENCODERS", 1)
+        patch.setattr(encoding, "ENCODER_THREADS", 1)
         with pytest.raises(KeyboardInterrupt) as stopped:
             tokenize(corpus, "demo", tmp_path / "store", **options)
     [note] = stopped.value.__notes__

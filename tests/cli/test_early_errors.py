@@ -29,13 +29,13 @@ from ngramkit_cli.main import COMMANDS
 WRONG = """
 corpora more                                     | extra argument
 tokenize                                         | no corpus was chosen
-tokenize --corpus nope                           | no corpus is called 'nope'
+tokenize --corpus nope                           | unknown corpus 'nope'
 tokenize --corpus ./no.txt                       | no file matches ./no.txt
 tokenize --corpus empty                          | the folder empty holds no file
 tokenize --corpus hf:                            | hf: names no dataset
-tokenize --corpus EMPTY                          | --corpus is empty
+tokenize --corpus EMPTY                          | --corpus must not be empty
 build-datastore --corpus ds                      | ds is an artifact, not text
-tokenize --corpus a.xyz                          | a.xyz is of no kind that can be read
+tokenize --corpus a.xyz                          | unsupported kind of file: a.xyz
 tokenize --corpus a.txt --model nope             | no model is called 'nope'
 tokenize --corpus a.txt --model ./none           | there is no model folder ./none
 tokenize --corpus a.txt --model empty            | empty holds no tokenizer
@@ -51,10 +51,10 @@ tokenize --corpus a.txt --ray-address auto       | means nothing with --executor
 tokenize --corpus a.txt --exclude no.txt         | no.txt cannot be read
 tokenize --corpus a.txt --max-document x         | 'x' is not a size
 tokenize --corpus a.txt --column x               | a.txt is plain text and has no columns
-tokenize --corpus python-stdlib --split nope     | python-stdlib has no split 'nope'
+tokenize --corpus python-stdlib --split nope     | unknown split 'nope' of python-stdlib
 tokenize --corpus a.txt:2                        | the weight of a.txt must be above 0
 tokenize --corpus a.txt --cache-size x           | 'x' is not a size
-build-datastore --corpus nope                    | no corpus is called 'nope'
+build-datastore --corpus nope                    | unknown corpus 'nope'
 build-datastore --corpus a.txt --out SYSTEM/x    | SYSTEM/x cannot be written
 build-datastore --corpus a.txt --out frozen      | frozen exists
 build-datastore --corpus a.txt --executor nope   | there is no --executor 'nope'

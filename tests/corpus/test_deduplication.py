@@ -11,7 +11,12 @@ from reporters import Notes
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.tokens import tokenize, tokens_plan
-from ngramkit.corpus.decontamination import LEAST, WORDS, EvaluationTexts, read_evaluation_texts
+from ngramkit.corpus.decontamination import (
+    MAX_GRAM_WORDS,
+    MIN_GRAM_WORDS,
+    EvaluationTexts,
+    read_evaluation_texts,
+)
 from ngramkit.corpus.deduplication import Deduplicated, word_runs
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.open import open_corpus
@@ -108,7 +113,7 @@ WORD = st.sampled_from(["a", "b", "c", "d"])
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.lists(WORD, min_size=LEAST, max_size=18), min_size=1, max_size=3),
+    st.lists(st.lists(WORD, min_size=MIN_GRAM_WORDS, max_size=18), min_size=1, max_size=3),
     st.lists(WORD, max_size=40),
 )
 def test_contained_texts_are_those_of_a_naive_search(texts, document):
@@ -120,7 +125,7 @@ def test_contained_texts_are_those_of_a_naive_search(texts, document):
     expected = False
     for text in joined:
         words = text.split()
-        length = min(len(words), WORDS)
+        length = min(len(words), MAX_GRAM_WORDS)
         held = grams(words, length) & grams(document, length)
         expected |= 2 * len(held) >= len(grams(words, length))
     assert EvaluationTexts(joined).occur_in(" ".join(document)) == expected

@@ -129,7 +129,7 @@ def test_bad_requests_say_what_to_do(hub, ngramkit_cli, tmp_path):
         (3, "cannot be read", "report it"),
         (3, "which of its columns", "--column, one of question, answer"),
         (3, "no column 'words'", "its columns: text"),
-        (3, "no split 'validation'", "its splits: train"),
+        (3, "no split 'validation'", "Choose one of: train"),
         (3, "no such revision", "tree/main"),
         (3, "plain_text", "hf:ID:CONFIG"),
         (2, "--language", "leave it out"),

@@ -266,10 +266,10 @@ def test_licences_and_repositories_are_found(tmp_path):
     [
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"a\.jsonl, line 2: not JSON"),
         ("a.jsonl", b'{"text": "a"}\n{"test": "b"}\n', r"a\.jsonl, line 2 has no 'text'"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": 5}\n', r"a\.jsonl, line 2: int"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": 5}\n', r"a\.jsonl, line 2: expected a text, got int"),
         ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"a\.jsonl, line 2: not UTF-8"),
         ("a.jsonl", b'{"x": "a", "y": "b"}\n', "which of its columns"),
-        ("a.json", b"[1, 2]", r"a\.json, record 0 is neither a text nor an object: int"),
+        ("a.json", b"[1, 2]", r"a\.json, record 0 must be a text or an object, got int"),
         ("a.txt", b"ab\xff", r"a\.txt is not utf-8: byte 2"),
         ("a.py", b"# coding: klingon\n", "klingon"),
         ("a.parquet", b"PAR1 not really", r"a\.parquet is damaged"),
@@ -281,7 +281,7 @@ def test_licences_and_repositories_are_found(tmp_path):
         ("a.csv.gz", b"BZh91AY&SY", r"a\.csv\.gz is compressed as bzip2"),
         ("a.jsonl", '{"text": "a"}\n'.encode("utf-16"), r"a\.jsonl is UTF-16"),
         ("a.csv", "text\na\n".encode("utf-16"), r"a\.csv is UTF-16"),
-        ("a.bin", b"", "no kind that can be read"),
+        ("a.bin", b"", "unsupported kind of file"),
     ],
 )
 def test_errors_name_the_unreadable_file(tmp_path, name, raw, said):
@@ -294,7 +294,7 @@ def test_a_missing_column(tmp_path):
     (tmp_path / "a.parquet").write_bytes(KINDS["a.parquet"])
     with pytest.raises(InputError, match="no column 'words'") as caught:
         texts(tmp_path / "a.parquet", column="words")
-    assert caught.value.hint == "its columns: text, n"
+    assert caught.value.hint == "Choose one of its columns: text, n."
 
 
 def test_a_column_of_plain_text_is_refused(tmp_path):
@@ -311,9 +311,9 @@ def test_an_unknown_corpus():
         open_corpus("openwebtex")
     with pytest.raises(InputError, match="no file matches"):
         open_corpus("nowhere/*.txt")
-    with pytest.raises(UsageError, match="revision means nothing"):
+    with pytest.raises(UsageError, match="revision does not apply"):
         open_corpus("python-stdlib", revision="main")
-    with pytest.raises(InputError, match="no split 'test'"):
+    with pytest.raises(InputError, match="unknown split 'test'"):
         open_corpus("python-stdlib", split="test")
 
 
@@ -347,7 +347,7 @@ def test_separated_values_without_a_clear_column_or_any_row(tmp_path):
     path.write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="which of its columns") as failure:
         texts(path)
-    assert failure.value.hint == "give column, one of a, b"
+    assert "column, one of a, b" in failure.value.hint
     path.write_text("text,text\n1,2\n")
     with pytest.raises(InputError, match="several columns 'text'"):
         texts(path)
@@ -406,7 +406,7 @@ BAD = {
         "line 2: not JSON",
         4,
     ),
-    "first.jsonl": (b'3\n{"x": 1\n{"text": "c"}\n', ["c"], "line 1 is neither", 2),
+    "first.jsonl": (b'3\n{"x": 1\n{"text": "c"}\n', ["c"], "line 1 must be", 2),
     "a.json": (b'[{"text": "a"}, {"test": "b"}, 5]', ["a"], "record 1 has no 'text'", 2),
     "b.json": (b'[{"text": "a"}', [], "not JSON", 1),
     "a.csv": (

@@ -92,17 +92,17 @@ def test_weights_out_of_range(corpora, weight):
 def test_options_that_make_no_sense_for_a_mixture(corpora):
     with pytest.raises(UsageError, match=r"a.jsonl is named twice"):
         open_corpus(["a.jsonl", ("a.jsonl", 0.5)])
-    with pytest.raises(UsageError, match="split does not say of which corpus"):
+    with pytest.raises(UsageError, match="split applies to a single corpus"):
         open_corpus(["a.jsonl", "b.jsonl"], split="train")
     with pytest.raises(UsageError, match="limit of its own"):
         open_corpus([open_corpus("a.jsonl", limit=3), "b.jsonl"])
-    with pytest.raises(UsageError, match="sample comes too late"):
+    with pytest.raises(UsageError, match="sample must be given when"):
         open_corpus([open_corpus("a.jsonl"), "b.jsonl"], sample=0.5)
-    with pytest.raises(UsageError, match="max_document comes too late"):
+    with pytest.raises(UsageError, match="max_document must be given when"):
         open_corpus([open_corpus("a.jsonl"), "b.jsonl"], max_document=100)
     with pytest.raises(UsageError, match="sample comes too late"):
         ngramkit.tokenize(open_corpus("a.jsonl"), "demo", sample=0.5)
-    with pytest.raises(UsageError, match="no corpus was named"):
+    with pytest.raises(UsageError, match="must name at least one corpus"):
         open_corpus([])
 
 
@@ -140,7 +140,7 @@ def test_a_folder_whose_name_has_a_colon_is_a_name(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("said", ["0", "1.5", "nan", "inf", "-0.3", "2024"])
 def test_typed_weights_out_of_range(said):
-    with pytest.raises(UsageError, match=rf"weight of b must be above 0 and at most 1, is {said}"):
+    with pytest.raises(UsageError, match=rf"weight of b must be above 0 and at most 1, got {said}"):
         parse_weighted(f"b:{said}")
 
 
@@ -205,9 +205,9 @@ def test_the_command_line_mixes_and_inspect_and_the_card_say_so(corpora, ngramki
     card = (path / "README.md").read_text()
     assert f"b.jsonl, weight 0.3, sha256 {second['sha256'][:12]}" in card
     assert "ngramkit build-frozen --corpus a.jsonl --corpus b.jsonl:0.3 --model demo" in card
-    assert "the weight of b.jsonl must be above 0 and at most 1, is 1.5" in wrong.err
+    assert "the weight of b.jsonl must be above 0 and at most 1, got 1.5" in wrong.err
     assert "the weight of b.jsonl is missing" in missing.err
-    assert "--split does not say of which corpus" in split.err
+    assert "--split applies to a single corpus" in split.err
 
 
 RECIPE = """kind = "frozen-table"
@@ -231,7 +231,7 @@ def test_a_recipe_mixes_corpora_each_with_its_own_options(corpora):
     why = ngramkit.build("mine.toml", check=True).why
     assert why == "corpus.mixed 2.weight is 0.75, was 0.25"
     Path("mine.toml").write_text(RECIPE.replace("0.25", "2.5"))
-    with pytest.raises(UsageError, match=r"weight of b.jsonl must be .*, is 2.5"):
+    with pytest.raises(UsageError, match=r"weight of b.jsonl must be .*, got 2.5"):
         ngramkit.build("mine.toml")
 
 

@@ -180,7 +180,7 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
     assert documents(["a text", "a.b"]) == ["a text", "a.b"]
     with pytest.raises(UsageError, match="did you mean python-stdlib"):
         open_corpus(["pyton-stdlib", "openwebtext"])
-    with pytest.raises(UsageError, match="no corpus is called 'a text'") as failure:
+    with pytest.raises(UsageError, match="unknown corpus 'a text'") as failure:
         open_corpus(["a.txt", "a text"])
     assert "iter(texts)" in failure.value.hint
 
@@ -196,26 +196,26 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
         ),
         (
             datasets.DatasetDict(train=datasets.Dataset.from_dict({"t": ["a"]})),
-            "no datasets.DatasetDict",
+            "got datasets.DatasetDict",
             "'train'",
         ),
-        ({"text": ["a"]}, "a corpus is no dict", "'text'"),
-        ({"a", "b"}, "a corpus is no set", "sorted"),
-        (b"bytes", "a corpus is no bytes", "decode"),
-        (3, "a corpus is no int", "a list"),
+        ({"text": ["a"]}, "corpus must be texts or names, got dict", "'text'"),
+        ({"a", "b"}, "corpus must be texts or names, got set", "sorted"),
+        (b"bytes", "corpus must be texts or names, got bytes", "decode"),
+        (3, "corpus must be texts or names, got int", "a list"),
         (type("LazyFrame", (), {"columns": ["a"], "collect": 0})(), "LazyFrame", "collect() it"),
-        ([1, 2], "row 0 is neither a text nor an object: int", "mend it, or drop it; skip_bad"),
-        (["a", 5], "row 1: int where a text was expected", "mend it, or drop it; skip_bad"),
-        (["a", b"b"], "row 1: bytes where a text was expected", "decode it, or drop it; skip_bad"),
-        ([b"a"], "row 0 is neither a text nor an object: bytes", "decode it"),
-        ([["a", "b"]], "row 0 is neither a text nor an object: list", "skip_bad"),
+        ([1, 2], "row 0 must be a text or an object, got int", "mend it, or drop it; skip_bad"),
+        (["a", 5], "row 1: expected a text, got int", "mend it, or drop it; skip_bad"),
+        (["a", b"b"], "row 1: expected a text, got bytes", "decode it, or drop it; skip_bad"),
+        ([b"a"], "row 0 must be a text or an object, got bytes", "decode it"),
+        ([["a", "b"]], "row 0 must be a text or an object, got list", "skip_bad"),
         (["a", {"text": "b"}], "row 1 is an object among texts", "skip_bad"),
-        ([{"text": "b"}, "a"], "row 1: str where an object was expected", "skip_bad"),
+        ([{"text": "b"}, "a"], "row 1: expected an object, got str", "skip_bad"),
         ([{"text": "x"}, {"b": "y"}], "row 1 has no 'text'", "skip_bad"),
         ([{"a": "x"}, {"b": "y"}], "which of its columns", "column, one of a, b"),
         (
             [{"a": "x"}, {"a": b"y"}],
-            "row 1: bytes where a text",
+            "row 1: expected a text, got bytes",
             "choose another column, or decode",
         ),
         (["a", "\ud800"], "row 1 is not UTF-8: character 0", "skip_bad"),
@@ -224,15 +224,15 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
             "row 1 is not UTF-8: character 0",
             "skip_bad",
         ),
-        (pandas.Series([1, 2]), "row 0: int where a text was expected", "skip_bad"),
-        (pandas.Series(["a", 5]), "row 1: int where a text was expected", "skip_bad"),
-        (pandas.DataFrame({"text": ["a", 5]}), "row 1: int where a text was expected", "skip_bad"),
-        (pa.array(["a", "b"]).cast(pa.binary()), "row 0: bytes where a text", "decode it"),
-        ([], "no corpus was named", "at least one"),
-        (iter(()), "texts gives no text: it is empty", "make a new one"),
-        (pandas.Series([], dtype=str), "texts gives no text: it is empty", "make a new one"),
-        (pa.table({"text": pa.array([], pa.string())}), "texts gives no text: it is empty", "new"),
-        (pandas.DataFrame(), "which of its columns", "it has no columns"),
+        (pandas.Series([1, 2]), "row 0: expected a text, got int", "skip_bad"),
+        (pandas.Series(["a", 5]), "row 1: expected a text, got int", "skip_bad"),
+        (pandas.DataFrame({"text": ["a", 5]}), "row 1: expected a text, got int", "skip_bad"),
+        (pa.array(["a", "b"]).cast(pa.binary()), "row 0: expected a text, got bytes", "decode it"),
+        ([], "must name at least one corpus", "Name one"),
+        (iter(()), "texts is empty: it gives no text", "a new generator"),
+        (pandas.Series([], dtype=str), "texts is empty: it gives no text", "a new generator"),
+        (pa.table({"text": pa.array([], pa.string())}), "texts is empty: it gives no text", "new"),
+        (pandas.DataFrame(), "which of its columns", "with columns"),
     ],
 )
 def test_errors_say_what_is_wrong_and_what_to_do(held, said, hint):
@@ -249,9 +249,9 @@ def test_what_has_no_columns_takes_none(held):
 
 def test_names_that_would_lie_are_refused():
     for name in ("python-stdlib", "hf:me/code", " "):
-        with pytest.raises(UsageError, match="no name for texts"):
+        with pytest.raises(UsageError, match="texts cannot be called"):
             open_corpus(TEXTS, name=name)
-    with pytest.raises(UsageError, match="name means nothing for python-stdlib"):
+    with pytest.raises(UsageError, match="name does not apply to python-stdlib"):
         open_corpus("python-stdlib", name="mine")
 
 
