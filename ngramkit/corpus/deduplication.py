@@ -157,7 +157,9 @@ class Deduplicator:
 
 def digest(text: str) -> bytes:
     """Return 16 bytes that ignore white space at the ends of the text."""
-    return hashlib.blake2b(text.strip().encode("utf-8", "replace"), digest_size=DIGEST_BYTES).digest()
+    return hashlib.blake2b(
+        text.strip().encode("utf-8", "replace"), digest_size=DIGEST_BYTES
+    ).digest()
 
 
 def word_runs(text: str) -> list[str]:

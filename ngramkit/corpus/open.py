@@ -342,7 +342,11 @@ def _refuse_late(origin: Origin, selection: Selection) -> None:
     }
     for option, is_set in late.items():
         if is_set:
-            raise UsageError(f"{option} must be given when the corpus is opened", option=option)
+            raise UsageError(
+                f"cannot use {option}: the corpus is open already",
+                "give it to open_corpus",
+                option=option,
+            )
 
 
 @dataclass(frozen=True)

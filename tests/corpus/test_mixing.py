@@ -96,11 +96,11 @@ def test_options_that_make_no_sense_for_a_mixture(corpora):
         open_corpus(["a.jsonl", "b.jsonl"], split="train")
     with pytest.raises(UsageError, match="limit of its own"):
         open_corpus([open_corpus("a.jsonl", limit=3), "b.jsonl"])
-    with pytest.raises(UsageError, match="sample must be given when"):
+    with pytest.raises(UsageError, match="cannot use sample"):
         open_corpus([open_corpus("a.jsonl"), "b.jsonl"], sample=0.5)
-    with pytest.raises(UsageError, match="max_document must be given when"):
+    with pytest.raises(UsageError, match="cannot use max_document"):
         open_corpus([open_corpus("a.jsonl"), "b.jsonl"], max_document=100)
-    with pytest.raises(UsageError, match="sample comes too late"):
+    with pytest.raises(UsageError, match="cannot use sample"):
         ngramkit.tokenize(open_corpus("a.jsonl"), "demo", sample=0.5)
     with pytest.raises(UsageError, match="must name at least one corpus"):
         open_corpus([])
