@@ -1,8 +1,8 @@
 # An image for CI pipelines and servers: ngramkit with its kernels compiled.
 #   docker build -t ngramkit .
 #   docker run --rm -v "$PWD:/work" ngramkit build-datastore --corpus 'texts/*.txt' --model demo
-# Kernels are compiled for the processor that builds the image. On another kind of processor they
-# are compiled anew, in each container.
+# Kernels are compiled for the processor that builds the image. On another kind of processor
+# each container compiles its own.
 FROM python:3.11-slim
 
 # torch's index of CPU builds makes the image some 5 GB smaller: --build-arg TORCH_INDEX=...

@@ -24,8 +24,8 @@ attacks: $(READY)
 fuzz: $(READY)
 	$(BIN)/python -m tests.attacks.fuzz 100000
 
-# The README's figures on it: DATA holds questions and a corpus (benchmarks/_real.py). Goes on where
-# it was.
+# README's figures: DATA holds questions and a corpus (benchmarks/_real.py). An interrupted run
+# resumes.
 DATA ?= ../shared/data
 real: real-model
 	$(BIN)/python -m benchmarks._real --data $(DATA)
@@ -73,7 +73,7 @@ bench: $(READY)
 
 # llama-cpp-python, built once from its source (cmake; minutes) and kept in build/wheels, and its
 # drafter against none and its own prompt lookup; an agent's session with a history and without,
-# where DATA has it. What to draft from: NGRAMKIT_DRAFT, see docs/engines.
+# where DATA has it. NGRAMKIT_DRAFT names what to draft from, see docs/engines.
 QUESTIONS ?= ../shared/data/mt_bench_questions.jsonl
 SESSION ?= $(DATA)/workloads/tau-airline-0-24.jsonl.gz
 LLAMA = build/wheels/llama_cpp_python-0.3.36-*.whl
@@ -100,8 +100,8 @@ engines-sglang: real-model
 	$(BIN)/python -m benchmarks.servers.sglang build/sglang --questions $(QUESTIONS) \
 	  $(if $(wildcard $(STORE)),--datastore $(STORE))
 
-# blend beside Arctic's suffix decoding on recorded calls; Arctic is built in an environment of its
-# own. About half an hour on two cores.
+# blend and Arctic's suffix decoding on recorded calls. Arctic is built in its own environment. About
+# half an hour on two cores.
 WORKLOADS ?= $(wildcard $(DATA)/workloads/*.jsonl.gz)
 ARCTIC = build/arctic
 workloads: $(READY)
@@ -120,8 +120,8 @@ docs-check: $(READY)
 site: $(VENV)/site/.ready
 	NO_MKDOCS_2_WARNING=1 $(VENV)/site/bin/mkdocs build --strict --site-dir build/site
 
-# The wheel and the sdist in build/dist, then what a stranger does with the wheel: an environment
-# that has nothing, another folder, a decode.
+# The wheel and the sdist in build/dist, then a first decode with the wheel in an empty environment
+# and another folder.
 BARE = build/bare/bin
 package: $(VENV)/publish/.ready
 	rm -rf build/dist build/bare build/lib *.egg-info
@@ -139,17 +139,17 @@ $(VENV)/site/.ready $(VENV)/publish/.ready: $(VENV)/%/.ready: requirements-%.txt
 	$(@D)/bin/pip install -q --require-hashes -r $<
 	touch $@
 
-# What requirements.txt lists comes with its hash. torch is not in it: its file differs between the
-# indexes of CPU and CUDA builds; it and what only it needs are pinned by constraints.txt alone.
+# requirements.txt has hashes. torch is not in it, because its file differs between the indexes of CPU
+# and CUDA builds. constraints.txt pins it and its own dependencies.
 $(READY): pyproject.toml constraints.txt requirements.txt
 	$(PYTHON) -m venv $(VENV)
-	@echo "downloading torch and what else is needed: some hundred MB, minutes, without a word"
+	@echo "downloading torch and what else is needed: some hundred MB; this takes minutes and prints nothing"
 	$(BIN)/pip install -q --require-hashes -r requirements.txt
 	$(BIN)/pip install -q --no-build-isolation -c constraints.txt -e '.[dev]'
 	touch $(READY)
 
-# requirements.txt and those of the site and of publishing anew, after a change of pyproject.toml or
-# constraints.txt; needs uv.
+# Rewrite requirements.txt and those of the site and of publishing, after a change of pyproject.toml
+# or constraints.txt; needs uv.
 requirements:
 	for group in publish site; do \
 	  uv pip compile --group $$group --generate-hashes --universal --python-version 3.11 \
@@ -163,7 +163,7 @@ requirements:
 	  --no-annotate --custom-compile-command "make requirements" -q -o requirements.txt
 	rm .excluded.txt
 
-# Known vulnerabilities of everything that is pinned; asks pypi.org, so not a part of the tests.
+# Known vulnerabilities of everything that is pinned. It asks pypi.org, so it is not part of the tests.
 audit:
 	uvx pip-audit --requirement requirements.txt --require-hashes --disable-pip --strict
 

@@ -36,13 +36,13 @@ def existing(name: str) -> Path:
 
 
 def interleaved(*tasks: Callable[[], object], rounds: int = 3) -> list[float]:
-    """Return the least seconds of each task, run in turns."""
+    """Return the least seconds of each task; the tasks alternate."""
     ways = {i: partial(timed, task) for i, task in enumerate(tasks)}
     return list(in_turns(ways, rounds).values())
 
 
 def in_turns(ways: Mapping[Way, Callable[[], float]], rounds: int) -> dict[Way, float]:
-    """Return the least that each returns; in turns, so that a drifting machine favours none."""
+    """Return the least that each returns. They alternate, so a drifting machine favours none."""
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(rounds):
         for way, seconds in ways.items():

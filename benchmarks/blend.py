@@ -1,6 +1,7 @@
-"""blend's tokens/step against every other drafter's and their naive union, and its latency.
+"""Tokens/step of blend against every other drafter and their naive union, and its latency.
 
-Over the artifacts and answers of benchmarks._data. Every drafter begins each turn anew.
+Over the artifacts and answers of benchmarks._data. Every drafter starts each turn with no memory
+of the turns before.
 """
 
 from __future__ import annotations

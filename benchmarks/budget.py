@@ -1,17 +1,16 @@
-"""`--budget auto` against the best fixed size and against none, on curves of what passes cost.
+"""`--budget auto` against the best fixed size and against no drafts, on recorded cost curves.
 
-What drafts bring is what real drafters draft at every position of recorded answers; what a pass
-takes is read off a curve of `cost_curves.json`. So nothing is timed, one run takes milliseconds,
-and what comes of it does not depend on the machine. Noise is in what the rule sees; what is added
-up is what passes cost without it, for the rule and for fixed sizes alike: the best of eight noisy
-sums would be luck.
+Real drafters draft at every position of recorded answers, and the time of a pass comes from a
+curve in `cost_curves.json`. Nothing is timed, so a run takes milliseconds and does not depend on
+the machine. The rule sees noisy times. The sums, for the rule and for fixed sizes, use times
+without noise, because the best of eight noisy sums would be luck.
 
-Texts are the first 128 tokens of the answers of benchmarks._data; drafters are blend, rest,
-cacheback, context, and blend as if its tokens were never right. *Cold*: every text begins with
-nothing learnt, nothing of its drafter either. *Warm*: one text after another.
+Texts are the first 128 tokens of the answers of benchmarks._data. Drafters are blend, rest,
+cacheback, context, and blend as if all its tokens were wrong. *Cold*: every text starts with
+nothing learnt, by the rule or the drafter. *Warm*: one text follows another.
 
-`python -m benchmarks.budget [CURVE ...]` prints every figure, of curves whose names hold one of
-those given.
+`python -m benchmarks.budget [CURVE ...]` prints every figure, or only those of curves whose names
+contain one of the arguments.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Decoding held-out prompts with the demo model on the CPU: every drafter, our own loop without
-drafts, transformers' model.generate and its prompt lookup, in turns.
+"""Held-out prompts with the demo model on the CPU: every drafter, no drafts, and transformers.
 
-References are model.generate(do_sample=False), without and with prompt_lookup_num_tokens=10. Drafts
-are as large as pays for their time (--budget auto, calibrated in the same run). ssd and blend know
-the requests before, not the one at hand.
+The references are model.generate(do_sample=False), with and without prompt_lookup_num_tokens=10;
+all alternate. Draft sizes adapt (--budget auto, calibrated in the same run). ssd and blend know
+earlier requests but not the current one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a verification pass costs with and without a draft, and what a step costs beside its pass.
+"""The cost of a pass with and without a draft, and of the rest of a step.
 
-On CUDA with random bfloat16 weights in the shape of a 7B model, where times do not depend on what
-the weights say; elsewhere the demo model on the CPU. A pass of SmolLM2-135M, where
-`make real-model` has installed it, is set against what its weights take to read, and what it does
-beside linear layers against how that was done before.
+On CUDA with random bfloat16 weights in the shape of a 7B model, where times do not depend on the
+values of weights; otherwise with the demo model on the CPU. If `make real-model` has installed
+SmolLM2-135M, its pass is compared with the time of reading its weights, and its work outside
+linear layers with the earlier implementation.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def replayed(work: Work) -> dict[str, Any]:
     }
 
 
-# What the models are asked.
+# The questions.
 
 
 PROMPTS = 40  # of the embedded model
@@ -263,9 +263,9 @@ def of_demo() -> list[Question]:
 
 
 def of_smollm2(data: Path) -> list[Question]:
-    """Return MT-Bench's questions, Spec-Bench's other categories and functions, in turns.
+    """Return MT-Bench's questions, Spec-Bench's other categories and functions, in rotation.
 
-    Wherever one stops, all have some."""
+    Any prefix holds some of each."""
     from benchmarks._real import QUESTIONS, in_turns
     from ngramkit.evaluate.records import read_questions
 

@@ -1,16 +1,15 @@
-"""The cost of once, 4 and 16 times as much text: builds of both artifact kinds, and drafts.
+"""The cost of 1, 4 and 16 times as much text: builds of both artifact kinds, and drafts.
 
     python -m benchmarks.growth --data DIR --work DIR --out DIR [--memory 1G] [--no-builds]
 
 DIR of --data holds a token store `tokens` and recorded answers `records.npz`, see benchmarks._data.
-Builds are commands of their own, on one thread, with --memory; their own memory is what Linux calls
-RssAnon, looked at 20 times a second (pages of files that are mapped come and go, and are not in
-it). Before and after each, the smallest is built again: what a token costs is told in times that.
-What is built stays in --work (4.5 GB for each 640 M tokens), so that --no-builds measures the
-drafts anew. Figures go to --out; the table is printed.
+Builds are separate commands on one thread with --memory. Their memory is RssAnon, sampled 20 times
+a second, because pages of mapped files come and go. The smallest corpus is built again before and
+after each build, and times per token are relative to it. Builds stay in --work (4.5 GB for each
+640 M tokens), so --no-builds only measures drafts. Figures go to --out, and the table is printed.
 
-Text that is only repeated would be sorted as nobody's text is. So each further copy has its
-documents in another order, and of their tokens one in 16 is replaced by one drawn from the corpus.
+Repeated text would sort unlike real text. So each copy has its documents in another order, and one
+token in 16 is replaced by a token drawn from the corpus.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ CLI = "import sys; sys.argv[0] = 'ngramkit'; from ngramkit_cli.main import run; 
 
 
 class Spent(NamedTuple):
-    """What a command took."""
+    """The resources that a command used."""
 
     seconds: float
     processor: float  # seconds

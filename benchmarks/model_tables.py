@@ -1,7 +1,7 @@
 """A bigram table's operations per second against one large matrix product's, in the same run.
 
-On the CPU with the demo model. Where there is a GPU, also with random weights in the shape of
-Mistral 7B, in bfloat16.
+On the CPU with the demo model. With a GPU, also with random bfloat16 weights in the shape of
+Mistral 7B.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def _needle(
 
 
 def docstrings(characters: int) -> str:
-    """Return the first `characters` of the standard library's docstrings, a haystack at hand."""
+    """Return the first `characters` of the standard library's docstrings, a haystack."""
     texts: list[str] = []
     for _, path in stdlib_files():
         if sum(map(len, texts)) >= characters:

@@ -1,13 +1,15 @@
-"""Every drafter against none, prompt by prompt, with `--budget auto` and nothing calibrated.
+"""Every drafter against no drafts, prompt by prompt, with `--budget auto`, nothing calibrated.
 
-60 prompts: code, prose, chat and shuffled words for the embedded model, for one layer of random
-numbers (whose sampled text nothing predicts), and for SmolLM2-135M where `make real` has built its
-artifacts (NGRAMKIT_BENCH_REAL names its --work folder); NGRAMKIT_BENCH_MODELS=demo,random leaves
-out, NGRAMKIT_BENCH_PROMPTS=1 asks fewer of a kind. Each drafter runs in lockstep with none, pass by
-pass in turns, in seconds of this thread's processor time (torch has no other: run it with
-OMP_NUM_THREADS=1): whole runs one after another differ by a fifth on a machine that others use. A
-prompt below 0.97 is asked again in more rounds, of which the median counts then: what was noise
-goes, a loss stays. What passes cost is learnt in the first prompts of a model, as for any user.
+60 prompts of code, prose, chat and shuffled words, for three models: the embedded model, one layer
+of random numbers (whose sampled text nothing predicts), and SmolLM2-135M if `make real` has built
+its artifacts (NGRAMKIT_BENCH_REAL names its --work folder). NGRAMKIT_BENCH_MODELS=demo,random and
+NGRAMKIT_BENCH_PROMPTS=1 select fewer.
+
+Each drafter's passes alternate with those of no drafts, because whole runs one after another differ
+by a fifth on a shared machine. Times are processor time of this thread; run it with
+OMP_NUM_THREADS=1, so that torch has no other. A prompt below 0.97 is asked again in more rounds and
+counts with their median, which removes noise and keeps real losses. The first prompts of each model
+also teach what passes cost, as for any user.
 """
 
 from __future__ import annotations

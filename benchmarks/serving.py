@@ -1,13 +1,13 @@
 """Drafts for 1 to 256 requests at once: memory and start of a request, time of a step.
 
-Each request is a recorded turn; every step appends two tokens of its answer and asks for a tree.
+Each request is a recorded turn. Every step appends two tokens of its answer and asks for a tree.
 The reference is a Blend for each request, one after another; both remember samples of the datastore
-from earlier rounds, as a server does from earlier requests. Memory and start are those of a
-vocabulary of 152,000 ids; the trees are drawn from the datastore of benchmarks._data.
+from earlier rounds, as a server does from earlier requests. Memory and start are for a vocabulary
+of 152,000 ids; trees come from the datastore of benchmarks._data.
 
-`propose()` is vLLM's adapter: chains for rows of which each writes a recorded answer, accepts what
-is right of its draft, and is followed by the next request. The Blends draft trees of as many nodes
-after the same tokens, by turns.
+`propose()` is vLLM's adapter. It drafts chains for rows that each write a recorded answer, accept
+the correct part of the draft, and are followed by the next request. The Blends draft trees of as
+many nodes after the same tokens, alternating with it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _step(datastore: Any, turns: Sequence[Any], requests: int, nodes: int) -> Ro
         theirs.append([_alone(alone, answers, step, nodes) for step in range(STEPS)])
     mine, other = (1e3 * float(np.median(np.min(t, axis=0)[WARM:])) for t in (ours, theirs))
     held = sum(session.request.bytes for session in drafter.sessions.latest())
-    # What samples of the datastore gave is every Blend's, once.
+    # Every Blend starts with the samples of the datastore.
     own: list[Any] = [each.sources for each in alone]
     whole = sum(_bytes(each._replace(corpus=())) for each in own)
     allowed = ALLOWED.get((requests, nodes))

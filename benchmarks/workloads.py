@@ -1,15 +1,15 @@
-"""`python -m benchmarks.workloads FILE...`: blend beside Arctic's suffix decoding, call by call.
+"""`python -m benchmarks.workloads FILE...`: blend and Arctic's suffix decoding, call by call.
 
-Recorded calls of agents, editors and samplers (any log that `ngramkit replay` reads) are written
-again token for token: each draft is checked against what was written, the first token is given,
-and nothing is accepted past an answer's end. Both sides see the same token arrays. `own`: nothing
-but the request's own text; `history`: outputs of the calls before, too. cN: chains of at most N
-tokens; tN: trees of N nodes. Arctic runs at several settings, of which the best for each shape
-counts; blend's chains end where a token's score is below a cost, of those in COSTS the best that
-verifies no more tokens than Arctic's best does counts (the lowest cost where none does less).
+Recorded calls of agents, editors and samplers (any log that `ngramkit replay` reads) are replayed
+token for token: each draft is compared with the recorded text, the first token is given, and
+nothing is accepted beyond an answer's end. Both sides get the same token arrays. `own`: only the
+request's own text; `history`: also outputs of earlier calls. cN: chains of at most N tokens; tN:
+trees of N nodes. Arctic runs at several settings, and the best for each shape counts. blend's
+chains end where a token's score is below a cost: of those in COSTS, the best that verifies no more
+tokens than Arctic's best counts (the lowest cost if none does).
 
-Arctic is `arctic-inference` of the package index, built into an environment of its own by
-`make workloads`. Without it blend stands alone.
+Arctic is `arctic-inference` from the package index, built into its own environment by
+`make workloads`. Without it only blend runs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Tokens = npt.NDArray[np.int32]
 
 
 class Figure(NamedTuple):
-    """What came of all calls."""
+    """The totals over all calls."""
 
     per_step: float  # tokens
     drafted: float  # tokens a step

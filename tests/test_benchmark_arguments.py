@@ -13,7 +13,7 @@ needle --haystack none.txt                    | there is no none.txt
 needle --cache fast                           | there is no cache called 'fast' (full, low-bit
 needle --kv-bits 3                            | bits must be 1 or 2, is 3
 needle --plot none/x.png                      | there is no folder none
-needle nope                                   | no model is called 'nope'
+needle nope                                   | 'nope'
 needle --lengths 20 --kv-group 32             | do not fit into 20 tokens
 longcontext                                   | give --data DIR, or --publish
 longcontext nope --publish                    | there is no part nope

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 
 import doc_pages
 import pytest
 
+from benchmarks._figures import FIGURES
 from ngramkit.formats.opening import CLASSES
 
 COMMANDS = dict(doc_pages.leaves())
@@ -89,6 +91,16 @@ def test_links_of_the_pages_lead_to_files():
     ]:
         for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("path", sorted(FIGURES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_measurement_has_its_provenance_and_is_on_a_page(path):
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert {"command", "commit", "date", "machine"} <= record["measured"].keys()
+    if "rows" in record:
+        assert {len(row) for row in record["rows"]} == {len(record["head"])}
+        marker = f"<!-- generated: figure_{path.stem} -->"
+        assert any(marker in page.read_text(encoding="utf-8") for page in doc_pages.PAGES)
 
 
 def test_a_wrong_example_is_noticed():

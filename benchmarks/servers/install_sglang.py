@@ -1,11 +1,11 @@
-"""An environment in which a real SGLang serves on a CPU, from the package index alone.
+"""An environment in which a real SGLang serves on a CPU, from the package index only.
 
     python -m benchmarks.servers.install_sglang FOLDER [--version 0.5.23]
 
-SGLang's released wheel is Python; its kernels are packages for GPUs. What it imports on a CPU is
-installed first, with the torch that it pins (the CPU build where the index has one), and in place
-of its kernels a stand-in in torch, `benchmarks.servers.sglang_kernels`; then ngramkit, which must
-leave every package as it is. 8 GB where torch comes with CUDA.
+SGLang's released wheel is Python, and its kernels are packages for GPUs. The packages that it
+imports on a CPU are installed first, with the torch that it pins (the CPU build if the index has
+one). `benchmarks.servers.sglang_kernels`, written in torch, replaces its kernels. Then ngramkit is
+installed, which must change no other package. 8 GB if torch comes with CUDA.
 """
 
 from __future__ import annotations

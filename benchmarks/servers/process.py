@@ -20,7 +20,7 @@ STARTS = 600  # seconds that a start may take
 class ServerProcess:
     """A server that `command` starts, as a context that is entered when it answers /health.
 
-    What it prints goes to `log`. Raises RuntimeError with the last lines of that where it does not
+    Its output goes to `log`. Raises RuntimeError with the last lines of that where it does not
     start.
     """
 

@@ -2,13 +2,13 @@
 
     python -m benchmarks.servers.sglang ENVIRONMENT --questions FILE [--datastore DIR]
 
-ENVIRONMENT is what `benchmarks.servers.install_sglang` made: SGLang's scheduler, its worker for
-NGRAM and its HTTP server over kernels in torch. Each server answers the same questions greedily,
-some one at a time, others eight at a time, and those once more, since SGLang's corpus and a history
-that grows remember what was answered; all ids must be the ones that are written without drafts. So
-must those with stop strings, schemas, `n`, long prompts in parts, more requests than
-places, and after clients have left. On a CPU SGLang verifies trees greedily, whatever the
-temperature, without overlap. The model is SmolLM2-135M-Instruct in float32 (`make real-model`).
+`benchmarks.servers.install_sglang` makes ENVIRONMENT: SGLang's scheduler, its NGRAM worker and its
+HTTP server over kernels in torch. Each server answers the same questions greedily: some one at a
+time, others eight at a time, and those once more, because SGLang's corpus and a growing history
+remember answers. All ids must equal those without drafts. The same holds for stop strings, schemas,
+`n`, long prompts in parts, more requests than slots, and after clients have disconnected. On a CPU
+SGLang verifies trees greedily at any temperature, without overlap. The model is
+SmolLM2-135M-Instruct in float32 (`make real-model`).
 
 Passes are SGLang's own count, prefills included; processor time is that of all of its processes.
 """
@@ -112,7 +112,7 @@ def ways(source: str, draft: Mapping[str, Any]) -> list[Way]:
 
 @dataclass(frozen=True)
 class Host:
-    """What every server is started with."""
+    """The options of every server."""
 
     environment: Path
     model: Path
@@ -185,7 +185,7 @@ def body(prompt: str, **sampling: Any) -> dict[str, Any]:
     }
 
 
-# What is compared.
+# The comparison.
 
 
 def compare_speed(

@@ -1,8 +1,8 @@
-"""Stand-in for SGLang's compiled kernels, in torch: what a plain decoder asks of them on a CPU.
+"""Stand-in for SGLang's compiled kernels, in torch, as far as a plain decoder on a CPU calls them.
 
 `benchmarks.servers.install_sglang` puts this file into an environment as the package `sgl_kernel`,
-with `plugin` as a plugin of SGLang's. Written from the kernels' callers in sglang 0.5.23, for
-correct ids and not for speed. Without sliding windows, logit caps, sinks and cross attention.
+with `plugin` as a plugin of SGLang's. It follows the kernels' callers in sglang 0.5.23, and gives
+correct ids slowly. Sliding windows, logit caps, sinks and cross attention are missing.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def reconstruct_indices_from_tree_mask(
     batch: int,
     size: int,
 ) -> None:
-    """Write each node's position, number in the batch, first child and next sibling; -1 is none.
+    """Write each node's position, number in the batch, first child and next sibling, or -1.
 
     tree_mask bool[batch * size * size]: row i marks node i and its ancestors.
     """

@@ -2,13 +2,12 @@
 
     python -m benchmarks.servers.vllm ENVIRONMENT --questions FILE [--datastore DIR]
 
-ENVIRONMENT is what `benchmarks.servers.install_vllm` made. Each server answers the same questions
-greedily, some one at a time and then others eight at a time, and those once more where the server
-remembers what it answered; every text must be the one that is written without drafts. So must those
-of stop strings, schemas, log probabilities, penalties, streams, and of long prompts where requests
-are preempted; clients leave, the server is started again over what it remembers, and wrong
-configurations have to end it with their cause. How many texts one seed writes is counted. The model
-is SmolLM2-135M-Instruct in float32 (`make real-model`).
+`benchmarks.servers.install_vllm` makes ENVIRONMENT. Each server answers the same questions
+greedily: some one at a time, others eight at a time, and those once more if the server remembers
+its answers. Every text must equal the one without drafts. The same holds for stop strings, schemas,
+log probabilities, penalties, streams, and long prompts with preempted requests. Clients disconnect,
+the server restarts over its history, and wrong configurations must end it with their cause. The
+texts of one seed are counted. The model is SmolLM2-135M-Instruct in float32 (`make real-model`).
 
 Steps are vLLM's own count of iterations; processor time is that of all processes of the server.
 """
@@ -124,7 +123,7 @@ def chat(text: str, **options: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Host:
-    """What every server is started with."""
+    """The options of every server."""
 
     environment: Path
     model: Path
@@ -191,7 +190,7 @@ class Server(ServerProcess):
         return found
 
 
-# What is compared.
+# The comparison.
 
 
 def compare_speed(
