@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 MODEL = "smollm2-135m"
 QUESTIONS, CORPUS, COLUMN = "mt_bench_questions.jsonl", "chat-corpus/*.parquet", "output"
-TITLE = "Tokens per pass on MT-Bench, SmolLM2-135M-Instruct"
+TITLE = "Tokens/step on MT-Bench, SmolLM2-135M-Instruct"
 NEW_TOKENS = 96
 BUDGETS = (4, 8, 16, 32, 64)
 LOOK_UPS = ("blend", "rest", "cacheback", "ngrammys")

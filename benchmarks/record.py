@@ -22,7 +22,7 @@ QUESTIONS, ANSWERS = "mt_bench_questions.jsonl", "mt_bench_answers_vicuna-7b-v1.
 TOKENIZER = "llama-tokenizer"
 COMMAND = "python -m benchmarks.record"
 BUDGETS = (8, 16, 32, 64, 95)
-TITLE = "Tokens per pass on MT-Bench answers of Vicuna-7B"
+TITLE = "Tokens/step on MT-Bench answers of Vicuna-7B"
 
 
 def main() -> None:

@@ -18,8 +18,11 @@ def blocks(name):
     return BLOCK.findall(doc_pages.SECTION.sub("", text))
 
 
-def run(name, **names):
+def run(name, smaller=None, **names):
     for block in blocks(name):
+        for written, small in (smaller or {}).items():
+            assert written in block
+            block = block.replace(written, small)
         exec(block, names)
     return names
 
@@ -36,7 +39,8 @@ def test_the_page_of_python_runs(tmp_path):
 
 
 def test_the_readme_runs():
-    assert run("README.md")["answer"].text
+    build = 'build_datastore("python-stdlib", model="demo"'
+    assert run("README.md", {build: f"{build}, limit=5"})["answer"].text
 
 
 def test_the_pages_of_decoding_and_of_specache_run():
