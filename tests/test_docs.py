@@ -66,6 +66,12 @@ def test_the_files_that_a_page_walks_through_are_there(name):
     assert not missing, f"{name} names what has moved: mend its sentence"
 
 
+def test_the_tests_of_the_threat_model_are_there():
+    named = re.findall(r"`(\w+/(?:test_\w+\.py)?)`", (doc_pages.ROOT / "SECURITY.md").read_text())
+    assert named
+    assert [path for path in named if not (doc_pages.ROOT / "tests" / path).exists()] == []
+
+
 NAME = re.compile(r"`(\w+)(?:\(.*?\))?`")
 
 

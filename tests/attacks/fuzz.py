@@ -8,7 +8,7 @@ kind and seed. Files of strangers that are no artifacts (GGUF, tokenizer.json, p
 damaged and read, a tenth as many; more than MEMORY for one of them is a failure, too.
 
 Killed, it goes on where it was when it is run again on the same code (its results are in
-.fuzzed.json). `--write` puts all that was tried so far into docs/reliability.md.
+.fuzzed.json). `--write` keeps all tries so far in benchmarks/figures/fuzz.json; then run make docs.
 
 `--unchecked` looks no value over first: what the kernels alone can take. Then only a signal or a
 hang is a failure, and suffix arrays keep their values, which kernels trust (kernels.suffix.search).
