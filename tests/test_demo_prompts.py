@@ -1,7 +1,7 @@
 import textwrap
 
 from ngramkit.corpus.files import is_held_out
-from ngramkit.demo import LEAST, MOST, demo_prompts
+from ngramkit.demo import MAX_PROMPT_CHARS, MIN_PROMPT_CHARS, demo_prompts
 from ngramkit.evaluate.demo import HEAD, LINE
 
 
@@ -12,7 +12,7 @@ def test_prompts_are_held_out_code_of_ordinary_length():
     assert prompts == demo_prompts(110)
     for where, text in prompts:
         assert is_held_out(where.split(":")[0])
-        assert LEAST <= len(text) <= MOST
+        assert MIN_PROMPT_CHARS <= len(text) <= MAX_PROMPT_CHARS
         assert text.endswith("\n")
         first = textwrap.dedent(text).splitlines()[0].lstrip()
         assert first.startswith(("def ", "class ", "async def "))

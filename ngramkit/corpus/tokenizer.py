@@ -1,7 +1,7 @@
-"""Text to ids and back, and the fingerprint that says which ids they are.
+"""Tokenizers of models: text to ids and back, and their record.
 
-transformers loads a model's tokenizer once; what it made of the files is kept in the user's cache,
-so that later starts need no transformers. The embedded model's file is read as it stands.
+transformers converts a model's tokenizer once; the result is cached, so later starts do not import
+transformers. The embedded model's tokenizer.json is read directly.
 """
 
 from __future__ import annotations
@@ -43,21 +43,20 @@ TEMPLATE = "chat_template.jinja"
 NAMES = (
     TOKENIZER, CONFIG, "special_tokens_map.json", "added_tokens.json", "config.json", TEMPLATE,
 )  # fmt: skip
-SOURCE = re.compile(r"vocab|merges|tekken|\.(model|spm|tiktoken|tokenizer|gguf)$")  # of slow ones
-MOST = 1 << 28  # bytes of one file; the largest tokenizers take an eighth of it
+SLOW_TOKENIZER = re.compile(r"vocab|merges|tekken|\.(model|spm|tiktoken|tokenizer|gguf)$")  # files
+MAX_FILE_BYTES = 1 << 28  # the largest tokenizers take an eighth of it
 AGAIN = "download the model again"
 CACHE = TextCache("tokenizers", 256, 1 << 29)
-CACHE_FORM = 2  # goes up when what is kept of a tokenizer changes
-LARGEST = 1 << 31  # vocabulary that is believed of a cached text
-PANIC = "PanicException"  # of Rust, by pyo3; no Exception, and nowhere to import from
+CACHE_VERSION = 2  # of the cached form
+PANIC = "PanicException"  # pyo3's, for Rust panics; a BaseException that cannot be imported
 log = logging.getLogger(__name__)
 
 
 class Digests(NamedTuple):
-    """The facts that tell tokenizers apart."""
+    """The facts that distinguish tokenizers."""
 
-    vocabulary: int  # the largest id and one
-    fingerprint: str  # sha256 over the parts that decide ids
+    vocabulary: int  # the largest id + 1
+    fingerprint: str  # sha256 of the parts that decide ids
     encodes: str  # see ngramkit.formats.tokenizer_record
 
 
@@ -66,8 +65,8 @@ Loaded = tuple[Any, dict[str, str]]  # a tokenizers.Tokenizer; {"eos_token": "</
 
 @dataclass(frozen=True, repr=False)
 class TextTokenizer:
-    """A model's tokenizer; `backend` is a tokenizers.Tokenizer, `special` maps names ("eos_token")
-    to the texts of special tokens."""
+    """A model's tokenizer; `backend` is a tokenizers.Tokenizer, `special` maps names such as
+    "eos_token" to the texts of special tokens."""
 
     record: TokenizerRecord
     backend: Any
@@ -82,7 +81,7 @@ class TextTokenizer:
         return self._encode(text, special=False)
 
     def encode_prompt(self, text: str) -> npt.NDArray[np.int32]:
-        """Return ids, int32[n], with the special tokens (BOS) that the model expects around a text.
+        """Return ids, int32[n], with the special tokens that the model expects, such as BOS.
 
         Raises InputError for invalid text.
         """
@@ -92,20 +91,22 @@ class TextTokenizer:
         try:
             ids = self.backend.encode(text, add_special_tokens=special).ids
         except (TypeError, UnicodeEncodeError):
-            # A lone surrogate: a terminal's broken bytes, or half a pair from JSON.
-            raise BadRecordError(f"{text!a:.60} is no text", "use UTF-8") from None
+            # A lone surrogate, from invalid bytes in a terminal or an incomplete pair in JSON.
+            raise BadRecordError(
+                f"text must be valid Unicode, got {text!a:.60}", "use UTF-8"
+            ) from None
         except BaseException as error:
             refuse_fault(error, self.record.id)
             raise
         if special and max(ids, default=0) >= self.record.vocabulary:
             raise InputError(
-                f"the tokenizer of {self.record.id} adds an id that is none of its own",
+                f"the tokenizer of {self.record.id} adds an id outside its vocabulary",
                 "download the model again",
             )
         return np.array(ids, dtype=np.int32)
 
     def decode(self, ids: Sequence[int] | npt.NDArray[Any]) -> str:
-        """Return the text of ids, special tokens included."""
+        """Return the text of ids, including special tokens."""
         try:
             return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
         except BaseException as error:
@@ -118,28 +119,26 @@ class TextTokenizer:
 
     @property
     def bos(self) -> int | None:
-        """The id of BOS, where the tokenizer has one; not every model expects it before a text."""
+        """The id of BOS, if there is one; `adds_bos` tells whether prompts begin with it."""
         token = self.special.get("bos_token")
         return None if token is None else self.backend.token_to_id(token)
 
     @property
     def adds_bos(self) -> bool:
-        """True where a prompt begins with BOS."""
+        """Whether prompts begin with BOS."""
         return self.bos is not None and self.encode_prompt("a")[:1].tolist() == [self.bos]
 
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """Paths by name. `source` is a folder or a Hub id."""
+    """A model's tokenizer files, by name; `source` is a folder or a Hub id."""
 
     source: str
     paths: Mapping[str, Path]
 
     def json(self, name: str) -> dict[str, Any]:
-        """Return the JSON object of a file, {} where there is no such file.
-
-        Raises InputError where it holds something else.
-        """
+        """Return the JSON object in a file, {} without the file. Raises InputError for other
+        content."""
         if name not in self.paths:
             return {}
         body = parse_json(self.text(name), str(self.paths[name]), hint=AGAIN)
@@ -148,7 +147,7 @@ class TokenizerFiles:
         return body
 
     def text(self, name: str) -> str:
-        """Return the text of a file. Raises InputError as `raw`, and where it is not UTF-8."""
+        """Return the text of a file. Raises InputError as `raw`, and if it is not UTF-8."""
         try:
             return self.raw(name).decode("utf-8")
         except UnicodeDecodeError as error:
@@ -157,16 +156,15 @@ class TokenizerFiles:
             ) from error
 
     def raw(self, name: str) -> bytes:
-        """Return the bytes of a file. Raises InputError where it cannot be read or is too large."""
+        """Return the bytes of a file. Raises InputError if it is unreadable or too large."""
         path = self.paths[name]
         try:
-            return read_plain(path, MOST, error=InputError, hint=AGAIN)
+            return read_plain(path, MAX_FILE_BYTES, error=InputError, hint=AGAIN)
         except OSError as error:
             raise InputError(f"{path} cannot be read: {reason(error)}", AGAIN) from error
 
     def chat_template(self) -> str | None:
-        """Return chat_template.jinja, else the template in tokenizer_config.json; of several, the
-        default one."""
+        """Return chat_template.jinja, else the (default) template in tokenizer_config.json."""
         if TEMPLATE in self.paths:
             return self.text(TEMPLATE)
         template = self.json(CONFIG).get("chat_template")
@@ -218,7 +216,11 @@ def load_tokenizer(
             named = files.json(CONFIG).items()
             special = {key: text for key, text in named if key.endswith("_token")}
             backend = Tokenizer.from_str(files.text(TOKENIZER))
-        elif TOKENIZER not in files.paths and not trust_remote_code and _holds_none(files.source):
+        elif (
+            TOKENIZER not in files.paths
+            and not trust_remote_code
+            and _has_no_tokenizer(files.source)
+        ):
             raise InputError(
                 f"{files.source} holds no tokenizer",
                 f"{model} must hold a tokenizer.json",
@@ -239,23 +241,25 @@ def load_tokenizer(
     return TextTokenizer(record, backend, special, template)
 
 
-def _holds_none(source: str) -> bool:
-    """Return whether it is a folder without a file that transformers makes a tokenizer of."""
+def _has_no_tokenizer(source: str) -> bool:
+    """Return whether `source` is a folder without any file that transformers could convert."""
     folder = Path(source)
-    return folder.is_dir() and not any(SOURCE.search(path.name) for path in folder.iterdir())
+    return folder.is_dir() and not any(
+        SLOW_TOKENIZER.search(path.name) for path in folder.iterdir()
+    )
 
 
 def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tuple[Loaded, Digests]:
-    """Return what was kept of these very files, else ask transformers and keep its answer, with the
-    digests, which take a second at 152,000 tokens.
+    """Return the cached tokenizer of exactly these files; else convert them and cache the result
+    with its digests, which take a second at 152,000 tokens.
 
-    A cached text is a line of JSON, then the tokenizers.Tokenizer as JSON.
+    A cache entry is a line of JSON, then the tokenizers.Tokenizer as JSON.
     """
     contents = {name: hashlib.sha256(files.raw(name)).hexdigest() for name in sorted(files.paths)}
-    # transformers overrides the files of some Hub ids, so an id decides too; a folder never.
+    # transformers overrides the files of some Hub ids, so the id is part of the key.
     source = None if Path(files.source).is_dir() else files.source
     versions = [version_of("transformers"), tokenizers.__version__]
-    decisive = json.dumps([CACHE_FORM, versions, source, contents, DECISIVE, PROBES])
+    decisive = json.dumps([CACHE_VERSION, versions, source, contents, DECISIVE, PROBES])
     key = f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
     cached = _parse(CACHE.get(key) or "")
     if cached is not None:
@@ -270,7 +274,7 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tup
 
 
 def _parse(text: str) -> tuple[Loaded, Digests] | None:
-    """Read a cached text; None where it is not as it was written."""
+    """Parse a cache entry; None if it is missing or damaged."""
     head, _, body = text.partition("\n")
     try:
         facts = json.loads(head)
@@ -279,45 +283,44 @@ def _parse(text: str) -> tuple[Loaded, Digests] | None:
         special = {str(key): str(token) for key, token in facts["special"].items()}
         known = Digests(**facts["digests"])
         is_sound = (
-            whole_number(known.vocabulary, 1, LARGEST)
+            whole_number(known.vocabulary, 1, 1 << 31)
             and SHA256.fullmatch(known.fingerprint)
             and FORM.fullmatch(known.encodes)
         )
         return ((backend, special), known) if is_sound else None
     except Exception as error:  # tokenizers raises bare Exceptions
-        log.debug("nothing is kept of the tokenizer: %r", error)
+        log.debug("the tokenizer is not cached: %r", error)
         return None
 
 
 def _require_safe(files: TokenizerFiles) -> None:
-    """Raise InputError for a tokenizer.json that transformers must not see, and for a config.json
-    that it cannot read.
+    """Raise InputError for files that transformers must not load.
 
-    Ids so far apart that tokenizers' walk over them all takes all memory are refused, and a
-    configuration that names another file in its place.
+    Refuses ids so large that tokenizers would exhaust memory, and configurations that replace
+    tokenizer.json by another file.
     """
-    files.json("config.json")  # which transformers reads too
+    files.json("config.json")  # transformers reads it too
     path = files.paths[TOKENIZER]
     if "fast_tokenizer_files" in files.json(CONFIG):
         raise InputError(
             f"{files.paths[CONFIG]} names several tokenizer files",
-            "keep one tokenizer.json, and take fast_tokenizer_files out",
+            "Keep one tokenizer.json, and remove fast_tokenizer_files.",
         )
     text = files.text(TOKENIZER)
     try:
         vocabulary = Tokenizer.from_str(text).get_vocab()
     except Exception as error:  # tokenizers raises bare Exceptions
-        raise InputError(f"{path} is no tokenizer: {error}", AGAIN) from error
+        raise InputError(f"{path} is not a tokenizer: {error}", AGAIN) from error
     if max(vocabulary.values(), default=0) >= LIMITS.vocabulary:
         raise InputError(
-            f"{path} is no tokenizer: an id of it is {LIMITS.vocabulary:,} or more", AGAIN
+            f"{path} is not a tokenizer: its ids must be below {LIMITS.vocabulary:,}", AGAIN
         )
 
 
 def _load_by_transformers(
     model: str, files: TokenizerFiles, revision: str | None, trust_remote_code: bool
 ) -> Loaded:
-    """Return transformers' fast tokenizer. Raises InputError where there is none."""
+    """Return transformers' fast tokenizer. Raises InputError if there is none."""
     from transformers import AutoTokenizer
 
     here = TOKENIZER in files.paths and not trust_remote_code
@@ -332,11 +335,11 @@ def _load_by_transformers(
         )
     except MemoryError:
         raise
-    except Exception as error:  # transformers reads a stranger's values
+    except Exception as error:  # the files are untrusted
         what = f"the tokenizer of {model}"
         explained = from_hub(error, files.source, "model") or needs_code(error, what)
         raise explained or InputError(
-            f"no tokenizer could be loaded from {files.source}",
+            f"cannot load a tokenizer from {files.source}",
             f"{model} must hold a tokenizer.json",
         ) from error
     backend = getattr(full, "backend_tokenizer", None)
@@ -351,7 +354,7 @@ def _load_by_transformers(
 
 
 def needs_code(error: Exception, what: str) -> InputError | None:
-    """Return the error to show where transformers refused to run code that `what` brings."""
+    """Return the error for `what` if transformers refused to run its code, else None."""
     if "trust_remote_code" not in str(error):
         return None
     return InputError(
@@ -362,10 +365,8 @@ def needs_code(error: Exception, what: str) -> InputError | None:
 
 
 def refuse_fault(error: BaseException, model: str) -> None:
-    """Raise InputError where `error` is a bare Exception or a panic of Rust.
-
-    tokenizers has no errors of its own, and raises these where a file asks for the impossible.
-    """
+    """Raise InputError if `error` is a bare Exception or a Rust panic, which tokenizers raises for
+    invalid files."""
     if type(error) is Exception or type(error).__name__ == PANIC:
         message = str(error).partition("\n")[0]
         raise InputError(f"the tokenizer of {model} fails: {message:.200}", AGAIN) from error
@@ -378,7 +379,7 @@ def digests(backend: Any) -> Digests:
 
 
 def encodes_alike(backend: Any, record: TokenizerRecord) -> bool:
-    """Return whether a tokenizers.Tokenizer gives the ids of the tokenizer that `record` is of."""
+    """Return whether a tokenizers.Tokenizer gives the same ids as that of `record`."""
     same = same_ids(_encodes(backend), record.encodes)
     return same or fingerprint(backend) == record.fingerprint
 

@@ -1,7 +1,7 @@
 """The embedded model and its held-out prompts.
 
-A prompt is the beginning of a class or function of a standard-library file that neither the model
-nor the demo datastore ever saw, cut at a line's end inside its body.
+A prompt is the beginning of a class or function from a standard-library file that neither the model
+nor the demo datastore has seen, cut at a line end inside its body.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Iterator
 
 from ngramkit.corpus.files import is_held_out, stdlib_files
 
-# Ordinary code that Python 3.11 and 3.12 both have, and that the model has something to add to; the
-# other held-out files come after these.
-FIRST = (
+# Ordinary code in Python 3.11 and 3.12 that the model continues sensibly; other files come later.
+FIRST_FILES = (
     "xml/etree/ElementTree.py",
     "multiprocessing/util.py",
     "xmlrpc/server.py",
@@ -22,15 +21,20 @@ FIRST = (
     "zipimport.py",
     "_collections_abc.py",
 )
-SKIPPED = ("encodings/", "lib2to3/", "idlelib/", "distutils/")  # tables, or not in every Python
+SKIPPED_FOLDERS = (
+    "encodings/",
+    "lib2to3/",
+    "idlelib/",
+    "distutils/",
+)  # tables, or not in every Python
 HEADING = re.compile(r"\s*(async )?(def \w+\(|class \w+[(:])")
-LEAST, MOST = 450, 900  # characters, that is about 120 to 250 tokens
+MIN_PROMPT_CHARS, MAX_PROMPT_CHARS = 450, 900  # about 120 to 250 tokens
 
 
 def demo_prompts(count: int) -> list[tuple[str, str]]:
-    """Return (where, text) of `count` prompts, from as many files as there are; always the same
+    """Return (place, text) of `count` prompts, spread over files, always the same.
 
-    Fewer where the library is too small to hold that many.
+    Fewer if the library has fewer.
     """
     by_file = [list(_prompts_of(name, text)) for name, text in _held_out_texts()]
     most = max(map(len, by_file), default=0)
@@ -40,8 +44,12 @@ def demo_prompts(count: int) -> list[tuple[str, str]]:
 
 def _held_out_texts() -> Iterator[tuple[str, str]]:
     held_out = {name: path for name, path in stdlib_files() if is_held_out(name)}
-    others = [name for name in held_out if name not in FIRST and not name.startswith(SKIPPED)]
-    for name in [name for name in FIRST if name in held_out] + others:
+    others = [
+        name
+        for name in held_out
+        if name not in FIRST_FILES and not name.startswith(SKIPPED_FOLDERS)
+    ]
+    for name in [name for name in FIRST_FILES if name in held_out] + others:
         yield name, held_out[name].read_text(encoding="utf-8", errors="ignore")
 
 
@@ -62,20 +70,20 @@ def _prompts_of(name: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _end_inside_a_body(lines: list[str], begin: int) -> int:
-    """Return the line to cut before: code goes on there, indented; `begin` where there is none."""
+    """Return the line to cut before, which continues the body; `begin` if there is none."""
     length, in_docstring = 0, False
     for end in range(begin + 1, len(lines)):
         last, following = lines[end - 1], lines[end]
         length += len(last)
         in_docstring ^= _quotes([last])
-        if length > MOST:
+        if length > MAX_PROMPT_CHARS:
             break
-        goes_on = following.startswith("    ") and bool(following.strip() and last.strip())
-        if length >= LEAST and goes_on and not in_docstring:
+        continues = following.startswith("    ") and bool(following.strip() and last.strip())
+        if length >= MIN_PROMPT_CHARS and continues and not in_docstring:
             return end
     return begin
 
 
 def _quotes(lines: list[str]) -> bool:
-    """Return whether a docstring begins or ends in these lines: an odd number of triple quotes."""
+    """Return whether these lines have an odd number of triple quotes."""
     return sum(line.count('"""') + line.count("'''") for line in lines) % 2 == 1

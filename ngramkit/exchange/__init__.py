@@ -1,1 +1,1 @@
-"""Other engines' files. Each module's docstring is its format's specification."""
+"""Import and export of other programs' files. Each module's docstring specifies its format."""

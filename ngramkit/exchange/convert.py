@@ -1,4 +1,4 @@
-"""Export of artifacts to other programs' files, and import of theirs, by the format's name."""
+"""`export` and `import_`: conversion to and from other programs' files, by format name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Exported(Result):
     path: Path
     source: Path
     to: str
-    counts: Mapping[str, int]  # what was written, by its unit: bytes, rows, ...
+    counts: Mapping[str, int]  # of what was written: bytes, rows, ...
 
 
 def export(
@@ -58,19 +58,23 @@ def export(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Exported:
-    """Write an artifact as another engine or a data tool reads it; `to` is one of TARGETS.
+    """Write an artifact in another program's format.
 
-    `out` is by default beside the artifact, or in artifacts/ if that was fetched. `model` says
-    where to find the artifact's tokenizer, for formats with text (default: the model that it
-    names). `dynamic`, `min_count`, `max_ngrams` and `memory` (bytes) are for llama.cpp, `u32` for
-    rest-idx; see those modules of ngramkit.exchange. `gguf` is the file that llama.cpp will run
-    (PATH.gguf, hf:ID:FILE.gguf), whose tokenizer must be the artifact's. Raises UsageError for an
-    unknown format, and for an artifact or option that it does not take, ArtifactError where the two
-    tokenizers differ.
+    Args:
+        to: A key of TARGETS.
+        out: By default next to the artifact, or in artifacts/ if the artifact was downloaded.
+        model: Model whose tokenizer decodes text (default: the one that the artifact names).
+        dynamic, min_count, max_ngrams, memory: For llama.cpp, see `exchange.llama_cpp`; memory is
+            in bytes.
+        gguf: File that llama.cpp will run (PATH.gguf, hf:ID:FILE.gguf), to check its tokenizer.
+        u32: For rest-idx, see `exchange.rest_idx`.
+
+    Raises UsageError for an unknown format or an artifact or option that it does not support,
+    ArtifactError if the tokenizer of `gguf` is not the artifact's.
     """
     check_types(bool, dynamic=dynamic, u32=u32, force=force)
     if to not in TARGETS:
-        raise UsageError(f"there is no format {to!r}", meant(to, TARGETS), option="to")
+        raise UsageError(f"unknown format {to!r}", meant(to, TARGETS), option="to")
     if to != "llama.cpp":
         _refuse("to", to, dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams, gguf=gguf)
     if to != "rest-idx":
@@ -93,7 +97,7 @@ def export(
     if gguf is not None:
         if not is_gguf(str(gguf)):
             raise UsageError(
-                f"{gguf} is no GGUF file", "PATH.gguf or hf:ID:FILE.gguf", option="gguf"
+                f"{gguf} is not a GGUF file", "Give PATH.gguf or hf:ID:FILE.gguf.", option="gguf"
             )
         artifact.tokenizer.require(load_tokenizer(str(gguf)).record, str(artifact.path))
     if to == "llama.cpp":
@@ -141,11 +145,11 @@ def _datastore(artifact: Artifact) -> Any:
 
 
 def _refuse(parameter: str, format: str, **options: Any) -> None:
-    """Raise UsageError for the first option that was given though this format does not take it."""
+    """Raise UsageError for an option that was given but does not apply to this format."""
     for name, value in options.items():
         if value is not None and value is not False:
             raise UsageError(
-                f"{name} means nothing with {parameter}={format}",
+                f"{name} does not apply to {parameter}={format}",
                 "leave it out",
                 option=(name, parameter),
             )
@@ -161,15 +165,18 @@ def import_(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Artifact:
-    """Build an artifact of another engine's file: a frozen table or a datastore.
+    """Build a frozen table or a datastore from another engine's file.
 
-    `origin` is the file's format, `model` the one whose tokenizer gave its ids; of a cache of
-    llama.cpp the n-grams with `order` tokens of context are taken. `out` is by default under
-    artifacts/, by the file's name. Raises UsageError for an unknown format, InputError where the
-    file is not of it.
+    Args:
+        origin: The file's format, a key of ORIGINS.
+        out: By default in artifacts/, named after the file.
+        model: Model whose tokenizer made the file's ids.
+        order: Context length of the n-grams to take from a llama.cpp cache.
+
+    Raises UsageError for an unknown format, InputError if the file does not have it.
     """
     if origin not in ORIGINS:
-        raise UsageError(f"there is no format {origin!r}", meant(origin, ORIGINS), option="origin")
+        raise UsageError(f"unknown format {origin!r}", meant(origin, ORIGINS), option="origin")
     if origin != "llama.cpp":
         _refuse("origin", origin, order=order)
     file = Path(file)

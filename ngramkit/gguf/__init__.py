@@ -1,1 +1,1 @@
-"""GGUF files, the models' format of llama.cpp: names, headers, tokenizers, and model folders."""
+"""GGUF files, llama.cpp's model format: names, headers, tokenizers, model folders."""

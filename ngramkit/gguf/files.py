@@ -1,9 +1,8 @@
-"""A GGUF file by its name, and as a model's folder.
+"""GGUF files by name, and their conversion to model folders.
 
-A name is a path, a file of a Hub repository, or a short name that a package brings. The folder is
-made once and kept in the user's cache: the tokenizer's files and the whole model with its weights
-are separate folders, so that a command that needs only the tokenizer never waits for the weights. A
-folder appears whole or not at all, and is made again where the file has changed.
+A name is a path, a file of a Hub repository, or a short name from a package. Converted folders are
+cached; the tokenizer and the whole model are separate, so commands that need only the tokenizer do
+not wait for the weights. Folders are created atomically, and again when the file changes.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from ngramkit.formats.replacing import locked
 from ngramkit.gguf.header import read_header
 
 HUB = re.compile(r"hf:([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?:([^:]+\.gguf)", re.IGNORECASE)
-VERSION = 2  # of the conversion; a new one makes all folders again
-UNUSED = 60 * 24 * 3600  # seconds after which an unused folder is deleted
+CONVERSION_VERSION = 2  # a new one recreates all folders
+MAX_UNUSED_SECONDS = 60 * 24 * 3600  # then a folder is deleted
 
 
 def find_gguf(model: ModelRef) -> Path | None:
@@ -55,23 +54,22 @@ def find_gguf(model: ModelRef) -> Path | None:
 
 
 def tokenizer_folder(path: Path) -> Path:
-    """Return the folder with the tokenizer's files of the GGUF file `path`.
+    """Return the folder of a GGUF file's tokenizer.
 
-    Raises InputError where the file is damaged or holds no tokenizer, or where there is no cache
-    folder.
+    Raises InputError if the file is damaged, holds no tokenizer, or cannot be cached.
     """
-    from ngramkit.gguf.tokenizer import write_tokenizer  # its imports take longer than most files
+    from ngramkit.gguf.tokenizer import write_tokenizer  # slow import
 
     return model_part(path, "tokenizer", lambda folder: write_tokenizer(read_header(path), folder))
 
 
 def model_part(path: Path, what: str, write: Callable[[Path], None]) -> Path:
-    """Return the folder of the GGUF file `path` for one purpose; `write` fills a new one."""
+    """Return the folder of a GGUF file for the purpose `what`; `write` fills a new one."""
     root = private_folder("gguf")
     if root is None or not os.access(root, os.W_OK):
         raise InputError(
-            f"{path} must be converted, and there is no cache folder to keep that in",
-            "set XDG_CACHE_HOME to a folder of your own",
+            f"cannot convert {path}: there is no writable cache folder",
+            "Set XDG_CACHE_HOME to a folder of your own.",
         )
     folder = root / f"{_folder_name(path)}.{what}"
     if not folder.is_dir():
@@ -87,7 +85,7 @@ def model_part(path: Path, what: str, write: Callable[[Path], None]) -> Path:
 def _folder_name(path: Path) -> str:
     place = path.resolve()
     state = place.stat()
-    identity = f"{VERSION}|{place}|{state.st_size}|{state.st_mtime_ns}"
+    identity = f"{CONVERSION_VERSION}|{place}|{state.st_size}|{state.st_mtime_ns}"
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem)[:60]
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
@@ -105,9 +103,11 @@ def _make(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _tidy(root: Path, name: str) -> None:
-    """Delete a killed process's partial copies of this folder, and folders unused for long."""
+    """Delete partial copies of this folder by killed processes, and long unused folders."""
     with suppress(OSError):
         for folder in root.iterdir():
             partial = folder.name.startswith(f"{name}.partial-")
-            if folder.is_dir() and (partial or time.time() - folder.stat().st_mtime > UNUSED):
+            if folder.is_dir() and (
+                partial or time.time() - folder.stat().st_mtime > MAX_UNUSED_SECONDS
+            ):
                 shutil.rmtree(folder, ignore_errors=True)

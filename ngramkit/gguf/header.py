@@ -1,13 +1,13 @@
-"""The header of a GGUF file: metadata, and the place of each tensor.
+"""The header of a GGUF file: metadata and tensor locations.
 
     "GGUF", u32 version (2 or 3), u64 tensors, u64 pairs
     pairs:   key (string), u32 type, value
     tensors: name (string), u32 dimensions, u64 each, u32 type, u64 offset
     a string is u64 bytes, then UTF-8; an array is u32 type, u64 length, then its values
 
-Source: ggml's docs/gguf.md; little-endian only. Nothing is trusted: a length must fit the rest of
-the file, and so must every tensor. The package `gguf`, an extra, reads weights alone: its reader
-believes every length, so that a file would have to be walked from end to end before it is called.
+Source: ggml's docs/gguf.md; little-endian only. Files are untrusted: every length and tensor must
+fit the file. The package `gguf`, an extra, is used only to read weights, because its reader trusts
+every length.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import numpy as np
 
 from ngramkit.basics.errors import InputError, reason
 
-EXTRA = "'ngramkit[gguf]'"  # what reads weights
+EXTRA = "'ngramkit[gguf]'"
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MOST = 1 << 28  # bytes of metadata; the largest vocabularies take a tenth of it
-FRONT = 1 << 16  # bytes that the metadata in front of the tokenizer's has room in
-MOST_PAIRS, MOST_TENSORS, MOST_KEY, MOST_DIMENSIONS = 1 << 16, 1 << 18, 1 << 16, 4
+MAX_METADATA_BYTES = 1 << 28  # the largest vocabularies take a tenth of it
+FRONT_BYTES = 1 << 16  # enough for the metadata before the tokenizer's
+MAX_PAIRS, MAX_TENSORS, MAX_KEY_BYTES, MAX_DIMENSIONS = 1 << 16, 1 << 18, 1 << 16, 4
 STRING, ARRAY = 8, 9
 NUMBERS = {
     0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?",
@@ -48,7 +48,7 @@ BLOCKS = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor; `shape` has the fastest dimension first, as in GGUF."""
+    """A tensor; `shape` begins with the fastest dimension, as in GGUF."""
 
     name: str
     shape: tuple[int, ...]
@@ -61,24 +61,24 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """A parsed header; `metadata` are numbers, bools, texts, lists of texts, arrays of numbers."""
+    """A parsed header; metadata values are numbers, bools, str, lists of str, numeric arrays."""
 
     path: Path
     metadata: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
     def text(self, key: str, default: str = "") -> str:
-        """Return a text. Raises InputError for a value of another type."""
+        """Return a str. Raises InputError for another type."""
         value: str = self._value(key, str, default)
         return value
 
     def whole(self, key: str, default: int = -1) -> int:
-        """Return a whole number. Raises InputError for a value of another type."""
+        """Return an int. Raises InputError for another type."""
         value: int = self._value(key, int, default)
         return value
 
     def texts(self, key: str) -> list[str]:
-        """Return a list of texts, [] by default. Raises InputError for a value of another type."""
+        """Return a list of str, [] by default. Raises InputError for another type."""
         value: list[str] = self._value(key, list, [])
         return value
 
@@ -95,9 +95,9 @@ def broken(path: Path, why: str) -> InputError:
 
 
 def read_header(path: Path) -> Header:
-    """Read the header. Raises InputError for a file that is no GGUF, damaged, cut short, or
-    cannot be read."""
-    reader, size = _open(path, MOST)
+    """Read the header. Raises InputError for a file that is not GGUF, damaged, truncated or
+    unreadable."""
+    reader, size = _open(path, MAX_METADATA_BYTES)
     try:
         return reader.header(size)
     except UnicodeDecodeError as error:
@@ -105,10 +105,10 @@ def read_header(path: Path) -> Header:
 
 
 def read_front(path: Path) -> dict[str, Any]:
-    """Read the metadata that stands in front of the tokenizer's: of the usual converters, the
-    architecture and its sizes. What is damaged ends it. Raises InputError for a file that is no
-    GGUF or cannot be read."""
-    return _open(path, FRONT)[0].front()
+    """Read the metadata before the tokenizer's, where converters put the architecture and its
+    sizes, up to the first damaged value. Raises InputError for a file that is not GGUF or
+    unreadable."""
+    return _open(path, FRONT_BYTES)[0].front()
 
 
 def _open(path: Path, most: int) -> tuple[_Reader, int]:
@@ -120,12 +120,14 @@ def _open(path: Path, most: int) -> tuple[_Reader, int]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {reason(error)}", "check the path") from error
     if content[:4] != MAGIC:
-        raise InputError(f"{path} is no GGUF file", "give a .gguf file, a model folder or a Hub id")
+        raise InputError(
+            f"{path} is not a GGUF file", "give a .gguf file, a model folder or a Hub id"
+        )
     return _Reader(path, content), size
 
 
 class _Reader:
-    """A position in the first part of the file."""
+    """A parser of the first part of the file."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self.path, self.content, self.at = path, content, len(MAGIC)
@@ -143,7 +145,7 @@ class _Reader:
         return Header(self.path, metadata, by_name)
 
     def front(self) -> dict[str, Any]:
-        """Return the metadata in front of the tokenizer's, or of what cannot be read."""
+        """Return the metadata up to the tokenizer's or the first damaged value."""
         found: dict[str, Any] = {}
         with suppress(InputError, UnicodeDecodeError):
             _, pairs = self._counts()
@@ -154,21 +156,21 @@ class _Reader:
         return found
 
     def _counts(self) -> tuple[int, int]:
-        """Return the number of tensors and that of the pairs of metadata."""
+        """Return the numbers of tensors and of metadata pairs."""
         version = self._number("<I")
         if version not in VERSIONS:
             raise InputError(
-                f"{self.path} has GGUF version {version}; 2 and 3 are read here",
+                f"{self.path} must have GGUF version 2 or 3, got {version}",
                 "convert the model again with a newer llama.cpp (little-endian)",
             )
         tensors, pairs = self._number("<Q"), self._number("<Q")
-        self._require(tensors <= MOST_TENSORS, f"it lists {tensors:,} tensors")
-        self._require(pairs <= MOST_PAIRS, f"it lists {pairs:,} pairs of metadata")
+        self._require(tensors <= MAX_TENSORS, f"it lists {tensors:,} tensors")
+        self._require(pairs <= MAX_PAIRS, f"it lists {pairs:,} pairs of metadata")
         return tensors, pairs
 
     def _pairs(self, count: int) -> Iterator[tuple[str, Any]]:
         for _ in range(count):
-            yield self._string(MOST_KEY), self._value(self._number("<I"))
+            yield self._string(MAX_KEY_BYTES), self._value(self._number("<I"))
 
     def _require(self, holds: bool, breach: str) -> None:
         if not holds:
@@ -184,7 +186,7 @@ class _Reader:
     def _number(self, form: str) -> int:
         return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])
 
-    def _string(self, most: int = MOST) -> str:
+    def _string(self, most: int = MAX_METADATA_BYTES) -> str:
         length = self._number("<Q")
         self._require(length <= most, f"a text of {length:,} bytes")
         return self._take(length).decode("utf-8")
@@ -210,8 +212,8 @@ class _Reader:
         return np.frombuffer(self._take(length * dtype.itemsize), dtype)
 
     def _tensor(self) -> tuple[Tensor, int]:
-        name, count = self._string(MOST_KEY), self._number("<I")
-        self._require(0 < count <= MOST_DIMENSIONS, f"a tensor of {count:,} dimensions")
+        name, count = self._string(MAX_KEY_BYTES), self._number("<I")
+        self._require(0 < count <= MAX_DIMENSIONS, f"a tensor of {count:,} dimensions")
         shape = tuple(self._number("<Q") for _ in range(count))
         kind, offset = self._number("<I"), self._number("<Q")
         self._require(min(shape) > 0, f"the tensor {name!r:.80} is empty")
@@ -228,6 +230,8 @@ class _Reader:
             name = f"the tensor {tensor.name!r:.80}"
             self._require(tensor.type in BLOCKS, f"{name} has the unknown type {tensor.type}")
             numbers, bytes_ = BLOCKS[tensor.type]
-            self._require(tensor.shape[0] % numbers == 0, f"{name} is no whole number of blocks")
+            self._require(
+                tensor.shape[0] % numbers == 0, f"{name} does not consist of whole blocks"
+            )
             end = begin + offset + tensor.size // numbers * bytes_
-            self._require(offset % step == 0 and end <= size, f"{name} ends behind the file")
+            self._require(offset % step == 0 and end <= size, f"{name} ends after the file")

@@ -1,8 +1,8 @@
-"""The tokenizer of a GGUF file, written as a model folder's tokenizer files.
+"""Conversion of a GGUF file's tokenizer to a model folder's tokenizer files.
 
-Byte-level BPE is built from the metadata, with the pre-tokeniser that `tokenizer.ggml.pre` names,
-so that it splits text as the model's own repository and llama.cpp (src/llama-vocab.cpp) do;
-transformers' converter, which ignores that name, converts all other kinds.
+Byte-level BPE is built from the metadata with the pre-tokeniser that `tokenizer.ggml.pre` names, so
+it splits text as the model's repository and llama.cpp (src/llama-vocab.cpp) do. transformers'
+converter, which ignores that name, converts all other kinds.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ KINDS = {
 KIND_OF = {name: kind for kind, names in KINDS.items() for name in names.split()}
 # tokenizer.ggml.token_type (llama.h)
 UNKNOWN, CONTROL, USER, UNUSED = 2, 3, 4, 5
-# Texts of tokens that end a generation, and roles that do (llama.cpp, src/llama-vocab.cpp).
+# Tokens that end a generation, by text and by role (llama.cpp, src/llama-vocab.cpp).
 ENDS = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
     "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
     "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
 }  # fmt: skip
 END_ROLES = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
-HARMONY = {"<|return|>", "<|call|>"}  # next to these, <|end|> only ends a message
+HARMONY = {"<|return|>", "<|call|>"}  # if both exist, <|end|> only ends a message
 NAMED = {
     "bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding",
 }  # fmt: skip
@@ -46,9 +46,11 @@ log = logging.getLogger(__name__)
 
 
 def write_tokenizer(header: Header, folder: Path) -> None:
-    """Write tokenizer.json and tokenizer_config.json. Raises InputError where the file holds no
-    tokenizer or a damaged one, UsageError for one that needs the package gguf, where that is not
-    installed."""
+    """Write tokenizer.json and tokenizer_config.json.
+
+    Raises InputError if the file's tokenizer is missing or damaged, UsageError if it needs the
+    package gguf, which is not installed.
+    """
     form, pre = header.text("tokenizer.ggml.model"), header.text("tokenizer.ggml.pre")
     if not header.texts("tokenizer.ggml.tokens"):
         raise InputError(f"{header.path} holds no tokenizer", "use another model")
@@ -57,7 +59,7 @@ def write_tokenizer(header: Header, folder: Path) -> None:
     else:
         if form == "gpt2":
             log.warning(
-                "%s: the pre-tokeniser %.40r is unknown; transformers' conversion is taken, "
+                "%s: unknown pre-tokeniser %.40r; using transformers' conversion, "
                 "which may split text differently",
                 header.path,
                 pre,
@@ -71,15 +73,15 @@ def write_tokenizer(header: Header, folder: Path) -> None:
 
 
 def end_ids(header: Header) -> list[int]:
-    """Return the ids that end a generation in llama.cpp, ascending: the end of a text, of a turn
-    and of a message. Raises InputError for an id outside the vocabulary."""
+    """Return the sorted ids that end a generation in llama.cpp. Raises InputError for an id outside
+    the vocabulary."""
     id_of = {text: i for i, text in enumerate(header.texts("tokenizer.ggml.tokens"))}
     texts = ENDS & id_of.keys()
     if texts >= HARMONY:
         texts -= {"<|end|>"}
     roles = {header.whole(f"tokenizer.ggml.{role}_token_id") for role in END_ROLES} - {-1}
     if max(roles, default=0) >= len(id_of):
-        raise broken(header.path, "a special token is none of its tokens")
+        raise broken(header.path, "a special token is outside the vocabulary")
     return sorted(roles | {id_of[text] for text in texts})
 
 
@@ -114,18 +116,18 @@ def _byte_level(header: Header, kind: str) -> Tokenizer:
 
 
 def _types(header: Header) -> list[int]:
-    """Return the type of every token; 1, normal, where the file has none."""
+    """Return the type of every token; 1 (normal) if the file has none."""
     count = len(header.texts("tokenizer.ggml.tokens"))
     types = header.metadata.get("tokenizer.ggml.token_type")
     if types is None:
         return [1] * count
     if getattr(types, "shape", None) != (count,):
-        raise broken(header.path, "its tokens and their types are not one to one")
+        raise broken(header.path, "tokens and token types differ in number")
     return [int(i) for i in types]
 
 
 def _pre_tokenizer(kind: str) -> PreTokenizer:
-    """Return the pre-tokeniser: text into words, words into the alphabet of bytes."""
+    """Return the pre-tokeniser, which splits text into words and words into bytes."""
     if kind in ("gpt-2", "digits"):
         words: PreTokenizer = ByteLevel(add_prefix_space=False)
         return words if kind == "gpt-2" else Sequence([Digits(individual_digits=True), words])
@@ -139,12 +141,12 @@ def _special(header: Header) -> dict[str, str]:
     tokens = header.texts("tokenizer.ggml.tokens")
     ids = {key: header.whole(f"tokenizer.ggml.{name}_token_id") for key, name in NAMED.items()}
     if max(ids.values()) >= len(tokens):
-        raise broken(header.path, "a special token is none of its tokens")
+        raise broken(header.path, "a special token is outside the vocabulary")
     return {key: tokens[i] for key, i in ids.items() if i >= 0}
 
 
 def _write_converted(header: Header, folder: Path) -> None:
-    """Write tokenizer.json as transformers converts it."""
+    """Write tokenizer.json by transformers' conversion."""
     require_package("gguf", "reading the tokenizer of this GGUF file", EXTRA)
     try:
         from transformers import AutoTokenizer
@@ -153,7 +155,7 @@ def _write_converted(header: Header, folder: Path) -> None:
             header.path.parent, gguf_file=header.path.name, trust_remote_code=False
         )
         tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
-    except Exception as error:  # it converts a stranger's values
+    except Exception as error:  # the file is untrusted
         raise InputError(
             f"the tokenizer of {header.path} cannot be converted: {first_line(error):.200}",
             "use the model's original repository",

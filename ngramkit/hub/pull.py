@@ -1,4 +1,4 @@
-"""A copy of an artifact on the Hub, all of it or nothing."""
+"""`pull`: an atomic, verified copy of an artifact on the Hub."""
 
 from __future__ import annotations
 
@@ -46,12 +46,11 @@ def pull(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Pulled:
-    """Download USER/NAME[@REVISION] to `out` (default: artifacts/NAME), proven before it is there.
+    """Download and verify USER/NAME[@REVISION] to `out` (default: artifacts/NAME).
 
-    A history's requests are read one by one and written anew, for no other user of the machine.
-    Nothing is done where `out` is exactly that already. Raises UsageError where `out` holds
-    something else and `force` is off, or something that ngramkit did not write, or other past
-    requests; else as `ngramkit.remote.fetch.fetch_from_hub`.
+    Does nothing if `out` already holds it. A history is parsed and rewritten, readable only by this
+    user. Raises UsageError if `out` holds something else without `force`, files that ngramkit did
+    not write, or other past requests; else as `ngramkit.remote.fetch.fetch_from_hub`.
     """
     check_types(bool, force=force)
     name = HubName.parse(source)
@@ -76,8 +75,7 @@ def pull(
 
 
 def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, Manifest]:
-    """Return the commit and the manifest of the artifact called `name`. Raises UsageError unless
-    `out` holds the very bytes of it."""
+    """Return the commit and manifest of `name`. Raises UsageError unless `out` holds exactly it."""
     try:
         local = read_manifest(out)
     except ArtifactError as error:
@@ -86,7 +84,7 @@ def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, 
     if manifest.kind == History.kind:
         if local.kind != History.kind or copy_of(History.open(out))[0] != manifest:
             raise UsageError(
-                f"{out} exists, and holds other requests",
+                f"{out} exists and holds other requests",
                 "choose another out, and join the two: ngramkit history merge",
                 option="out",
             )
@@ -106,9 +104,9 @@ def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, 
 def _fetch_history(
     name: HubName, commit: str, manifest: Manifest, folder: Path, reporter: Reporter
 ) -> None:
-    """Make a history in `folder` of the requests in the repository.
+    """Create a history in `folder` from the repository's requests.
 
-    The Hub's cache is not used: others may read its files, and `history forget` does not reach it.
+    Bypasses the Hub's cache, which other users may read and `history forget` does not clear.
     """
     from huggingface_hub import HfFileSystem, constants
 
@@ -121,7 +119,7 @@ def _fetch_history(
             there = hub.info(remote)["size"] == record.bytes
         if not there:
             raise ArtifactError(
-                f"{name.repository} does not hold the {LOG} that it lists",
+                f"{name.repository} lists {LOG} but does not hold it",
                 "tell its owner, or give an earlier @REVISION",
             )
         with open(folder / LOG, "wb", opener=owner_only) as file:
@@ -131,6 +129,6 @@ def _fetch_history(
 
 
 def _file_names(folder: Path) -> list[str]:
-    """Return the names of an artifact's files: manifest, card and recipe where they exist, too."""
+    """Return the names of an artifact's files, with manifest, card and recipe."""
     texts = [name for name in (CARD, RECIPE) if (folder / name).exists()]
     return [*read_manifest(folder).files, NAME, *texts]

@@ -1,15 +1,12 @@
-"""An artifact folder to a Hub repository: verified first, only what differs, resumable.
+"""`push`: verified, incremental, resumable upload of an artifact to a Hub repository.
 
-Only what the artifact owns leaves the machine: the files that its manifest lists, each proven by
-its sha256, and texts that are written anew from their parsed content. Other files in the folder
-stay, and no link is followed out of it.
+Only the artifact's files leave the machine: those in its manifest, each verified by sha256, and
+texts regenerated from their parsed content. Links out of the folder are refused. A history contains
+user text, so it goes to a private repository by default, and as a copy (formats.history).
 
-A history is somebody's text. It goes to a private repository, unless the caller says that it may be
-public, and as a copy: see ngramkit.formats.history.
-
-Files whose sha256 the repository has are not sent; those of an interrupted upload are known to the
-Hub's store and not sent again. One commit makes everything visible at once, and removes the files
-that the artifact no longer has. A folder of `export --to transformers` becomes a model repository.
+Files that the repository or an interrupted upload already stored are not sent again. One commit
+makes all changes visible and removes files that the artifact no longer has. A folder of
+`export --to transformers` becomes a model repository.
 """
 
 from __future__ import annotations
@@ -48,19 +45,18 @@ from ngramkit.formats.safetensors import sha256_of
 from ngramkit.remote.fetch import HubName, fetch, silence_client
 
 GENERATE = Path("custom_generate") / "generate.py"
-FIRST = {".gitattributes", CARD}  # what a new repository may have
-MARK = {"dataset": NAME, "model": GENERATE.as_posix()}  # what one of ours has
+NEW_REPOSITORY_FILES = {".gitattributes", CARD}
+MARKER_FILE = {"dataset": NAME, "model": GENERATE.as_posix()}  # that our repositories have
 # Files that a commit may remove.
-OURS = {
+REMOVABLE_FILES = {
     "dataset": re.compile(rf"[^/]+\.safetensors|{re.escape(RECIPE)}|{re.escape(LOG)}"),
     "model": re.compile(r"artifact/.*"),
 }
-ENTRIES = 10  # rows of the card's table of frequent entries
 
 
 @dataclass(frozen=True)
 class Upload:
-    """One file to upload; its content is a file of this machine, or bytes made here."""
+    """One file to upload; the content is a local file or bytes."""
 
     name: str
     content: Path | bytes
@@ -74,16 +70,14 @@ class Upload:
         if remote.lfs:
             return bool(remote.lfs.sha256 == self.sha256)
         content = self.content if isinstance(self.content, bytes) else self.content.read_bytes()
-        blob = hashlib.sha1(b"blob %d\0" % len(content) + content)  # git's id of it
+        blob = hashlib.sha1(b"blob %d\0" % len(content) + content)  # git's object id
         return bool(remote.blob_id == blob.hexdigest())
 
 
 @dataclass(frozen=True)
 class Repository:
-    """`api` is a huggingface_hub.HfApi, `kind` dataset or model, `revision` a branch or None.
-
-    Every method raises what huggingface_hub raises.
-    """
+    """A Hub repository: `api` is a huggingface_hub.HfApi, `kind` dataset or model, `revision` a
+    branch or None. Methods raise huggingface_hub's errors."""
 
     api: Any
     name: str
@@ -91,7 +85,7 @@ class Repository:
     revision: str | None
 
     def create(self, *, private: bool) -> None:
-        """Create the repository and the branch where they do not exist."""
+        """Create the repository and the branch if they do not exist."""
         self.api.create_repo(self.name, repo_type=self.kind, private=private, exist_ok=True)
         if self.revision:
             self.api.create_branch(
@@ -99,32 +93,31 @@ class Repository:
             )
 
     def files(self) -> dict[str, Any]:
-        """Return every file by its path. Raises UsageError where ngramkit did not write them."""
+        """Return all files by path. Raises UsageError if the repository is not ngramkit's."""
         from huggingface_hub import RepoFolder
 
         entries = self.api.list_repo_tree(self.name, recursive=True, **self._where)
         files = {entry.path: entry for entry in entries if not isinstance(entry, RepoFolder)}
-        if files.keys() - FIRST and MARK[self.kind] not in files:
+        if files.keys() - NEW_REPOSITORY_FILES and MARKER_FILE[self.kind] not in files:
             raise UsageError(
-                f"{self.name} holds something that ngramkit did not put there",
+                f"{self.name} holds files that ngramkit did not write",
                 "choose the name of a new repository",
             )
         return files
 
     def info(self) -> Any:
-        """Return the Hub's facts: `sha`, the branch's newest commit; `private`."""
+        """Return the Hub's description: `sha`, the branch's newest commit; `private`."""
         return self.api.repo_info(self.name, **self._where)
 
     def url(self, commit: str) -> str:
-        """Return the page that shows the commit."""
+        """Return the URL of a commit's page."""
         folder = "datasets/" if self.kind == "dataset" else ""
         return f"{self.api.endpoint}/{folder}{self.name}/tree/{commit}"
 
     def commit(
         self, send: Sequence[Upload], stale: Sequence[str], reporter: Reporter, *, create_pr: bool
     ) -> tuple[str, str | None]:
-        """Upload `send` and remove `stale` in one commit; return it and its pull request, if
-        any."""
+        """Upload `send` and remove `stale` in one commit; return its id and any pull request."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         where = {**self._where, "create_pr": create_pr}
@@ -144,18 +137,17 @@ class Repository:
         return done.oid, done.pr_url
 
     def squash(self) -> str:
-        """Make the branch one commit, so that what older ones held is gone; return it."""
+        """Squash the branch into one commit, which deletes older content; return its id."""
         self.api.super_squash_history(self.name, branch=self.revision, repo_type=self.kind)
         return str(self.info().sha)
 
     def tag(self, tag: str, commit: str) -> None:
-        """Tag the commit. Raises UsageError where the tag is on another: a tag that moves pins
-        nothing."""
+        """Tag the commit. Raises UsageError if the tag is on another commit; tags must not move."""
         self.api.create_tag(self.name, tag=tag, revision=commit, repo_type=self.kind, exist_ok=True)
         tags = self.api.list_repo_refs(self.name, repo_type=self.kind).tags
         if any(ref.name == tag and ref.target_commit != commit for ref in tags):
             raise UsageError(
-                f"{self.name} has a tag {tag} on another commit; everything else was pushed",
+                f"tag {tag} of {self.name} is on another commit; everything else was pushed",
                 "choose another tag",
                 option="tag",
             )
@@ -167,15 +159,15 @@ class Repository:
 
 @dataclass(frozen=True)
 class Pushed(Result):
-    """A finished push: the files that were sent, and the commit."""
+    """A finished push."""
 
     repository: str
     revision: str  # the commit
     url: str
-    files: int  # sent or changed
+    files: int  # that were sent
     bytes: int  # of those
-    skipped: int  # files that were there already
-    counts: Mapping[str, int]  # of the artifact: tokens, and requests of a history
+    skipped: int  # files that were already there
+    counts: Mapping[str, int]  # of the artifact: tokens, requests of a history, ...
     pull_request: str | None = None
 
 
@@ -190,21 +182,22 @@ def push(
     squash: bool = False,
     reporter: Reporter = SILENT,
 ) -> Pushed:
-    """Upload an artifact to the Hub, with a card; files that are there already are not sent.
+    """Upload an artifact to the Hub with a card; files that are already there are not sent.
 
-    With `private` a new repository is for those alone whom you let in, and an existing one must be;
-    None: for a history only, since that is what people wrote. `reporter` is told how much of it
-    leaves this machine. `revision` is a branch, made where it is new; `tag` names the commit;
-    `create_pr` asks for a pull request. With `squash` the branch becomes one commit, so that
-    requests of a history that were forgotten are in no older one.
+    Args:
+        private: Require a private repository; None requires it for histories only.
+        revision: Branch, created if it is new.
+        tag: Tag for the commit.
+        create_pr: Open a pull request.
+        squash: Make the branch one commit, so that requests deleted from a history are gone.
 
-    Raises UsageError where the repository is public and should not be, NetworkError where nobody is
-    logged in or the Hub refuses, ArtifactError where a file is not what the manifest says.
+    Raises UsageError if the repository is public and must not be, NetworkError without a login or
+    if the Hub refuses, ArtifactError if a file differs from the manifest.
     """
     check_types(bool, private=private, create_pr=create_pr, squash=squash)
     if create_pr and (revision or tag or squash):
         raise UsageError(
-            "create_pr goes with neither revision nor tag nor squash",
+            "create_pr cannot be combined with revision, tag or squash",
             "drop one of them",
             option=("create_pr", "revision", "tag", "squash"),
         )
@@ -216,7 +209,7 @@ def push(
     artifact = open_folder(path / ARTIFACT if kind == "model" else path)
     if squash and artifact.kind != History.kind:
         raise UsageError(
-            f"{path} is no history: what pins an older commit of it would find nothing",
+            f"squash is for histories only: it breaks users who pin an older commit of {path}",
             "drop squash",
             option="squash",
         )
@@ -236,19 +229,19 @@ def push(
         info = remote.info()
         if private and not info.private:
             raise UsageError(
-                f"{name} is public, and {path} is not to be",
-                "choose another repository, or say private=False",
+                f"{name} is public, but {path} must be private",
+                "choose another repository, or give private=False",
                 option="private",
             )
         files = remote.files()
         send = [upload for upload in uploads if not upload.is_there(files.get(upload.name))]
-        stale = sorted(filter(OURS[kind].fullmatch, files.keys() - {u.name for u in uploads}))
+        stale = sorted(
+            filter(REMOVABLE_FILES[kind].fullmatch, files.keys() - {u.name for u in uploads})
+        )
         if any(upload.name == LOG for upload in send):
             size = f"{many(counts['requests'], 'request')}, {many(counts['tokens'], 'token')}"
-            readers = "is private" if info.private else "everybody may read"
-            reporter.note(
-                f"{size} of what people wrote leave this machine for {name}, which {readers}"
-            )
+            readers = "private" if info.private else "public"
+            reporter.note(f"uploading user text to {name} ({readers}): {size}")
         commit, pull_request = str(info.sha), None
         if send or stale:  # in one commit
             commit, pull_request = remote.commit(send, stale, reporter, create_pr=create_pr)
@@ -269,7 +262,7 @@ def push(
 
 
 def _history(history: History) -> tuple[Mapping[str, int], list[Upload]]:
-    """Return the counts of a copy of the history, and its files."""
+    """Return the counts and files of a copy of the history."""
     manifest, log = copy_of(history)
     record = manifest.files[LOG]
     texts = [_text_upload(NAME, manifest.to_json()), _text_upload(CARD, card(manifest))]
@@ -280,21 +273,21 @@ def _api(name: str) -> Any:
     from huggingface_hub import HfApi, get_token
 
     if get_token() is None:
-        raise NetworkError(f"not logged in, so {name} cannot be written", "run: hf auth login")
+        raise NetworkError(f"cannot write {name}: not logged in", "run: hf auth login")
     silence_client()
     return HfApi()
 
 
 def _artifact(artifact: Artifact, reporter: Reporter) -> list[Upload]:
-    """Return the listed files, each proven against the manifest, with manifest, recipe and card."""
+    """Return the files of the manifest, each verified, with manifest, recipe and card."""
     manifest, path = artifact.manifest, artifact.path
     reporter.stage(f"verifying {path}", manifest.bytes, "bytes")
     uploads = []
     for name, record in manifest.files.items():
         if sha256_of(path / name) != record.sha256:
             raise ArtifactError(
-                f"{path / name} is not what the manifest says (sha256 differs)",
-                "build it again before it is pushed",
+                f"{path / name} differs from its manifest (sha256)",
+                "build it again before pushing",
             )
         uploads.append(Upload(name, path / name, record.sha256, record.bytes))
         reporter.advance(record.bytes)
@@ -309,7 +302,7 @@ def _artifact(artifact: Artifact, reporter: Reporter) -> list[Upload]:
 
 
 def _recipe(path: Path, build: str) -> str | None:
-    """Return the artifact's recipe.json, written anew; None where it has none."""
+    """Return the artifact's recipe.json, regenerated; None if it has none."""
     try:
         body = read_json(path / RECIPE)
     except FileNotFoundError:
@@ -323,19 +316,19 @@ def _recipe(path: Path, build: str) -> str | None:
 
 
 def _frequent_entries(artifact: Artifact) -> list[Entry]:
-    """Return the card's rows as text, or as ids where the tokenizer cannot be loaded."""
+    """Return the card's rows as text, or as ids if the tokenizer cannot be loaded."""
     decode: Callable[[list[int]], str] = str
     with suppress(NgramkitError):
         decode = load_tokenizer(artifact.tokenizer.id).decode
     rows: list[Entry] = []
-    for answer in most_frequent(artifact, ENTRIES, followers=3):
+    for answer in most_frequent(artifact, 10, followers=3):
         following = [decode(ids) for ids, _ in answer.continuations]
         rows.append((decode(answer.phrase), following, answer.matches))
     return rows
 
 
 def _addressed(upload: Upload, name: str) -> Upload:
-    """Put the repository's name into a card."""
+    """Fill in the repository's name in a card."""
     if upload.name != CARD:
         return upload
     assert isinstance(upload.content, bytes)
@@ -343,8 +336,8 @@ def _addressed(upload: Upload, name: str) -> Upload:
 
 
 def _export(path: Path, artifact: Artifact, reporter: Reporter) -> list[Upload]:
-    """Return the files of a folder of `export --to transformers`: the artifact, the code, and the
-    card, which people may have edited."""
+    """Return the files of an `export --to transformers`: artifact, code, and the card, which users
+    may edit."""
     inside = _artifact(artifact, reporter)
     uploads = [replace(upload, name=f"{ARTIFACT}/{upload.name}") for upload in inside]
     for name in (CARD, *CODE):
@@ -352,7 +345,7 @@ def _export(path: Path, artifact: Artifact, reporter: Reporter) -> list[Upload]:
         try:
             uploads.append(_text_upload(name, raw.decode()))
         except UnicodeDecodeError as error:
-            raise ArtifactError(f"{path / name} is no text", "export it again") from error
+            raise ArtifactError(f"{path / name} is not UTF-8 text", "export it again") from error
     left = {file.relative_to(path).as_posix() for file in path.rglob("*") if not file.is_dir()}
     for name in sorted(left - {upload.name for upload in uploads}):
         reporter.note(f"{name} is not pushed: ngramkit did not write it")

@@ -1,6 +1,6 @@
-"""The artifacts on the Hub, by the cards of their repositories.
+"""`search`: artifacts on the Hub, by the cards of their repositories.
 
-Cards are strangers' words: one that cannot be read gives an entry that says so.
+Cards are untrusted; an invalid one gives an entry with the problem.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TAG = "ngramkit"
 
 @dataclass(frozen=True)
 class HubArtifact(Result):
-    """An artifact on the Hub as its card describes it; `problem` says why a card cannot be read."""
+    """An artifact on the Hub as its card describes it; `problem` is why the card is invalid."""
 
     id: str
     kind: str = ""
@@ -40,11 +40,11 @@ class HubArtifact(Result):
 def search(
     tokenizer: str | None = None, kind: str | None = None, *, reporter: Reporter = SILENT
 ) -> Rows[HubArtifact]:
-    """Return the artifacts on the Hub: those for a model's tokenizer, or of a kind; by default all.
+    """Return the artifacts on the Hub, optionally for one tokenizer or of one kind.
 
-    `tokenizer` is a model (a short name, a Hub id, a folder): its tokenizer is loaded, and the
-    fingerprints are compared; or it is a fingerprint. Where it cannot be loaded the names are
-    compared, which `reporter` is told. Raises NetworkError where the Hub does not answer.
+    `tokenizer` is a model, whose tokenizer's fingerprint is compared, or a fingerprint. If the
+    tokenizer cannot be loaded, names are compared and a note is reported. Raises NetworkError if
+    the Hub does not answer.
     """
     if kind is not None and kind not in CLASSES:
         raise UsageError(f"there is no kind {kind!r}", meant(kind, CLASSES), option="kind")
@@ -56,7 +56,7 @@ def search(
     silence_client()
     query = {"filter": [TAG, kind] if kind else TAG, "expand": ["cardData", "downloads", "sha"]}
     with hub_errors("the list of artifacts", "list"):
-        # As raw JSON: huggingface_hub's own classes take a card's keys for their parameters.
+        # Raw JSON: huggingface_hub's classes pass a card's keys as their parameters.
         items = paginate(f"{constants.ENDPOINT}/api/datasets", query, build_hf_headers())
         entries = [entry for entry in map(_read_entry, items) if entry is not None]
     if tokenizer is None:
@@ -68,20 +68,20 @@ def search(
 
 
 def _identities(tokenizer: str, reporter: Reporter) -> set[str]:
-    """Return the tokenizer's fingerprint; where it cannot be loaded, the names of the model."""
+    """Return the tokenizer's fingerprint, or the model's names if it cannot be loaded."""
     if SHA256.fullmatch(tokenizer):
         return {tokenizer}
     try:
         return {load_tokenizer(tokenizer).record.fingerprint}
     except NgramkitError as error:
-        reporter.note(f"names are compared, not tokenizers: {error}")
+        reporter.note(f"comparing names instead of tokenizers: {error}")
         return {tokenizer, HUB_IDS.get(tokenizer, tokenizer)}
 
 
 def _read_entry(item: Any) -> HubArtifact | None:
-    """Read one entry of the Hub's list; None where the card does not speak of ngramkit."""
+    """Parse one entry of the Hub's list; None if its card has no ngramkit section."""
     if not isinstance(item, Mapping) or not isinstance(item.get("id"), str):
-        return HubArtifact("?", problem="an entry of the list that names no repository")
+        return HubArtifact("?", problem="an entry of the list without a repository")
     card = item.get("cardData")
     facts = card.get(TAG) if isinstance(card, Mapping) else None
     if facts is None:
@@ -96,7 +96,7 @@ def _read_entry(item: Any) -> HubArtifact | None:
 
 def _parse_card(item: Mapping[str, Any], facts: Any) -> HubArtifact:
     if not isinstance(facts, Mapping):
-        raise TypeError(f"`{TAG}` is not a table")
+        raise TypeError(f"`{TAG}` must be a table")
     return HubArtifact(
         id=_text("id", item["id"]),
         kind=_text("kind", facts.get("kind")),
@@ -111,11 +111,11 @@ def _parse_card(item: Mapping[str, Any], facts: Any) -> HubArtifact:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or len(value) > LIMITS.card_text or not value.isprintable():
-        raise ValueError(f"its {name} is {repr(value)[:40]}")
+        raise ValueError(f"its {name} must be short printable text, got {repr(value)[:40]}")
     return value
 
 
 def _count(name: str, value: Any) -> int:
     if not whole_number(value):
-        raise ValueError(f"its {name} is {repr(value)[:40]}")
+        raise ValueError(f"its {name} must be a whole number, got {repr(value)[:40]}")
     return int(value)

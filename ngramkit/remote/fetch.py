@@ -1,11 +1,11 @@
-"""An artifact by whatever it is called: a folder, hf://USER/NAME[@REVISION], or a URL.
+"""Artifacts by folder, hf://USER/NAME[@REVISION] or URL.
 
-An artifact that is not on this machine is fetched and proven whole before it is opened: from the
-Hub into the Hub's own cache, from other URLs into ours (ngramkit.remote.file_cache).
+Remote artifacts are downloaded and verified before they are opened: from the Hub into the Hub's
+cache, from other URLs into ours (`remote.file_cache`).
 
-On the Hub an artifact is a dataset repository with an artifact folder's files at its root. Its
-author is not trusted: every file's sha256 is compared with the manifest of the same commit, and
-every value is checked, once (see ngramkit.formats.artifact).
+On the Hub an artifact is a dataset repository with the artifact's files at its root. It is
+untrusted: every file's sha256 must equal that in the manifest of the same commit, and all values
+are checked once (`formats.artifact`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ngramkit.formats.safetensors import WrongFileError
 from ngramkit.remote.urls import as_path, as_url, url_label
 
 logger = logging.getLogger(__name__)
-SCHEME = re.compile(r"hf:/{1,2}")  # a pathlib.Path drops the second slash
+SCHEME = re.compile(r"hf:/{1,2}")  # pathlib.Path drops the second slash
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """An artifact's folder on this machine, and its version where it was fetched."""
+    """An artifact's local folder, and its version if it was downloaded."""
 
     path: Path
-    commit: str | None = None  # of the Hub; for another URL the manifest's checksum
+    commit: str | None = None  # on the Hub; for other URLs the manifest's checksum
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,12 @@ class HubName:
 
     @classmethod
     def parse(cls, text: str) -> HubName:
-        """Read the name, with or without hf://. Raises UsageError where it names no repository."""
+        """Parse a name with or without hf://. Raises UsageError if it names no repository."""
         name, at, revision = SCHEME.sub("", text, count=1).partition("@")
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or (at and not revision):
             raise UsageError(
-                f"{text!r} names no repository of the Hub", "write USER/NAME or USER/NAME@REVISION"
+                f"a Hub repository must be USER/NAME, got {text!r}",
+                "write USER/NAME or USER/NAME@REVISION",
             )
         return cls(name, revision or None)
 
@@ -60,8 +61,7 @@ class HubName:
 
 
 def silence_client() -> None:
-    """Switch off the Hub client's bars and messages: a Reporter shows progress. That it asks
-    again, for half a minute where there is no network, is said once."""
+    """Silence the Hub client's progress bars and log, except for one warning when it retries."""
     from huggingface_hub.utils.logging import set_verbosity_error
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -70,18 +70,18 @@ def silence_client() -> None:
     client = logging.getLogger("huggingface_hub.utils._http")
     client.setLevel(logging.WARNING)
     client.addFilter(_RETRIES)
-    _RETRIES.said = False
+    _RETRIES.warned = False
 
 
 class _Retries(logging.Filter):
-    """A filter that drops the client's messages, and says in its own words that it tries again."""
+    """A filter that replaces the client's retry messages by one warning."""
 
-    said = False
+    warned = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not self.said and record.getMessage().startswith("Retrying in"):
-            self.said = True
-            logger.warning("the Hub does not answer yet, it is asked again for half a minute")
+        if not self.warned and record.getMessage().startswith("Retrying in"):
+            self.warned = True
+            logger.warning("the Hub does not answer yet; retrying for half a minute")
         return record.levelno >= logging.ERROR
 
 
@@ -94,15 +94,18 @@ def is_hub_name(source: str | Path) -> bool:
 
 
 def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
-    """Return the artifact's folder: `source` itself, or one in the Hub's cache or in ours.
+    """Return the artifact's local folder, downloaded if `source` is remote.
 
-    Raises as `fetch_from_hub` and `ngramkit.remote.file_cache.stage`.
+    Raises as `fetch_from_hub` and `remote.file_cache.stage`.
     """
     if not isinstance(source, str | Path):
-        raise UsageError(f"{source!r:.60} is no artifact", "give a folder, a URL or hf://USER/NAME")
+        raise UsageError(
+            f"an artifact must be a folder, a URL or hf://USER/NAME, got {source!r:.60}",
+            "Give its path.",
+        )
     url = as_url(source)
     if url is not None:
-        from ngramkit.remote.file_cache import stage  # its own imports cost a local start a tenth
+        from ngramkit.remote.file_cache import stage  # slow import
 
         folder, manifest = stage(url, reporter=reporter)
         return Fetched(folder, manifest.checksum)
@@ -112,7 +115,7 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
 
 
 def open_fetched(source: str | Path | Artifact, *, reporter: Reporter = SILENT) -> Artifact:
-    """Open an artifact, fetched first where it is remote; return one that is open as it is.
+    """Open an artifact, downloading it if it is remote; an open one is returned unchanged.
 
     Raises as `fetch` and `opening.open_folder`.
     """
@@ -120,17 +123,15 @@ def open_fetched(source: str | Path | Artifact, *, reporter: Reporter = SILENT) 
         return source
     artifact, url = opening.open_folder(fetch(source, reporter=reporter).path), as_url(source)
     if url is not None:
-        artifact.origin = url_label(url)  # without what is secret of it
+        artifact.origin = url_label(url)  # without secrets
     elif is_hub_name(source):
         artifact.origin = str(source)
     return artifact
 
 
 def default_output(source: str | Path | Artifact) -> Path:
-    """Return the path after which a result made of an artifact is named by default.
-
-    That is the artifact's own folder; of one that was fetched, its name in artifacts/.
-    """
+    """Return the path from which default output names are derived: the artifact's folder, or
+    artifacts/NAME for a remote one."""
     if isinstance(source, Artifact):
         if source.origin is None:
             return source.path
@@ -147,29 +148,28 @@ def default_output(source: str | Path | Artifact) -> Path:
 
 
 def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
-    """Fetch an artifact and prove it whole; return its folder in the Hub's cache.
+    """Download and verify an artifact; return its folder in the Hub's cache.
 
-    Raises NetworkError where the Hub refuses or is out of reach and nothing is in the cache,
-    ArtifactError where the repository holds no artifact, a newer one or a damaged one.
+    Raises NetworkError if the Hub refuses, or is unreachable and nothing is cached; ArtifactError
+    if the repository has no artifact, a newer format or a damaged one.
     """
     folder, manifest = fetch_manifest(name)
-    if manifest.kind == History.kind:  # somebody's text: the Hub's cache is open to others
+    if manifest.kind == History.kind:  # user text: other users may read the Hub's cache
         raise ArtifactError(
-            f"{name.repository} is a history, which is drafted from in a folder of your own",
+            f"{name.repository} is a history, which must be copied to a folder of your own",
             f"run: ngramkit pull {name}",
         )
     with hub_errors(name.repository):
         _download(name.repository, folder.name, manifest, reporter)
-        _prove(name.repository, folder, reporter)
+        _verify(name.repository, folder, reporter)
     reporter.fetched(f"hf://{name}", folder.name)
     return Fetched(folder, folder.name)
 
 
 def fetch_manifest(name: HubName) -> tuple[Path, Manifest]:
-    """Return the folder in the Hub's cache of the commit that the revision names, and its manifest,
-    the only file fetched so far.
+    """Download the manifest; return the commit's folder in the Hub's cache and the manifest.
 
-    Where the Hub does not answer, it is the commit that the revision named last time. Raises as
+    If the Hub does not answer, the revision's last known commit is used. Raises as
     `fetch_from_hub`.
     """
     from huggingface_hub.errors import RemoteEntryNotFoundError
@@ -205,15 +205,15 @@ def _download(repository: str, commit: str, manifest: Manifest, reporter: Report
                 "tell its owner, or give an earlier @REVISION",
             ) from error
         reporter.advance(record.bytes)
-    for name in (CARD, RECIPE):  # not needed, so neither is the Hub for them
+    for name in (CARD, RECIPE):  # optional
         with suppress(EntryNotFoundError):
             _file(repository, commit, name)
 
 
-def _prove(repository: str, folder: Path, reporter: Reporter) -> None:
-    """Check every byte and every value, unless this was done before on this machine.
+def _verify(repository: str, folder: Path, reporter: Reporter) -> None:
+    """Verify all bytes and values, unless done before on this machine. Raises ArtifactError.
 
-    A file that is not the listed one is deleted from the cache. Raises ArtifactError.
+    A file with a wrong checksum is deleted from the cache.
     """
     try:
         opening.open_folder(folder, reporter=reporter)
@@ -221,11 +221,11 @@ def _prove(repository: str, folder: Path, reporter: Reporter) -> None:
         error.file.resolve().unlink(missing_ok=True)
         error.file.unlink(missing_ok=True)
         raise ArtifactError(
-            f"{error.file.name} of {repository} is not what its manifest says (sha256 differs)",
-            "run the same command again; if it stays so, the repository is damaged",
+            f"{error.file.name} of {repository} differs from its manifest (sha256)",
+            "run the same command again; if it fails again, the repository is damaged",
         ) from error
     except ArtifactError as error:
         raise ArtifactError(
-            f"{repository} holds no artifact that can be used: {error}",
-            "do not use it; tell its owner, or give an earlier @REVISION",
+            f"cannot use the artifact in {repository}: {error}",
+            "tell its owner, or give an earlier @REVISION",
         ) from error

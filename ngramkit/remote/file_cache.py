@@ -1,17 +1,17 @@
-"""Artifacts behind URLs, staged on this machine: a memory map needs a file.
+"""A local cache of artifacts at URLs, whose files are memory-mapped.
 
-    FOLDER/blobs/SHA256        a file, read-only; SHA256.used beside it is as old as its last use
+    FOLDER/blobs/SHA256        a read-only file; the mtime of SHA256.used is its last use
     FOLDER/artifacts/KEY/NAME  an artifact: its manifest, and links to its blobs
-    FOLDER/work/KEY/NAME       an artifact that is built here before it is uploaded
-    FOLDER/incoming/           files that are being fetched; a killed process's are deleted
+    FOLDER/work/KEY/NAME       an artifact that is built here before its upload
+    FOLDER/incoming/           unfinished downloads; those of killed processes are deleted
 
-A manifest is read each time, so the artifact that is opened is the one that the URL holds now. Its
-files come by their sha256, several at a time. Nobody there is trusted: names that leave a folder,
-sizes and sums that differ are refused, and every value is checked, once (formats.artifact).
+The manifest is read at every opening, so the URL's current artifact is opened. Storages are
+untrusted: file names, sizes and checksums are verified, and all values checked once
+(`formats.artifact`).
 
-The cache is bounded: the blobs unused longest are deleted first. A blob that is deleted while a
-process has it mapped stays that process's until it ends. fsspec's own caches are not used: theirs
-are bounded by time alone, and give a file before its sha256 is proven.
+The cache evicts the least recently used blobs. A deleted blob stays mapped until its process ends.
+fsspec's caches are not used, because they are bounded only by time and return files before their
+sha256 is verified.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from ngramkit.formats.opening import kind_of, open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, short_name
 from ngramkit.formats.replacing import locked
 from ngramkit.formats.safetensors import FileRecord, WrongFileError
-from ngramkit.remote.urls import AT_A_TIME, NotAsListedError, UrlFolder
+from ngramkit.remote.urls import CONCURRENT_TRANSFERS, NotAsListedError, UrlFolder
 
 DIR, SIZE = "NGRAMKIT_CACHE_DIR", "NGRAMKIT_CACHE_SIZE"
-ABANDONED = 24 * 3600.0  # seconds after which no process is fetching an incoming file any more
+MAX_DOWNLOAD_SECONDS = 24 * 3600.0  # older incoming files are abandoned
 TRIES = 2
-Entry = tuple[str, FileRecord]  # a name, and what the manifest says of that file
+Entry = tuple[str, FileRecord]  # a file's name and its manifest record
 
 _chosen: ContextVar[tuple[Path | None, int | None]] = ContextVar("cache", default=(None, None))
 
 
 @contextmanager
 def using_cache(folder: str | Path | None = None, size: int | str | None = None) -> Iterator[None]:
-    """Stage files in `folder`, at most `size` bytes (or "20G"), inside the with block.
+    """Cache remote files in `folder`, at most `size` bytes (or "20G"), inside the with block.
 
-    None leaves a setting as it is. The default is NGRAMKIT_CACHE_DIR and NGRAMKIT_CACHE_SIZE, else
-    the user's cache folder and half of its free space. Raises UsageError where `size` is no size,
-    InputError where `folder` is a file.
+    None keeps a setting. Defaults: NGRAMKIT_CACHE_DIR and NGRAMKIT_CACHE_SIZE, else a folder of the
+    user and half of its free space. Raises UsageError for an invalid size, InputError if
+    `folder` is a file.
     """
     if folder and Path(folder).is_file():
         raise InputError(f"{folder} is not a folder", "give another", option=_OPTION)
@@ -73,21 +73,21 @@ def using_cache(folder: str | Path | None = None, size: int | str | None = None)
 
 @dataclass(frozen=True)
 class Cache:
-    """The folder of staged files, and its bound."""
+    """The cache folder and its bound."""
 
     folder: Path
-    bound: int | None  # bytes; None: half of what would be free were it empty
+    bound: int | None  # bytes; None: half of the space that an empty cache would leave free
 
     @classmethod
     def chosen(cls) -> Cache:
-        """Return the cache that `using_cache` sets. Raises InputError where it cannot be made."""
+        """Return the current cache, see `using_cache`. Raises InputError if it cannot be made."""
         folder, size = _chosen.get()
         named = folder or (Path(os.environ[DIR]) if os.environ.get(DIR) else None)
         if size is None and os.environ.get(SIZE):
             size = parse_size(os.environ[SIZE])
         own = named.expanduser().absolute() if named else private_folder("staged")
         if own is None:
-            raise InputError("there is no cache folder to fetch into", "give one", option=_OPTION)
+            raise InputError("there is no cache folder to download to", "Give one.", option=_OPTION)
         try:
             for part in ("blobs", "artifacts", "work", "incoming"):
                 (own / part).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,17 +98,17 @@ class Cache:
 
     @property
     def size(self) -> int:
-        """The most bytes that all blobs may have."""
+        """The bound of all blobs, in bytes."""
         if self.bound is not None:
             return self.bound
         return (shutil.disk_usage(self.folder).free + self.total_bytes()) // 2
 
     def total_bytes(self) -> int:
-        """Return the bytes of all blobs."""
+        """Return the size of all blobs in bytes."""
         return sum(size for _, size, _ in self._blobs())
 
     def find(self, sha256: str, size: int) -> Path | None:
-        """Return the blob, marked as used now; None where it is not there whole."""
+        """Return the blob and mark it as used; None if it is missing or incomplete."""
         path = self.blob(sha256)
         try:
             if path.stat().st_size != size:
@@ -122,9 +122,9 @@ class Cache:
         return self.folder / "blobs" / sha256
 
     def add(self, sha256: str, fill: Callable[[Path], None]) -> Path:
-        """Return the blob; `fill(path)` writes it, proven, where it is not there.
+        """Return the blob; if it is missing, `fill(path)` must write a verified file.
 
-        Of several processes that need it, one fetches it.
+        Concurrent processes download it once.
         """
         path = self.blob(sha256)
         with locked(self.folder / "incoming" / f"{sha256}.lock"):
@@ -140,15 +140,15 @@ class Cache:
         return path
 
     def adopt(self, sha256: str, file: Path) -> None:
-        """Move `file`, which is proven to be that blob, into the cache."""
+        """Move `file`, already verified to be that blob, into the cache."""
         file.chmod(0o400)
         file.replace(self.blob(sha256))
         self._use(self.blob(sha256))
 
     def make_room(self, needed: int, keep: Collection[str], what: str) -> None:
-        """Delete the blobs unused longest until `needed` more bytes fit; never one of `keep`.
+        """Evict the least recently used blobs, except `keep`, until `needed` bytes fit.
 
-        Raises InputError, naming `what`, where they do not fit beside those.
+        Raises InputError, naming `what`, if they cannot fit.
         """
         with locked(self.folder / "lock"):
             self._tidy()
@@ -157,7 +157,7 @@ class Cache:
             bound = self.size
             if whole > bound:
                 raise InputError(
-                    f"{what} has {whole:,} bytes, and {self.folder} may hold {bound:,}",
+                    f"{what} has {whole:,} bytes, but {self.folder} may hold only {bound:,}",
                     "give a larger cache_size, or a cache_dir on a larger disk",
                     option=("cache_size", "cache_dir"),
                 )
@@ -171,20 +171,20 @@ class Cache:
                     total -= size
 
     def _blobs(self) -> Iterator[tuple[Path, int, float]]:
-        """Yield (path, bytes, time of the last use)."""
+        """Yield (path, bytes, time of last use)."""
         for path in (self.folder / "blobs").iterdir():
             if SHA256.fullmatch(path.name):
                 with suppress(FileNotFoundError):
                     yield path, path.stat().st_size, _used(path)
 
     def _use(self, path: Path) -> None:
-        # Not the blob's own time: that is part of which file it is, see formats.artifact.
+        # Not the blob's own mtime, which is part of its identity, see formats.artifact.
         path.with_name(f"{path.name}.used").touch()
 
     def _tidy(self) -> None:
         for path in (self.folder / "incoming").iterdir():
             with suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > ABANDONED:
+                if time.time() - path.stat().st_mtime > MAX_DOWNLOAD_SECONDS:
                     path.unlink()
 
 
@@ -199,11 +199,11 @@ def _used(path: Path) -> float:
 
 
 def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
-    """Return the artifact at `url` as a folder of this machine, proven whole, and its manifest.
+    """Download and verify the artifact at `url`; return its local folder and its manifest.
 
-    Raises UsageError for a storage that is unknown or needs a package, NetworkError where it
-    refuses or is out of reach, ArtifactError where there is no artifact or a damaged one,
-    InputError where the cache has no room for it.
+    Raises UsageError for an unknown storage or a missing package, NetworkError if the storage
+    refuses or is unreachable, ArtifactError for a missing or damaged artifact, InputError if the
+    cache has no room.
     """
     place, cache = UrlFolder.at(url), Cache.chosen()
     for left in reversed(range(TRIES)):
@@ -223,30 +223,31 @@ def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
 
 
 def _is_worth_a_retry(error: ArtifactError, cache: Cache, manifest: Manifest) -> bool:
-    """Return whether the next try may succeed: after a bit that flipped on the way or on the disk,
-    during an upload, or where another process has deleted a blob to make room."""
-    if isinstance(error, WrongFileError):  # the blob has not the sha256 in its name
+    """Return whether a retry may succeed: after a damaged transfer, during an upload, or if another
+    process has evicted a blob."""
+    if isinstance(error, WrongFileError):  # the blob is damaged
         cache.blob(manifest.files[error.file.name].sha256).unlink(missing_ok=True)
     missing = any(not cache.blob(record.sha256).exists() for record in manifest.files.values())
     return missing or isinstance(error, NotAsListedError)
 
 
 def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
-    """Return the manifest at a URL, as bytes and parsed. Raises ArtifactError where there is
-    none."""
+    """Return the manifest at a URL, raw and parsed. Raises ArtifactError if there is none."""
     remote = find_remote(place)
     if remote is None:
         raise ArtifactError(
             f"{place} holds no {NAME}, so it is not an ngramkit artifact", "check the URL"
         )
-    kind_of(str(place), remote[1].kind)  # of an unknown kind nothing is fetched
+    kind_of(str(place), remote[1].kind)  # before downloading anything
     if remote[1].kind == History.kind:
-        raise ArtifactError(f"{place} is a history: it grows while it is used", "copy its folder")
+        raise ArtifactError(
+            f"{place} is a history, which grows while it is used", "copy its folder"
+        )
     return remote
 
 
 def find_remote(place: UrlFolder) -> tuple[bytes, Manifest] | None:
-    """Return the same as `read_remote`; None where there is no manifest."""
+    """Return the manifest as `read_remote`; None if there is none."""
     raw = place.read(NAME, LIMITS.manifest_bytes)
     if raw is None:
         return None
@@ -256,7 +257,7 @@ def find_remote(place: UrlFolder) -> tuple[bytes, Manifest] | None:
 
 
 def staged_folder(cache: Cache, place: UrlFolder, manifest: Manifest) -> Path:
-    """Return the folder for one URL and one manifest, named by the URL's last part."""
+    """Return the cache folder for a URL and a manifest, named after the URL's last part."""
     key = hashlib.sha256(f"{place.url}\0{manifest.checksum}".encode()).hexdigest()[:16]
     return cache.folder / "artifacts" / key / local_name(place)
 
@@ -281,13 +282,12 @@ def _fetch(place: UrlFolder, cache: Cache, manifest: Manifest, reporter: Reporte
         name, record = entry
         cache.add(record.sha256, lambda path: place.fetch(name, record, path, reporter.advance))
 
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        list(pool.map(fetch, missing.values()))  # after the first error no more are begun
+    with ThreadPoolExecutor(CONCURRENT_TRANSFERS) as pool:
+        list(pool.map(fetch, missing.values()))  # stops at the first error
 
 
 def _lay_out(place: UrlFolder, cache: Cache, folder: Path, raw: bytes, manifest: Manifest) -> None:
-    """Fill the artifact's folder: links to blobs, card and recipe where the URL has them, and the
-    manifest last."""
+    """Fill the artifact's folder: links to blobs, card and recipe if present, the manifest last."""
     link_blobs(cache, folder, manifest)
     if (folder / NAME).exists():
         return
@@ -299,7 +299,7 @@ def _lay_out(place: UrlFolder, cache: Cache, folder: Path, raw: bytes, manifest:
 
 
 def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
-    """Make each file's name in `folder` a link to its blob."""
+    """Link each file in `folder` to its blob."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, record in manifest.files.items():
         blob = Path(os.path.relpath(cache.blob(record.sha256), folder))
@@ -311,24 +311,24 @@ def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
 
 
 def put_whole(path: Path, raw: bytes) -> None:
-    """Write a file that is there whole or not at all."""
+    """Write a file atomically."""
     temporary = _temporary(path)
     temporary.write_bytes(raw)
     temporary.replace(path)
 
 
 def _temporary(path: Path) -> Path:
-    """Return a path beside `path` of this thread's own."""
+    """Return a path next to `path` that only this thread uses."""
     return path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
 
 
-# The texts beside an artifact's arrays, at a URL: its manifest, its card, its recipe's record.
+# An artifact's texts at a URL: manifest, card, recipe.
 
 
 def fetch_texts(place: UrlFolder, folder: Path) -> bool:
-    """Fetch an artifact's manifest and its recipe's record into a new `folder`.
+    """Download an artifact's manifest and recipe into a new `folder`.
 
-    Return False, and make no folder, where there is no artifact.
+    Returns False, without creating the folder, if there is no artifact.
     """
     remote = find_remote(place)
     if remote is None:
@@ -342,7 +342,7 @@ def fetch_texts(place: UrlFolder, folder: Path) -> bool:
 
 
 def put_texts(place: UrlFolder, folder: Path, *names: str) -> None:
-    """Upload those of the named texts that `folder` has and the storage has not."""
+    """Upload the named texts that exist in `folder` and differ from the storage's."""
     for name in names:
         if (folder / name).is_file():
             text = (folder / name).read_bytes()
@@ -351,7 +351,7 @@ def put_texts(place: UrlFolder, folder: Path, *names: str) -> None:
 
 
 def put_text(place: UrlFolder, name: str, text: str) -> None:
-    """Upload `text` as the file `name`, unless it is there."""
+    """Upload `text` as the file `name`, unless it is already there."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(text, encoding="utf-8")
         put_texts(place, Path(folder), name)

@@ -1,10 +1,9 @@
-"""An artifact that is built on this machine and kept behind a URL: `out="s3://bucket/x"`.
+"""Building artifacts to a URL: `out="s3://bucket/x"`.
 
-It is built in a work folder of the cache (`remote.file_cache`), as any other: a build that was
-killed goes on there. Then its files are uploaded, each there whole or not at all, and the manifest
-last, so that before it there is no artifact. Two processes that write the same leave one whole
-artifact; of two that write different ones at a time, the one that ends last notices. The files
-become blobs of the cache.
+The artifact is built in a work folder of the cache (`remote.file_cache`), where a killed build
+resumes. Then its files are uploaded atomically, the manifest last, so no incomplete artifact is
+visible. Two processes that write the same artifact leave one; if they write different ones, the
+last to finish raises an error. Afterwards the files become blobs of the cache.
 """
 
 from __future__ import annotations
@@ -46,12 +45,11 @@ from ngramkit.remote.file_cache import (  # fmt: skip
 from ngramkit.remote.urls import UrlFolder, as_path, as_url, require_whole_writes
 
 Made = TypeVar("Made", bound=Artifact)
-UPLOADS = "uploads.json"  # beside the work folder: the files that have arrived
+UPLOADS = "uploads.json"  # next to the work folder: the uploaded files
 
 
 def require_out(out: str | Path | None, kind: str | None = None, *, force: bool = False) -> None:
-    """Raise now what `build_at` would raise of `out` after all the work for an artifact of `kind`;
-    None is no place yet."""
+    """Raise early what `build_at` would raise about `out` for an artifact of `kind`."""
     check_types(Path, out=out)
     check_types(bool, force=force)
     url = None if out is None else as_url(out)
@@ -68,12 +66,12 @@ def build_at(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Made:
-    """Call `build(FOLDER, reporter=, force=)` so that its artifact ends up at `out`, a path or URL.
+    """Call `build(FOLDER, reporter=, force=)` and place its artifact at `out`, a path or a URL.
 
-    For a path, FOLDER is `out`; None leaves the choice to `build`. For a URL it is a work folder of
-    this machine. `build` keeps an artifact of the same plan that is there; with `force` it replaces
-    anything else, which it refuses without. Raises what `build` raises, UsageError where the URL's
-    storage cannot be written to or holds another artifact, NetworkError where it refuses.
+    FOLDER is `out` for a path (None: `build` chooses) and a local work folder for a URL. An
+    existing artifact of the same plan is kept; anything else is replaced only with `force`. Raises
+    as `build`; UsageError if the storage cannot be written to or holds another artifact,
+    NetworkError if it refuses.
     """
     url = None if out is None else as_url(out)
     if url is None:
@@ -87,7 +85,7 @@ def build_at(
     work.parent.mkdir(exist_ok=True)
     relabelled, done = _Relabelled(reporter, work, str(place)), work.with_name("published")
     with locked(work.parent / "lock", busy=f"another process is building {place}"):
-        if done.exists():  # a process was killed while it moved that to the cache
+        if done.exists():  # from a process killed while moving it to the cache
             remove(ours_in(done))
         with _stand_in(place, work) as stood_in, _errors_relabelled(work, str(place)):
             try:
@@ -95,7 +93,7 @@ def build_at(
             except ArtifactError:
                 if not stood_in or not (work / NAME).exists():
                     raise
-                # The manifest there is that of this very plan, and its files are not here.
+                # The remote manifest is of this plan; its files are only remote.
                 folder, _ = stage(place.url, reporter=reporter)
             else:
                 _publish(place, made, force, relabelled)
@@ -107,12 +105,11 @@ def build_at(
 
 @contextmanager
 def _stand_in(place: UrlFolder, work: Path) -> Iterator[bool]:
-    """Put the manifest at the URL into the work folder, so that a builder sees what is there.
+    """Copy the URL's manifest to the work folder, so that a builder finds the existing artifact.
 
-    Yields True where that was done; False where a build of this machine waits to be uploaded, or
-    nothing is at the URL.
+    Yields False if the work folder holds a build to upload, or the URL holds nothing.
     """
-    _clear_stand_in(work)  # of a process that was killed
+    _clear_stand_in(work)  # of a killed process
     stands_in = not work.exists() and fetch_texts(place, work)
     try:
         yield stands_in
@@ -128,8 +125,7 @@ def _clear_stand_in(work: Path) -> None:
 
 
 def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) -> None:
-    """Upload the files that are missing; another artifact's manifest is deleted first, and the new
-    one comes last."""
+    """Upload missing files, then the manifest; another artifact's manifest is deleted first."""
     manifest, work = made.manifest, made.path
     remote = find_remote(place)
     other = remote is not None and remote[1] != manifest
@@ -152,7 +148,7 @@ def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) 
         reporter.advance(entry[1].bytes)
 
     with ThreadPoolExecutor(place.uploads) as pool:
-        list(pool.map(upload, missing))  # after the first error no more are begun
+        list(pool.map(upload, missing))  # stops at the first error
     put_texts(place, work, CARD, RECIPE)
     place.put(work / NAME, NAME)
     _require_ours(place, manifest, uploads)
@@ -162,19 +158,19 @@ def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) 
 
 
 def _require_ours(place: UrlFolder, manifest: Manifest, uploads: _Uploads) -> None:
-    """Raise InputError where another writer has replaced a file that was uploaded."""
+    """Raise InputError if another writer has replaced an uploaded file."""
     contents, remote = place.contents(), find_remote(place)
     whole = all(uploads.arrived(name, contents) for name in manifest.files)
     if not whole or remote is None or remote[1] != manifest:
         raise InputError(
-            f"somebody else wrote to {place} at the same time",
-            "run the same command again when they are done",
+            f"another process wrote to {place} at the same time",
+            "run the same command again when it is done",
         )
 
 
 def _require_ours_only(place: UrlFolder, contents: Mapping[str, str]) -> None:
-    """Raise UsageError where a folder without a manifest holds files that no killed upload of an
-    artifact leaves."""
+    """Raise UsageError if a folder without a manifest holds files that no interrupted upload
+    leaves."""
     begun = any(name.endswith(".safetensors") for name in contents)
     foreign = [name for name in contents if not (begun and WRITTEN.fullmatch(name))]
     if foreign:
@@ -186,10 +182,7 @@ def _require_ours_only(place: UrlFolder, contents: Mapping[str, str]) -> None:
 
 
 class _Uploads:
-    """The files of the artifact `manifest` that have arrived, remembered in `file`.
-
-    What `file` says of another artifact is ignored.
-    """
+    """The uploaded files of one artifact, recorded in `file`; records of others are ignored."""
 
     def __init__(self, file: Path, manifest: Manifest) -> None:
         self._file, self._checksum = file, manifest.checksum
@@ -201,7 +194,7 @@ class _Uploads:
                 self._contents = dict(body["files"])
 
     def arrived(self, name: str, contents: Mapping[str, str]) -> bool:
-        """Return whether the storage lists the file as it did right after the upload."""
+        """Return whether the storage still lists the file as it did after the upload."""
         return name in self._contents and self._contents[name] == contents.get(name)
 
     def add(self, name: str, content: str) -> None:
@@ -214,17 +207,14 @@ class _Uploads:
 def _move_to_cache(
     place: UrlFolder, cache: Cache, made: Artifact, done: Path, reporter: Reporter
 ) -> Path:
-    """Make the files blobs of the cache; return the folder that `stage` would return.
-
-    Where they do not fit, they stay where they are.
-    """
+    """Move the files into the cache, if they fit; return the artifact's local folder."""
     manifest, work = made.manifest, made.path
     contents = {record.sha256: (name, record.bytes) for name, record in manifest.files.items()}
     missing = {sha: each for sha, each in contents.items() if cache.find(sha, each[1]) is None}
     try:
         cache.make_room(sum(size for _, size in missing.values()), set(contents), str(place))
     except InputError as error:
-        reporter.note(f"{error}: it stays in {work} as well")
+        reporter.note(f"{error}: keeping a copy in {work}")
         return work
     work.rename(done)
     folder = staged_folder(cache, place, manifest)
@@ -234,14 +224,14 @@ def _move_to_cache(
     for name in (CARD, RECIPE, NAME):
         if (done / name).is_file():
             put_whole(folder / name, (done / name).read_bytes())
-    vouch(folder, manifest)  # `made` was opened, so all of it has been checked
+    vouch(folder, manifest)  # opening `made` has checked it
     remove(ours_in(done))
     (work.with_name(UPLOADS)).unlink(missing_ok=True)
     return folder
 
 
 class _Relabelled(Reporter):
-    """A reporter that calls the work folder by its URL, `name`."""
+    """A reporter that shows the URL, `name`, in place of the work folder."""
 
     def __init__(self, reporter: Reporter, folder: Path, name: str) -> None:
         self.reporter, self._folder, self._name = reporter, str(folder), name
@@ -261,7 +251,7 @@ class _Relabelled(Reporter):
 
 @contextmanager
 def _errors_relabelled(folder: Path, name: str) -> Iterator[None]:
-    """Call the work folder by its URL in errors, too."""
+    """Show the URL in place of the work folder in errors."""
     try:
         yield
     except NgramkitError as error:

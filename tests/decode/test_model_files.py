@@ -47,7 +47,7 @@ def test_of_a_gguf_file_the_front_is_read(tmp_path):
     path.write_bytes(path.read_bytes()[:100])  # told when its tokenizer is read
     assert read_facts(str(path)) == ModelFacts()
     path.write_bytes(b"nothing")
-    with pytest.raises(InputError, match="is no GGUF file"):
+    with pytest.raises(InputError, match="is not a GGUF file"):
         read_facts(str(path))
 
 

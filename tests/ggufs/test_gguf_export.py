@@ -29,7 +29,7 @@ def test_the_file_of_the_same_tokenizer_is_taken(table, tmp_path, ngramkit_cli):
     assert done.code == 0, done.err
     assert (tmp_path / "x.bin").stat().st_size > 0
     assert refused.code == 2
-    assert "--gguf means nothing with --to parquet" in refused.err
+    assert "--gguf does not apply to --to parquet" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_another_is_refused_with_the_text_that_differs(table, tmp_path, changed,
 
 
 def test_other_files_are_refused(table, tmp_path):
-    with pytest.raises(UsageError, match="is no GGUF file"):
+    with pytest.raises(UsageError, match="is not a GGUF file"):
         ngramkit.export(table, "llama.cpp", tmp_path / "x.bin", gguf="demo")
     (tmp_path / "a.gguf").write_bytes(b"no")
-    with pytest.raises(InputError, match="is no GGUF file"):
+    with pytest.raises(InputError, match="is not a GGUF file"):
         ngramkit.export(table, "llama.cpp", tmp_path / "x.bin", gguf=tmp_path / "a.gguf")

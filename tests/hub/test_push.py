@@ -167,7 +167,7 @@ def test_other_peoples_files_are_left_alone(hub, shared, artifacts):
         ["push", artifacts["frozen"], "acme/our-corpus"],
         ["push", artifacts["frozen"], "acme/our-data", "--json"],
     )
-    assert (foreign.code, "did not put there" in foreign.err) == (2, True)
+    assert (foreign.code, "did not write" in foreign.err) == (2, True)
     repository = hub.repositories["dataset", "acme/our-corpus"]
     assert repository.commits[repository.refs["main"]] == theirs
     files = hub.repositories["dataset", "acme/our-data"].commits[own.json["revision"]]

@@ -43,8 +43,8 @@ def test_two_machines_share_what_they_remember(hub, shared, tmp_path):
     )
     assert (first.code, second.code) == (0, 0), first.err
     assert hub.repositories["dataset", "acme/our-past"].private
-    line = "2 requests, 5 tokens of what people wrote leave this machine for acme/our-past"
-    assert f"{line}, which is private" in first.err
+    line = "uploading user text to acme/our-past (private): 2 requests, 5 tokens"
+    assert line in first.err
     assert first.json["counts"] == {"requests": 2, "tokens": 5}
     assert pulled.code == 0, pulled.err
     facts = {"kind": "history", "requests": 2, "tokens": 5, "revision": first.json["revision"]}
@@ -83,7 +83,7 @@ def test_a_public_repository_needs_a_word(hub, shared, tmp_path):
         ["push", "past", "acme/our-open", "--public"],
     )
     assert (refused.code, other.code) == (2, 2)
-    assert "acme/our-open is public, and past is not to be" in refused.err
+    assert "acme/our-open is public, but past must be private" in refused.err
     assert "--public" in refused.err
     assert allowed.code == 0, allowed.err
     assert "1 request, 3 tokens" in allowed.err
@@ -103,7 +103,7 @@ def test_what_is_pushed_is_read_again_and_grows(hub, shared, tmp_path):
     again, up_to_date = shared(*lines)
     assert (pulled.code, up_to_date.code) == (0, 0)
     assert again.json["files"] == 0
-    assert "leave this machine" not in again.err
+    assert "uploading user text" not in again.err
     assert "up to date" in up_to_date.err
     history.forget(lambda request: request.tokens[0] == 5)  # another generation of the log
     history.append(np.array([7], np.int32), 0)

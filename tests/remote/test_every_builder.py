@@ -81,7 +81,7 @@ def test_storages_that_cannot_be_written_to(tokens, cache, tmp_path):
         ("hf://datasets/me/x/y", "ngramkit push"),
         ("hf://me/x", "ngramkit push"),
     ):
-        with pytest.raises(UsageError, match="nothing is written to") as refused:
+        with pytest.raises(UsageError, match="cannot write to") as refused:
             build(tokens, url)
         assert hint in refused.value.hint
     with pytest.raises(UsageError, match=r"is a URL, and this writes to folders"):

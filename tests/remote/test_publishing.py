@@ -132,9 +132,9 @@ def test_the_last_of_two_different_writers_notices(s3, tokens, cache, tmp_path, 
             build(alike)
 
     s3.faults.append(Fault(rf"PUT /bucket/out/phrases/{NAME}", SLOW, called=other))
-    with pytest.raises(InputError, match=rf"^somebody else wrote to {OUT} at the same time\n"):
+    with pytest.raises(InputError, match=rf"^another process wrote to {OUT} at the same time\n"):
         build(tokens)
-    with pytest.raises(ArtifactError, match="not what its manifest says"):
+    with pytest.raises(ArtifactError, match="differs from its manifest"):
         ngramkit.open_artifact(OUT, cache_dir=tmp_path / "reader")
     build(tokens)
     assert ngramkit.verify(OUT).ok
