@@ -23,8 +23,8 @@ def test_a_partial_pull_is_never_opened(hub, shared, tmp_path, artifacts, what):
     whole = (path / "table.safetensors").read_bytes()
     manifest = (path / "manifest.json").read_bytes()
     changed, said = {
-        "flipped": ({"table.safetensors": whole[:-1] + b"\x7f"}, "sha256 differs"),
-        "shorter": ({"table.safetensors": whole[:-8]}, "sha256 differs"),
+        "flipped": ({"table.safetensors": whole[:-1] + b"\x7f"}, "its manifest (sha256)"),
+        "shorter": ({"table.safetensors": whole[:-8]}, "its manifest (sha256)"),
         "missing": ({"table.safetensors": None}, "does not hold it"),
         "newer": ({"manifest.json": manifest.replace(b'"version": 1', b'"version": 9')}, "upgrade"),
         "outside": (

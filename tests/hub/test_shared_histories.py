@@ -87,7 +87,7 @@ def test_a_public_repository_needs_a_word(hub, shared, tmp_path):
     assert "--public" in refused.err
     assert allowed.code == 0, allowed.err
     assert "1 request, 3 tokens" in allowed.err
-    assert "everybody may read" in allowed.err
+    assert "(public)" in allowed.err
     [new] = shared(["push", "past", "acme/our-new", "--public"])
     assert new.code == 0
     assert not hub.repositories["dataset", "acme/our-new"].private

@@ -125,7 +125,7 @@ def test_a_shard_that_is_missing_short_or_another(s3, uploaded, datastore, cache
     with pytest.raises(ArtifactError, match=r"differs from its manifest \(sha256\)"):
         ngramkit.open_artifact(uploaded)
     s3.storage.pipe("bucket/phrases/shard-00001.safetensors", whole[:-8])
-    with pytest.raises(ArtifactError, match=r"size differs"):
+    with pytest.raises(ArtifactError, match=r"\(size\)"):
         ngramkit.open_artifact(uploaded)
     s3.storage.rm("bucket/phrases/shard-00001.safetensors")
     with pytest.raises(ArtifactError, match=r"lists shard-00001\.safetensors but does not hold it"):
@@ -182,7 +182,7 @@ def test_sizes_in_a_manifest_are_not_believed(s3, uploaded, datastore, cache):
     body["files"]["shard-00001.safetensors"]["bytes"] = 1 << 60
     del body["checksum"]
     s3.storage.pipe("bucket/phrases/manifest.json", json.dumps(body).encode())
-    with pytest.raises(InputError, match=r"s3://bucket/phrases has 1,152,.* bytes, and .* may"):
+    with pytest.raises(InputError, match=r"s3://bucket/phrases has 1,152,.* bytes, but .* may"):
         ngramkit.open_artifact(uploaded)
     assert not gets(s3, "shard-")
 
@@ -215,7 +215,7 @@ def test_the_blob_unused_longest_is_deleted_first(s3, uploaded, datastore, cache
     s3.requests.clear()
     ngramkit.open_artifact(uploaded, cache_size=f"{size}")
     assert 1 <= len(gets(s3, "shard-")) < 3
-    with pytest.raises(InputError, match=r"may hold 100\n") as raised:
+    with pytest.raises(InputError, match=r"may hold only 100\n") as raised:
         ngramkit.open_artifact(uploaded, cache_dir=cache / "new", cache_size=100)
     assert raised.value.option == ("cache_size", "cache_dir")
 

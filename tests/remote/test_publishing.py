@@ -158,7 +158,7 @@ def test_an_artifact_larger_than_the_cache_stays_in_its_work_folder(s3, tokens, 
     monkeypatch.setenv("NGRAMKIT_CACHE_SIZE", "100")
     notes = Notes()
     built = build(tokens, reporter=notes)
-    assert "it stays in" in notes.lines[0]
+    assert "keeping a copy in" in notes.lines[0]
     assert built.shards
     assert built.where == OUT
     again = build(tokens)
