@@ -1,26 +1,25 @@
 """llama.cpp's n-gram cache, as `--lookup-cache-static` and `--lookup-cache-dynamic` read it.
 
-No header; one record after another, everything int32 in the byte order of the machine:
+Consecutive records without a header, all int32 in the machine's byte order:
 
-    ngram    4 token ids, the context; unused places are -1 and stand at the end
-    n        how many pairs follow, at least 1
-    n times  a token that followed the ngram, and how often, at least 1
+    ngram    4 token ids, the context, padded with -1 at the end
+    n        number of pairs, at least 1
+    n times  a token that followed the ngram, and its count, at least 1
 
-Records are written in the order of their ngrams, pairs by count, then by token.
+Records are sorted by ngram, pairs by count, then by token.
 
     [7 8] was followed by 9 three times, by 5 once:  7 8 -1 -1  2  9 3  5 1
 
-What llama.cpp drafts from a cache (its common/ngram-cache.cpp, as vendored in llama-cpp-python
-0.3.36):
+llama.cpp's rules (common/ngram-cache.cpp, as vendored in llama-cpp-python 0.3.36):
 
-- `-lcs`, the static cache, looks up ngrams of exactly 2 tokens. It drafts a token where the ngram
-  was seen twice and the token has half of that; its other counts weigh the drafts of other caches.
-- `-lcd`, the dynamic cache, looks up ngrams of 1, 2, 3, 4 tokens. It drafts a token where the ngram
-  was seen 4, 3, 2, 2 times and the token has 75, 66, 66, 66 % of that. An ngram below these
-  thresholds never drafts, so it is not written.
-- Between the candidates of an ngram it chooses by count x 100 x the static cache's count, in int32.
-  So counts of an ngram that was seen more than 4,634 times are scaled down to that, in both caches:
-  no product overflows, nor one with the counts of the context's own cache. All others are exact.
+- `-lcs`, the static cache, looks up ngrams of exactly 2 tokens. It drafts a token if the ngram was
+  seen twice and the token has half of that; its other counts weigh the drafts of other caches.
+- `-lcd`, the dynamic cache, looks up ngrams of 1, 2, 3, 4 tokens. It drafts a token if the ngram
+  was seen 4, 3, 2, 2 times and the token has 75, 66, 66, 66 % of that. Ngrams below these
+  thresholds never draft, so they are not written.
+- It ranks the candidates of an ngram by count x 100 x the static cache's count, in int32. To avoid
+  overflow, the counts of ngrams seen more than 4,634 times are scaled down to that sum. All others
+  are exact.
 """
 
 from __future__ import annotations
@@ -73,14 +72,13 @@ def export_cache(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write the static cache of a datastore or frozen table, or the dynamic one, also of a model
+    """Write a static or dynamic cache of a datastore or frozen table, or a dynamic one of a model
     bigram.
 
-    Returns what `write_cache` does, and how many ngrams are left out: those that llama.cpp would
-    not draft from, and those not wanted. A dynamic cache holds the orders that the artifact has, up
-    to 4. `min_count`, `max_ngrams`: see `NgramSelection`; with the latter ngrams are counted twice.
-    `memory`: bytes for counting. Raises UsageError where the artifact holds nothing that llama.cpp
-    would draft from, or `path` exists.
+    Returns the counts of `write_cache`, and `left_out`, the number of ngrams that were not
+    selected. A dynamic cache holds all orders of the artifact up to 4. `min_count`, `max_ngrams`:
+    see `NgramSelection`; `max_ngrams` counts ngrams twice. `memory`: bytes for counting. Raises
+    UsageError if llama.cpp would draft from no ngram, or `path` exists.
     """
     if isinstance(artifact, ModelBigram) and not dynamic:
         raise UsageError(
@@ -121,10 +119,10 @@ def import_cache(
     order: int | None = None,
     force: bool = False,
 ) -> FrozenTable:
-    """Build a frozen table of the file's ngrams of `order` tokens, each with its next tokens.
+    """Build a frozen table from the file's ngrams of `order` tokens and their next tokens.
 
-    `order` may be left out where the file has only one. Raises UsageError where it is needed or not
-    in the file, InputError where the file is no cache or its ids are not the tokenizer's.
+    `order` is optional if the file has only one. Raises UsageError if it is missing or not in the
+    file, InputError if the file is not a cache or its ids are not the tokenizer's.
     """
     words = _read_words(path)
     if orders := _orders_of_short(words):
@@ -172,7 +170,7 @@ def _loading_time(size: int) -> str:
 
 
 def _require_some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> Iterator[Ngrams]:
-    """Yield the same pieces; raise UsageError where all are empty."""
+    """Yield the pieces; raise UsageError if all are empty."""
     empty = True
     for piece in pieces:
         empty = empty and not len(piece.rows)
@@ -202,7 +200,7 @@ def _one_order(path: Path, orders: Sequence[int], order: int | None) -> int:
 def _table(
     cache: NgramCache, order: int, dtype: np.dtype[np.uint16 | np.uint32]
 ) -> dict[str, Array]:
-    """Return the arrays of a frozen table, from records in any order."""
+    """Return the arrays of a frozen table from records in any order."""
     wanted = cache.orders == order
     owner = np.repeat(np.arange(len(cache.keys)), np.diff(cache.offsets))
     pairs = wanted[owner]
@@ -228,10 +226,10 @@ def _table(
 
 
 class NgramSelection:
-    """The ngrams that are exported; for a `dynamic` cache only those that can draft.
+    """The ngrams to export; for a `dynamic` cache only those that can draft.
 
-    min_count: how often an ngram was seen, at least. max_ngrams: so many of the most frequent, of
-    equally frequent ones those that come first; None: all. `left_out` counts the others.
+    Keeps ngrams seen at least `min_count` times, and of those the `max_ngrams` most frequent (None:
+    all), ties to the first. `left_out` counts the others.
     """
 
     def __init__(self, *, dynamic: bool, min_count: int = 1, max_ngrams: int | None = None) -> None:
@@ -240,12 +238,12 @@ class NgramSelection:
         self.left_out = 0
 
     def bound(self, tokens: int, order: int) -> int:
-        """Return how many ngrams of `order` tokens a text of `tokens` can give, at most."""
+        """Return an upper bound of the ngrams of `order` tokens in a text of `tokens`."""
         bound = tokens // max(self._least, SEEN[order] if self._dynamic else 1)
         return bound if self._most is None else min(bound, self._most)
 
     def fit(self, pieces: Iterable[Ngrams]) -> None:
-        """Find the least count that gives max_ngrams; call before `select`, on the same pieces."""
+        """Find the lowest count that gives max_ngrams; call before `select` on these pieces."""
         frequencies: Counter[int] = Counter()  # how often seen -> ngrams
         for piece in pieces:
             often, usable = self._usable(piece)
@@ -261,7 +259,7 @@ class NgramSelection:
             room -= frequencies[count]
 
     def select(self, pieces: Iterable[Ngrams]) -> Iterator[Ngrams]:
-        """Yield what is exported of the pieces."""
+        """Yield the selected ngrams of the pieces."""
         for piece in pieces:
             often, kept = self._usable(piece)
             if self._room is not None:
@@ -273,7 +271,7 @@ class NgramSelection:
             yield Ngrams(piece.rows[rows], piece.counts[rows])
 
     def _usable(self, piece: Ngrams) -> tuple[Counts, Mask]:
-        """Return how often each ngram was seen, and whether it may be exported."""
+        """Return each ngram's count, and whether it may be exported."""
         often = totals(piece)
         usable: Mask = often >= self._least
         return often, usable & can_draft(scale(piece)) if self._dynamic else usable
@@ -287,7 +285,7 @@ def sort_by_count(piece: Ngrams) -> Ngrams:
 
 
 def totals(piece: Ngrams) -> Counts:
-    """Return how often each ngram was followed by any token, int64[groups]."""
+    """Return the total count of each ngram, int64[groups]."""
     starts, _ = piece.groups()
     sums: Counts = np.add.reduceat(piece.counts, starts) if len(starts) else piece.counts
     return sums
@@ -296,7 +294,7 @@ def totals(piece: Ngrams) -> Counts:
 def scale(piece: Ngrams) -> Ngrams:
     """Scale the counts of ngrams seen more than MOST times to a sum of MOST, and sort by count.
 
-    Continuations too rare for a count of 1 are left out, but no more of them than their share.
+    Continuations whose scaled count is 0 are dropped.
     """
     piece = sort_by_count(piece)
     starts, owner = piece.groups()
@@ -305,7 +303,7 @@ def scale(piece: Ngrams) -> Ngrams:
         return piece
     running = np.cumsum(piece.counts)
     before = running[starts] - piece.counts[starts]
-    # What is rounded off one goes to the next, so that shares stay what they are.
+    # Differences of rounded cumulative sums, so that rounding errors do not accumulate.
     upto = (running - before[owner]) * MOST // total[owner]
     parts = np.diff(upto, prepend=0)
     parts[starts] = upto[starts]
@@ -330,7 +328,7 @@ def can_draft(piece: Ngrams) -> Mask:
 
 @dataclass(frozen=True)
 class NgramCache:
-    """The records of a file. Pairs of record i are pairs[offsets[i] : offsets[i + 1]]."""
+    """The records of a file; those of record i are pairs[offsets[i] : offsets[i + 1]]."""
 
     keys: npt.NDArray[np.int32]  # int32[n, 4], unused places -1
     offsets: npt.NDArray[np.int64]  # int64[n + 1], in pairs
@@ -338,15 +336,15 @@ class NgramCache:
 
     @property
     def orders(self) -> npt.NDArray[np.int64]:
-        """Return how many ids each key holds, int64[n]."""
+        """The number of ids in each key, int64[n]."""
         return np.asarray((self.keys >= 0).sum(axis=1), np.int64)
 
 
 def write_cache(
     path: Path, pieces: Iterable[Ngrams], *, force: bool = False, inputs: Iterable[Path] = ()
 ) -> dict[str, int]:
-    """Write every piece, which holds all continuations of its ngrams; return how many ngrams, pairs
-    and bytes there are. Raises as `whole_file`."""
+    """Write pieces, each with all continuations of its ngrams; return the numbers of ngrams, pairs
+    and bytes. Raises as `whole_file`."""
     ngrams = pairs = 0
     with whole_file(path, is_cache, force=force, inputs=inputs) as file:
         for piece in pieces:
@@ -359,12 +357,12 @@ def write_cache(
 
 
 def read_cache(path: Path) -> NgramCache:
-    """Read a file. Raises InputError where it is missing, cut short or of another format."""
+    """Read a file. Raises InputError if it is missing, truncated or of another format."""
     return _records(path, _read_words(path))
 
 
 def _read_words(path: Path) -> npt.NDArray[np.int32]:
-    """Read a file that begins with a record."""
+    """Read a file as int32 words. Raises InputError unless it begins with a record."""
     try:
         with open_plain(path, error=InputError) as file:
             raw = np.fromfile(file, np.uint8)
@@ -393,15 +391,15 @@ def _records(path: Path, words: npt.NDArray[np.int32]) -> NgramCache:
 
 
 def _orders_of_short(words: npt.NDArray[np.int32]) -> list[int]:
-    """Return how many ids the keys of a file of at most SHORT words hold, without compiling a
-    kernel; [] of a longer or invalid one."""
+    """Return the key lengths in a file of at most SHORT words, without compiling a kernel; [] for a
+    longer or invalid one."""
     sizes = set(_key_sizes(words.tolist())) if len(words) <= SHORT else {0}
     return [] if 0 in sizes else sorted(sizes)
 
 
 def _key_sizes(words: Sequence[int] | npt.NDArray[np.int32]) -> Iterator[int]:
-    """Yield how many ids each record's key holds, without what numba's import costs; 0 for one that
-    makes no sense, the last."""
+    """Yield the key length of each record without importing numba; 0 for an invalid record, then
+    stop."""
     at = 0
     while at < len(words):
         key, counts = words[at : at + KEY], words[at + KEY : at + KEY + 1]
@@ -416,7 +414,7 @@ def _key_sizes(words: Sequence[int] | npt.NDArray[np.int32]) -> Iterator[int]:
 
 
 def is_cache(path: Path) -> bool:
-    """Return whether the file is one record after another."""
+    """Return whether the file consists of valid records."""
     from ngramkit.kernels.ngram_cache import measure_records
 
     words = np.asarray(np.memmap(path, np.int32, "r"))
@@ -424,7 +422,7 @@ def is_cache(path: Path) -> bool:
 
 
 def _encode(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
-    """Return a piece's records as int32[n], and how many they are."""
+    """Return a piece's records as int32[n], and their number."""
     piece = scale(piece)
     starts, owner = piece.groups()
     order = piece.rows.shape[1] - 1

@@ -1,4 +1,4 @@
-"""N-grams and their counts, from any artifact that has them, in bounded memory.
+"""N-grams and their counts from artifacts, in bounded memory.
 
 A row is an n-gram and a token that followed it.
 """
@@ -33,13 +33,13 @@ SURE = {1: 0.75, 2: 0.66}  # by order: the least share that llama.cpp's dynamic 
 
 @dataclass(frozen=True)
 class Ngrams:
-    """Rows in ascending order of all but their last token."""
+    """Rows, sorted by all but their last token, with counts."""
 
     rows: npt.NDArray[np.int32]  # int32[n, order + 1]
     counts: npt.NDArray[np.int64]  # int64[n]
 
     def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return where each ngram's rows begin, int64[groups], and each row's group, int64[n]."""
+        """Return the first row of each ngram, int64[groups], and each row's group, int64[n]."""
         begins = changes(self.rows[:, :-1])
         return np.flatnonzero(begins), np.cumsum(begins) - 1
 
@@ -66,16 +66,16 @@ def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iter
 
 
 def longest_order(artifact: Artifact) -> int:
-    """Return the most tokens of context that `ngrams_of` can give."""
+    """Return the longest context that `ngrams_of` supports."""
     if isinstance(artifact, FrozenTable):
         return artifact.leader_len + artifact.follower_len - 1
     return 2 if isinstance(artifact, ModelBigram) else 4
 
 
 def datastore_ngrams(store: Datastore, order: int, memory: int | None = None) -> Iterator[Ngrams]:
-    """Count every n-gram of `order` tokens with every token that followed it, exactly.
+    """Count every n-gram of `order` tokens and its next tokens exactly, within documents.
 
-    N-grams never cross documents. `memory`: bytes for counting, by default half of what is free.
+    `memory`: bytes for counting, by default half of the free memory.
     """
     from ngramkit.builders.windows import Windows
 
@@ -107,7 +107,7 @@ class _Documents(TokenStore):
 
 
 def _as_documents(shard: DatastoreShard, separator: int) -> TokenShard:
-    """Make documents of a shard; a separator becomes one of one token, which has no n-grams."""
+    """Split a shard into documents; each separator becomes a one-token document without n-grams."""
     ends = np.flatnonzero(shard.tokens == separator)
     offsets = np.empty(2 * len(ends) + 1, np.uint64)
     offsets[0], offsets[1::2], offsets[2::2] = 0, ends, ends + 1

@@ -59,9 +59,9 @@ def export_rest_idx(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write the documents of `store`, without separators; return {"bytes"}.
+    """Write the documents of `store` without separators; return {"bytes"}.
 
-    Raises UsageError where the ids do not fit 16 bits and `u32` is off, or `path` exists.
+    Raises UsageError if the ids do not fit 16 bits without `u32`, or `path` exists.
     """
     if store.separator > 1 << 16 and not u32:
         raise UsageError(
@@ -95,9 +95,9 @@ def import_rest_idx(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Datastore:
-    """Build our datastore of the same documents, sorted again with separators between them.
+    """Build a datastore of the same documents, with separators and new suffix arrays.
 
-    Raises InputError where the file is cut short, its ids wrapped, or they are another tokenizer's.
+    Raises InputError if the file is truncated, its ids wrapped, or they are another tokenizer's.
     """
     chunks = list(read_chunks(path))
     plan = {
@@ -139,9 +139,9 @@ def _write_documents(
 
 
 def read_chunks(path: Path) -> Iterator[Chunk]:
-    """Yield views of the file's memory map.
+    """Yield the chunks as views of a memory map.
 
-    Raises InputError where it is cut short or of another format.
+    Raises InputError if the file is truncated or of another format.
     """
     try:
         with open_plain(path, error=InputError) as file:
@@ -161,7 +161,7 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
 
 
 def is_rest_idx(path: Path) -> bool:
-    """Return whether the lengths of the file's blocks fit each other and its size."""
+    """Return whether the block lengths are consistent with each other and the file size."""
     return sum(1 for _ in read_chunks(path)) > 0
 
 
@@ -174,10 +174,7 @@ def _block(path: Path, raw: Array, at: int) -> tuple[Array, int]:
 
 
 def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
-    """Check all ids, and that the suffixes are in the order of their first tokens.
-
-    Raises InputError.
-    """
+    """Raise InputError unless all ids are valid and suffixes are sorted by their first token."""
     tokens, order, vocabulary = chunk.tokens, chunk.suffix_array, tokenizer.record.vocabulary
     wrapped = InputError(
         f"{path} is corrupt: its suffixes are not in order. REST writes ids with 16 bits, so the "
@@ -206,7 +203,7 @@ def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
 
 
 def _documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array]:
-    """Return a token store's arrays: documents cut after EOS and before BOS, without the BOS."""
+    """Return a token store's arrays, split after EOS and at BOS, which is dropped."""
     eos, bos = tokenizer.record.eos, tokenizer.bos
     begins = np.zeros(len(tokens), bool)
     begins[0] = True

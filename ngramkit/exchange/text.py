@@ -1,7 +1,7 @@
 """Export of a datastore's documents as text: one JSON string per line, UTF-8.
 
-SGLang reads this as `--speculative-ngram-external-corpus-path` and tokenises it with the model's
-tokenizer. A document's final EOS is left out; SGLang puts a separator of its own there.
+SGLang reads it with `--speculative-ngram-external-corpus-path` and tokenises it with the model's
+tokenizer. A document's final EOS is omitted, because SGLang adds its own separator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def export_jsonl(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write every document that has text; return how many documents and bytes."""
+    """Write every non-empty document; return the numbers of documents and bytes."""
     store.tokenizer.require(tokenizer.record, str(store.path))
     reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
     written = 0

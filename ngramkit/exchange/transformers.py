@@ -1,12 +1,12 @@
-"""Export of an artifact with the code to generate with it, as transformers loads both from the Hub.
+"""Export of an artifact as a Hub repository that transformers' custom_generate can load.
 
     custom_generate/generate.py        imports `decode.hub_generate.generate`
-    custom_generate/requirements.txt   what must be installed: ngramkit
+    custom_generate/requirements.txt   requires ngramkit
     artifact/                          the artifact's folder
     README.md                          a card of a model repository, tagged custom_generate
 
-Pushed to the Hub it is called as `model.generate(**inputs, custom_generate="USER/NAME",
-trust_remote_code=True)`. transformers runs generate.py out of a cache of its own.
+Usage after a push: `model.generate(**inputs, custom_generate="USER/NAME", trust_remote_code=True)`.
+transformers runs generate.py from its own cache.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ from ngramkit.decode.hub_generate import generate as generate
 
 
 def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> dict[str, int]:
-    """Write the folder; return {"bytes"}.
-
-    Raises UsageError for a kind that no drafter takes alone.
-    """
+    """Write the folder; return {"bytes"}. Raises UsageError if no drafter uses it alone."""
     if artifact.kind not in KINDS:
         raise UsageError(
             f"{artifact.path} is {a_kind(artifact.kind)}, which no drafter uses alone",
@@ -73,14 +70,14 @@ def _write(artifact: Artifact, folder: Path) -> int:
 
 
 def hub_id(model: str) -> str | None:
-    """Return the model's id on the Hub; None where it is unknown, as of a folder or a GGUF file."""
+    """Return the model's id on the Hub; None for a folder or a GGUF file."""
     name = HUB_IDS.get(model, model)
     local = is_gguf(name) or Path(name).exists()
     return name if is_hub_id(name) and not local else None
 
 
 def _card(artifact: Artifact) -> str:
-    """Return the model card. It names the model, never its path on the machine that built this."""
+    """Return the model card. It names the model, never a local path."""
     manifest, base_model = artifact.manifest, hub_id(artifact.tokenizer.id)
     name = base_model or model_name(artifact.tokenizer.id)
     heading = title(replace(manifest, tokenizer=replace(manifest.tokenizer, id=name)))
