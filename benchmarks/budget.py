@@ -29,7 +29,7 @@ import numpy.typing as npt
 from benchmarks import Row
 from benchmarks._data import datastore, frozen_table
 from benchmarks.blend import drafters, recorded
-from ngramkit.budget.costs import MOST, PassCosts, Prior
+from ngramkit.budget.costs import MAX_NODES, PassCosts
 from ngramkit.budget.rule import AutoBudget
 from ngramkit.decode.accept import accept
 from ngramkit.drafters.base import DraftTree
@@ -54,7 +54,7 @@ class Machine:
 
     def costs(self) -> PassCosts:
         """Return costs of which nothing is learnt."""
-        return PassCosts(Prior.by_device(self.prior, MOST + 1))
+        return PassCosts.on(self.prior)
 
 
 def machines() -> list[Machine]:
@@ -65,7 +65,7 @@ def machines() -> list[Machine]:
 
 def _times(curve: dict[str, Any]) -> Floats:
     points = {int(rows): float(time) for rows, time in curve.items() if rows.isdigit()}
-    rows, wanted = np.array(list(points)), np.arange(1, MOST + 2)
+    rows, wanted = np.array(list(points)), np.arange(1, MAX_NODES + 2)
     times = np.array(list(points.values()))
     if curve.get("steps"):
         held: Floats = times[np.searchsorted(rows, wanted, side="right") - 1]
@@ -91,7 +91,7 @@ def drafted(make: Callable[[], Any], prompt: Any, answer: Any) -> Text:
     drafter.start(prompt)
     trees, fixed = [], np.ones((len(FIXED), len(answer)), np.int64)
     for at in range(len(answer)):
-        trees.append(drafter.draft(MOST))
+        trees.append(drafter.draft(MAX_NODES))
         for row, size in enumerate(FIXED):
             fixed[row, at] = len(_written(drafter.draft(size), answer[at:]))
         drafter.accept(answer[at : at + 1])
@@ -158,7 +158,7 @@ def run(auto: AutoBudget, text: Text, machine: Machine, noise: Noise) -> float:
         asked, left = auto.opens(), len(text.answer) - at - 1
         tree, drafting = DraftTree.empty(), 0.0
         if asked and left:
-            budget = auto.ask(MOST, PROMPT + at)
+            budget = auto.ask(MAX_NODES, PROMPT + at)
             tree, drafting = likeliest(text.trees[at], budget), asking
         kept = auto.cut(tree, PROMPT + at)
         written = _written(kept, text.answer[at:])

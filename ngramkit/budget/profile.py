@@ -14,6 +14,12 @@ from ngramkit.basics.untrusted import read_json
 from ngramkit.formats.replacing import locked
 from ngramkit.formats.resumable_writer import write_text
 
+
+def context_class(length: int) -> int:
+    """Return the class of a context length, one for every factor of four."""
+    return length.bit_length() // 2
+
+
 NOISY = 0.25  # the spread from which on times are not to be trusted
 
 
@@ -65,6 +71,16 @@ class Profile:
         reverse = self.measured()[::-1, ::-1]
         least = np.minimum.accumulate(np.minimum.accumulate(reverse, axis=1), axis=0)
         return least[::-1, ::-1]
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Return the seconds by context class and draft nodes, as `PassCosts.summary`; of contexts
+        in one class, the longest counts."""
+        return {
+            str(context_class(context)): {
+                str(size): float(seconds) for size, seconds in zip(self.sizes, row, strict=True)
+            }
+            for context, row in zip(self.contexts, self.table(), strict=True)
+        }
 
     def save(self, path: Path) -> None:
         """Write the profile; others may do so at the same time."""

@@ -1,13 +1,9 @@
-"""The budget rule: each draft is verified as far as it pays for its time.
+"""The controller: each draft is verified as far as it pays for its time.
 
-A pass earns tokens and costs time, and time is worth what the run makes of it on average (the
-rate), but at least what passes without drafts would. So of all sizes, the likeliest nodes first,
-that one is taken whose expected tokens exceed the rate times its time by most
-(`kernels.draft_cut`): by that rule the whole run is as fast as its drafts allow, which it is not if
-each pass takes its own best ratio. Scores are a drafter's own estimates, so they are corrected by
-the acceptance of such scores before, across requests of the same drafter. Nodes that the rule left
-out are compared with the text as well, so they can come back. Time is counted in passes without a
-draft, see `budget.costs`.
+A pass earns tokens and costs time. Time is worth the tokens that the run writes in it (the rate),
+at least those of passes without drafts. The controller keeps the likeliest k nodes of a draft, for
+the k at which expected tokens exceed rate times cost by most (`kernels.draft_cut`). Scores are
+corrected by the acceptance of such scores before, across requests of one drafter.
 """
 
 from __future__ import annotations
@@ -21,47 +17,33 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.budget.costs import MOST, Costs, PassCosts
-from ngramkit.budget.pause import Pause
+from ngramkit.budget.costs import FADE, MAX_NODES, RECENT_PASSES, Costs, PassCosts
+from ngramkit.budget.pause import TRIAL_SHARE, Pause
 from ngramkit.drafters.base import DraftTree
 from ngramkit.kernels.draft_cut import LEVELS, RUNS, cells, chances, cut, update_record
 
-FADE = 0.9875  # of the record, per pass
-MEMORY = 0.987  # of the rate, per pass
-CAUTION = 1.15  # times the rate: scores at the top are a little too high
-FIRST_RATE = 1.5  # tokens per time of a pass without a draft, at first
-SPARE = 8  # nodes drafted beyond twice those kept last, where the next size to try lies
-LEVEL = 1.11  # times what SPARE nodes cost: as many as cost no more are drafted always
-ALLOWANCE = 1.0  # tokens that trials of sizes may cost at first
-GROWTH, MOST_ALLOWANCE = 0.01, 2.5  # tokens added to it by every pass; its maximum
-LEAST_HOPE = 0.1  # tokens per pass that a trial must be able to gain
-# Tokens that verifying a draft counts as at least. Where all passes verify one, a machine that is
-# slower now looks like drafts that cost nothing: those that bring nothing have to pause to show it.
-LEAST_SPENT = 0.05
-DRAFTS = 15  # latest drafts of a drafter whose times count
 CALIBRATED = np.ones(RUNS, np.float32)
-# A match share is not a probability: a single match gives 1.0. The acceptance of such shares on
-# Vicuna 7B's answers to MT-Bench, by the run before them, for continuations in a datastore of 10
-# million tokens of chat and for those in the context alike.
+# A share of matches is not a probability: a single match gives 1.0. Acceptance of such shares by
+# the tokens drafted correctly before them: Vicuna 7B's answers to MT-Bench, continuations from a
+# datastore of 10 million tokens of chat and from the context.
 SHARES_OF_MATCHES = np.array([0.4, 0.5, 0.6, 0.65, 0.7, 0.8], np.float32)
 
 
 @dataclass(eq=False)
 class DrafterState:
-    """A drafter's state across requests: the record of its scores, its pauses, its allowance."""
+    """A drafter's state across requests: the acceptance of its scores, and its account."""
 
     record: npt.NDArray[np.float32] = field(
         default_factory=lambda: np.zeros((LEVELS, RUNS, 2), np.float32)
     )
     pause: Pause = field(default_factory=Pause)
-    allowance: float = ALLOWANCE  # tokens that trials may cost still
 
 
 _STATES: WeakKeyDictionary[object, DrafterState] = WeakKeyDictionary()
 
 
 class AutoBudget:
-    """The budget rule in one request.
+    """The controller of one request.
 
     Before each pass: if it `opens`, the drafter drafts `ask` nodes; its tree, or an empty one, is
     `cut`. After the pass: `learn`. With `rows` a draft's paths are verified as rows of a batch.
@@ -73,20 +55,21 @@ class AutoBudget:
         self._trust = SHARES_OF_MATCHES if shares else CALIBRATED
         self._state = _state_of(drafter)
         self._state.pause.begin()
-        self._drafting = costs.drafting.setdefault(type(drafter).__name__, deque(maxlen=DRAFTS))
+        self._drafting = costs.drafting.setdefault(
+            type(drafter).__name__, deque(maxlen=RECENT_PASSES)
+        )
         self._run = 0  # tokens in a row that drafts had right
-        self._tokens, self._time = FIRST_RATE, 1.0
-        self._ask = MOST
+        self._tokens, self._time = 1.0, 1.0
+        self._kept = MAX_NODES  # nodes kept lately
         # Of the current pass:
         self._drafts = False
         self._whole, self._length, self._size, self._cost = DraftTree.empty(), 0, 0, 1.0
-        self._trying = False
         self.declined = False  # a draft was cut to nothing, or paused
 
     @property
     def rate(self) -> float:
-        """Return the tokens that the time of a pass without a draft is worth."""
-        return max(CAUTION * self._tokens / self._time, 1.0)
+        """The tokens that the time of a pass without a draft is worth."""
+        return max(self._tokens / self._time, 1.0)
 
     def opens(self) -> bool:
         """Return whether to draft before this pass."""
@@ -94,17 +77,25 @@ class AutoBudget:
         return self._drafts
 
     def ask(self, budget: int, length: int) -> int:
-        """Return how many nodes are enough, after `length` tokens."""
+        """Return how many nodes to draft after `length` tokens: twice those kept lately, and the
+        nodes beyond that cost less than a tenth of a pass together."""
         costs = self.costs.at(length)
-        level = int(np.flatnonzero(costs <= LEVEL * costs[SPARE])[-1])
-        return min(budget, max(self._ask, level), self.costs.reach(length) + SPARE)
+        wanted = min(2 * self._kept + 8, self.costs.most)
+        level = int(np.flatnonzero(costs <= costs[wanted] + 0.1)[-1])
+        return min(budget, max(wanted, level), self.costs.reach(length) + 8)
+
+    def price(self, length: int) -> float:
+        """Return the probability of acceptance from which on a token may pay after `length` tokens:
+        the least cost per node of any size, at most 1."""
+        costs = self.costs.at(length)[1:]
+        return min(float(np.min((costs - 1) / np.arange(1, len(costs) + 1))), 1.0)
 
     def cut(self, tree: DraftTree, length: int, replayed: int | None = None) -> DraftTree:
         """Return the part of the tree that is worth verifying after `length` tokens.
 
         A chain's pass repeats `replayed` tokens in front of it; None: passes repeat none.
         """
-        self._whole, self._length, self._trying = tree, length, False
+        self._whole, self._length = tree, length
         if len(tree) == 0 and not replayed:
             self._size, self._cost, self.declined = 0, 1.0, not self._drafts
             return tree
@@ -117,74 +108,64 @@ class AutoBudget:
         self.declined = not len(kept) and (len(tree) > 0 or not self._drafts)
         return kept
 
-    def whole(self, tree: DraftTree, length: int) -> DraftTree:
-        """Return all of the tree after `length` tokens, to learn what a pass of its size costs."""
-        self._whole, self._length, self._trying = tree, length, True
-        self._size = min(len(tree), self.costs.most)
-        self._cost, self.declined = float(self.costs.at(length)[self._size]), False
-        return tree
-
     def _worthwhile(
         self, tree: DraftTree, alone: Costs, replayed: int | None
     ) -> tuple[DraftTree, int]:
         """Return the part of the tree to verify, and the rows of a pass with it, the root apart."""
-        state, length = self._state, self._length
-        scored = tree.parents, tree.scores, state.record, self._trust, self._run
+        scored = tree.parents, tree.scores, self._state.record, self._trust, self._run
+        chance = chances(*scored)
         sizes = (replayed or 0) + np.arange(len(tree) + 1)
         if self._rows:
-            sizes = cells(tree.parents, chances(*scored), replayed or 0)
+            sizes = cells(tree.parents, chance, replayed or 0)
         sizes = np.minimum(sizes, self.costs.most)
-        costs, hopes = alone[sizes], self.costs.hopeful(length)[sizes]
+        costs = alone[sizes]
         if replayed is not None:
-            repeats = self._repeats(alone, chances(*scored), replayed)
-            costs, hopes = costs + repeats, hopes + repeats
-        out_of_reach = sizes > self.costs.reach(length)
-        out_of_reach[0] = False
-        cautious = costs[0] + state.pause.caution * (costs - costs[0])
-        cautious[out_of_reach] = hopes[out_of_reach] = np.inf
-        guessed = np.flatnonzero(hopes < costs)
-        trial = (
-            self._trial(guessed, chances(*scored), costs, hopes, cautious) if len(guessed) else 0
-        )
-        if trial:  # no other size is allowed
-            cautious[:] = np.inf
-            cautious[trial] = 0.0
-        kept, parents = cut(*scored, cautious, self.rate)
-        self._trying = trial > 0
-        self._ask = max(2 * len(kept) + SPARE, self._ask // 2)
+            costs = costs + self._repeats(alone, chance, replayed)
+        costs[1:][sizes[1:] > self.costs.reach(self._length)] = np.inf
+        trial = self._trial(sizes, chance, costs)
+        if trial is not None:  # no other size is allowed
+            costs = np.full(len(costs), np.inf)
+            costs[trial] = 0.0
+        kept, parents = cut(*scored, costs, self.rate)
+        self._kept = max(len(kept), self._kept // 2)
         size = int(sizes[len(kept)])
         if len(kept) == len(tree):
             return tree, size
         return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept]), size
 
     def _trial(
-        self,
-        guessed: npt.NDArray[np.int64],
-        chance: npt.NDArray[np.float32],
-        costs: Costs,
-        hopes: Costs,
-        cautious: Costs,
-    ) -> int:
-        """Return how many nodes to verify to learn what that costs; 0 where it is not worth it.
+        self, sizes: npt.NDArray[np.int64], chance: npt.NDArray[np.float32], costs: Costs
+    ) -> int | None:
+        """Return how many nodes to verify to learn what that costs; None if no trial is worth it.
 
-        A size with a `guessed` cost is tried if it would be the best at its least possible cost,
-        and if the allowance covers its loss at its likely cost.
+        A size is tried if it would be the best at its least possible cost, and its expected loss is
+        covered: by the account if it never ran, else by the time since.
         """
         earned = np.concatenate([[0.0], np.cumsum(-np.sort(-chance))])
-        best = max(float(np.max(earned - self.rate * (cautious - cautious[0]))), 0.0)
-        hoped = earned[guessed] - self.rate * (hopes[guessed] - costs[0])
-        lost = best - (earned[guessed] - self.rate * (costs[guessed] - costs[0]))
-        worth = (hoped > best + LEAST_HOPE) & (lost < self._state.allowance)
-        if not worth.any():
-            return 0
-        at = int(np.flatnonzero(worth)[np.argmax(hoped[worth])])
-        self._state.allowance -= max(float(lost[at]), 0.0)
-        return int(guessed[at])
+        values = earned - self.rate * (costs - costs[0])
+        best, most, found = float(np.max(values)), 0.0, None
+        reach = min(self.costs.reach(self._length), int(sizes[-1]))
+        for rows, age in self.costs.untried(self._length):
+            if rows > reach:
+                break
+            nodes = int(np.searchsorted(sizes, rows))
+            if int(sizes[nodes]) != rows:
+                continue
+            saved = self.rate * (
+                self.costs.at(self._length)[rows] - self.costs.best(rows, self._length)
+            )
+            lost = best - float(values[nodes])
+            gain, due = saved - lost, age < 0 or max(lost, 1) < TRIAL_SHARE * age
+            if due and not rows and age > 0:
+                return 0
+            if gain > most and due and lost < self._state.pause.credit:
+                most, found = gain, nodes
+        return found
 
     def _repeats(self, alone: Costs, chance: npt.NDArray[np.float32], replayed: int) -> Costs:
         """Return the cost of replay in the next pass, for 0, 1, ... draft nodes, float64[n + 1]: a
-        model with recurrent layers repeats what a draft brought by the probability that the draft
-        was not right to its end. Of rows, only one can be."""
+        model with recurrent layers repeats the accepted tokens unless the whole draft was accepted.
+        """
         likeliest = -np.sort(-chance)
         fails = 1 - likeliest if not self._rows else np.ones_like(likeliest)
         repeated = np.minimum(replayed + 1 + np.cumsum(likeliest), self.costs.most)
@@ -194,19 +175,15 @@ class AutoBudget:
     def learn(self, written: Sequence[int], passing: float, drafting: float = 0.0) -> None:
         """Learn from the pass: `written` are the accepted tokens and the model's own; it took
         `passing` seconds, and drafting, if there was any, `drafting`."""
-        more = self._cost - 1
         self.costs.learn(self._size, self._length, passing)
+        if self._size:
+            self._cost = float(self.costs.at(self._length)[min(self._size, self.costs.most)])
+        more = self._cost - 1
         if self._drafts:
-            drafter = self._drafter_time(drafting)
-            more += drafter
-            gained = len(written) - 1
-            spent = max(more, LEAST_SPENT) if self._size else more
-            if not self._trying or gained > spent:  # a trial's loss is not the drafter's
-                self._state.pause.judge(gained, spent, drafter)
-        allowance = self._state.allowance + GROWTH
-        self._state.allowance = min(allowance, MOST_ALLOWANCE)
-        self._tokens = MEMORY * self._tokens + len(written)
-        self._time = MEMORY * self._time + 1 + more
+            more += self._drafter_time(drafting)
+            self._state.pause.judge(len(written) - 1, more)
+        self._tokens = FADE * self._tokens + len(written)
+        self._time = FADE * self._time + 1 + more
         tree, tokens = self._whole, np.array(written, np.int32)
         if len(tree):
             self._run = update_record(

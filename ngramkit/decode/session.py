@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.budget.costs import MOST
+from ngramkit.budget.costs import MAX_NODES
 from ngramkit.budget.profile import Profile
 from ngramkit.budget.rule import AutoBudget
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
@@ -70,7 +70,7 @@ class Session:
         path = profile_file(model.model)
         options.reporter.note("budget: auto" if path is None else f"budget: auto, from {path} on")
         profile = None if path is None else Profile.load(path)
-        return cls(model, options, verify, MOST, True, profile)
+        return cls(model, options, verify, MAX_NODES, True, profile)
 
     @property
     def shown_budget(self) -> int | str:

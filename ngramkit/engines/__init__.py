@@ -6,7 +6,7 @@ From an engine's side down to the artifacts:
   configuration (`engines.config`) from NGRAMKIT_DRAFT.
 - `BatchDrafter` (`engines.batch`): rows of token ids in, drafts out, on threads. Acceptance of the
   last drafts decides which requests pause (`budget.pause`) and where chains end
-  (`engines.token_cost`, `engines.score_threshold`), and is counted (`engines.metrics`).
+  (`budget.batch`), and is counted (`engines.metrics`).
   `TimedDrafter` (`engines.timed_drafter`) decides both by time, for one text at a time.
 - A session (`engines.sessions`) is a request found by its row of token ids, always compared, so an
   engine may reorder rows and need not name them.

@@ -21,16 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import reason
-from ngramkit.budget.pause import CountedPause
+from ngramkit.budget.batch import BatchBudget
+from ngramkit.budget.costs import TokenCost
+from ngramkit.budget.pause import Pause
 from ngramkit.budget.rule import prepare
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
-from ngramkit.engines.score_threshold import ScoreThreshold
 from ngramkit.engines.sessions import Session, Sessions, clipped
 from ngramkit.engines.source import DraftSource, open_source, require_known, require_same
-from ngramkit.engines.token_cost import TokenCost
 from ngramkit.engines.workspace import Job
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -57,7 +57,7 @@ class BatchDrafter:
 
     `cost` is what a drafted token costs, in passes, or a TokenCost that tells it for each step: a
     request whose drafts have cost more than they saved pauses, and a chain ends where a token's
-    score is below what is learnt of it from acceptance, see engines.token_cost, or below the
+    score, corrected by acceptance, is below the cost (`budget.batch`), or below the
     min_probability of `config`. `timed`: for `engines.timed_drafter`, which decides on ends and
     pauses. `statistics` counts, shown by `counters` after each step.
 
@@ -76,11 +76,8 @@ class BatchDrafter:
         counters: EngineCounters | None = None,
     ) -> None:
         self.source, self.pause = source, config.pause and not timed
-        learns = config.min_probability is None and not timed
-        self.threshold = ScoreThreshold() if learns else None
-        cost = cost if config.min_probability is None else config.min_probability
-        self.token_cost = cost if isinstance(cost, TokenCost) else None
-        self.cost = 0.0 if isinstance(cost, TokenCost) else cost  # of a token in the last step
+        least = config.min_probability
+        self.budget = BatchBudget(cost if least is None else least, corrects=least is None)
         self.statistics = Statistics()
         self.sessions = Sessions(config.sessions, source.vocabulary)
         threads = config.threads or min(os.cpu_count() or 1, THREADS)
@@ -188,10 +185,8 @@ class BatchDrafter:
         `cost` of a token in passes, in place of the own one; `keep` returns the part of a chain
         that is verified; `asked` as in `draft_batch`.
         """
-        if self.token_cost is not None:
-            self.cost = self.token_cost.at(sum(length > 0 for length in lengths))
         if cost is None:
-            cost = self.cost if self.threshold is None else self.threshold.step(self.cost)
+            cost = self.budget.step(sum(length > 0 for length in lengths))
         return self._draft(rows, lengths, cost, keep, asked)
 
     def skip(self, row: TokenArray | None = None) -> None:
@@ -291,9 +286,9 @@ class BatchDrafter:
             if len(written) and session.draft is not None:
                 accepted = accepted_length(session.draft, written)
                 session.outcome = session.draft, accepted
-                session.pause.judge(len(session.draft), accepted, self.cost)
+                session.pause.judge(accepted, self.budget.price * len(session.draft))
         if prompt is not None:
-            session.pause = CountedPause()
+            session.pause = Pause()
             written = session.request.begin(self._workspaces[0], prompt, written)
         session.drafting = not self.pause or session.pause.opens()
         lag += session.number % max(lag, 1)  # so that not all catch up in one step
@@ -343,14 +338,8 @@ class BatchDrafter:
         if self.history is not None:
             counts.remembered = self.history.remembered
         counts.accepted_tokens += sum(accepted)
-        if not chained or not outcomes:
-            return
-        if self.threshold is not None:
-            self.threshold.observe([draft.scores for draft, _ in outcomes], accepted)
-        if self.token_cost is not None:
-            count = len(outcomes)
-            verified = count + sum(len(draft) for draft, _ in outcomes)
-            self.token_cost.observe(count, verified, count + sum(accepted))
+        if chained and outcomes:
+            self.budget.observe([draft.scores for draft, _ in outcomes], accepted)
 
     def _report(self) -> None:
         """Show the statistics; every so many rows, log them and write the file for Prometheus."""

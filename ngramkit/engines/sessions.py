@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.budget.pause import CountedPause
+from ngramkit.budget.pause import Pause
 from ngramkit.drafters.base import DraftTree, TokenArray, common_beginning
 
 TAIL = 16  # tokens that are hashed
@@ -45,7 +45,7 @@ class Session:
         self.marks = -1  # whole strides when those marks were taken; -1: none
         self.draft: DraftTree | None = None  # proposed last
         self.outcome: tuple[DraftTree, int] | None = None  # the draft before, its accepted tokens
-        self.pause = CountedPause()
+        self.pause = Pause()
         self.drafting = False  # in this step; else it pauses
         self.used = 0  # last step in which it was asked for
         self.begin = 0  # where what the model wrote begins

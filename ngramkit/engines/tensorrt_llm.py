@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import UsageError, require_between
+from ngramkit.budget.costs import TokenCost
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Departures, Finished, tenant_of
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
-from ngramkit.engines.token_cost import TokenCost
 
 BASE = "tensorrt_llm._torch.speculative.drafter"
 MOST = 64  # tokens of a chain

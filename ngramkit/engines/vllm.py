@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
+from ngramkit.budget.costs import TokenCost
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering, tenant_of
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
-from ngramkit.engines.token_cost import FREE, FREE_ON_CPU, TokenCost
 
 LOG = logging.getLogger("ngramkit")
 RUNNER = "vllm.v1.worker.gpu_model_runner"  # has the class that every platform's runner is based on
@@ -60,7 +60,7 @@ class Proposer:
             self._batch = BatchDrafter.open(
                 config,
                 vocabulary=vocabulary,
-                cost=TokenCost(FREE_ON_CPU if device == "cpu" else FREE),
+                cost=TokenCost.on(device),
                 counters=None if rank else EngineCounters(),  # ranks count alike
                 tokenizer=engine_record(tokenizer, vocabulary),
                 # Of ranks that hold parts of one layer the first; none else need have a drafter.

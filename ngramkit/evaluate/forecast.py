@@ -12,12 +12,12 @@ import numpy as np
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Entries, Tabular
+from ngramkit.budget.costs import TokenCost
 from ngramkit.choose import DrafterChoice, choose, drafts_from_evidence
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.token_cost import TokenCost
 from ngramkit.evaluate.drafter_replay import Replay, Tally
 from ngramkit.evaluate.pass_times import SHOWN, Cost, PassTimes
 from ngramkit.evaluate.records import Record

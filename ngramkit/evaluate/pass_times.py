@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.budget.costs import FREE_TOKENS
 from ngramkit.budget.profile import Pass, Profile
-from ngramkit.engines.token_cost import FREE
 
 SHOWN = 9  # tokens of the pass whose cost is told
 MOST_COST = SHOWN - 0.01
@@ -23,9 +23,9 @@ Cost = float | Mapping[int, float] | str | Path | None
 class PassTimes:
     """The times of passes, in passes of one token.
 
-    `cost`: what a pass of SHOWN tokens costs; a pass of T is then taken to last 1 + T / free, as
-    engines.token_cost has it, and None is what engines suppose of a GPU. Or times by tokens, such
-    as {1: 57, 9: 109}, or the path of a profile of `ngramkit calibrate`, by tokens and context:
+    `cost`: what a pass of SHOWN tokens costs; a pass of T is then taken to last 1 + T / free, as in
+    budget.costs.TokenCost, and None is what engines suppose of a GPU. Or times by tokens, such as
+    {1: 57, 9: 109}, or the path of a profile of `ngramkit calibrate`, by tokens and context:
     between them it is interpolated, beyond the last it goes on as at the end.
 
     Raises UsageError for a cost that makes no sense, InputError for a file that is no profile.
@@ -34,7 +34,7 @@ class PassTimes:
     def __init__(self, cost: Cost = None) -> None:
         self._seconds: Floats | None = None  # [contexts, sizes]
         shown = self._read(cost) if isinstance(cost, str | Path | Mapping) else cost
-        self.free = float(FREE)  # tokens that cost as much as reading the weights
+        self.free = float(FREE_TOKENS["cuda"])  # tokens that cost as much as reading the weights
         if shown is not None:
             require_between("pass_cost", shown, 1, MOST_COST)
             self.free = min((SHOWN - shown) / max(shown - 1, 1e-12), UNBOUNDED)

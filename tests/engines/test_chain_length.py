@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
-from twins import threshold as twin
 
+from ngramkit.budget.batch import BatchBudget
+from ngramkit.budget.costs import TokenCost
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
-from ngramkit.engines.score_threshold import PROBE, ScoreThreshold
-from ngramkit.engines.token_cost import FREE, TokenCost
 
 LENGTH = 16
 
@@ -23,24 +21,24 @@ def seen(rows, verified, written, passes=400):
     cost = TokenCost()
     for _ in range(passes):
         cost.observe(rows, verified * rows, written * rows)
-    return cost.at(rows)
+    return cost, cost.price(rows)
 
 
 @pytest.mark.parametrize(("rows", "verified", "written"), [(1, 9, 2), (8, 5, 1.9), (64, 2, 1.5)])
 def test_a_token_that_costs_what_it_brings_changes_no_rate(rows, verified, written):
-    cost = seen(rows, verified, written)
+    cost, price = seen(rows, verified, written)
 
     def rate(more, chance):
-        return (rows * written + more * chance) / (FREE + rows * verified + more)
+        return (rows * written + more * chance) / (cost.free + rows * verified + more)
 
-    assert rate(0.01, cost) == pytest.approx(rate(0, 0), rel=1e-4)
-    assert rate(0.01, 1.1 * cost) > rate(0, 0) > rate(0.01, 0.9 * cost)
+    assert rate(0.01, price) == pytest.approx(rate(0, 0), rel=1e-4)
+    assert rate(0.01, 1.1 * price) > rate(0, 0) > rate(0.01, 0.9 * price)
 
 
 def test_a_token_is_nearly_free_alone_and_never_where_many_run():
-    assert seen(1, 9, 2) < 0.02
-    assert seen(8, 5, 2) < seen(64, 5, 2)
-    assert seen(100_000, 1, 1) == pytest.approx(1, rel=0.01)
+    assert seen(1, 9, 2)[1] < 0.02
+    assert seen(8, 5, 2)[1] < seen(64, 5, 2)[1]
+    assert seen(100_000, 1, 1)[1] == pytest.approx(1, rel=0.01)
 
 
 class Falling(NoDraft):
@@ -79,36 +77,17 @@ def test_ranks_decide_alike():
     assert served(3, LENGTH) == served(3, LENGTH)
 
 
-score = st.integers(1, 999).map(lambda n: n / 1000)
-scored = st.tuples(st.lists(score, max_size=6), st.integers(0, 6))
-steps = st.lists(st.lists(scored, max_size=4), max_size=30)
-
-
-@settings(max_examples=150, deadline=None)
-@given(steps, st.sampled_from([0.02, 0.15, 0.4, 0.6]))
-def test_the_threshold_is_its_twins(made, cost):
-    threshold, observed = ScoreThreshold(), []
-    for step in made:
-        sorted_scores = [np.array(sorted(scores, reverse=True), np.float32) for scores, _ in step]
-        accepted = [min(right, len(scores)) for scores, right in step]
-        threshold.observe(sorted_scores, accepted)
-        pairs = zip(sorted_scores, accepted, strict=True)
-        observed.append([(scores.tolist(), right) for scores, right in pairs if len(scores)])
-    assert threshold.learnt(cost) == pytest.approx(twin.learnt(observed, cost), abs=2e-4)
-
-
-def test_without_observations_scores_are_believed():
-    assert ScoreThreshold().learnt(0.3) == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize(("truth", "factor"), [(0.5, 2.0), (1.5, 2 / 3)])
-def test_scores_that_are_too_high_or_too_low_are_corrected(truth, factor):
-    random, threshold = np.random.default_rng(1), ScoreThreshold()
+@pytest.mark.parametrize("truth", [0.5, 1.0, 1.5])
+def test_scores_that_are_too_high_or_too_low_are_corrected(truth):
+    random, budget = np.random.default_rng(1), BatchBudget(0.15)
+    assert budget.step(1) == pytest.approx(0.15)  # before anything was observed
+    found = []
     for _ in range(3000):
         score = float(random.uniform(0.02, 0.6))
         right = int(random.random() < truth * score)
-        threshold.observe([np.array([score], np.float32)], [right])
-    assert threshold.learnt(0.15) == pytest.approx(0.15 * factor, rel=0.3)
+        budget.observe([np.array([score], np.float32)], [right])
+        found.append(budget.step(1))
+    assert np.median(found[300:]) == pytest.approx(0.15 / truth, rel=0.3)
 
 
 class Half(NoDraft):
@@ -137,17 +116,15 @@ def lengths(right, cost, *, learn, steps=160):
 def test_chains_become_as_long_as_they_are_accepted():
     assert lengths(0, 0.2, learn=False) == [3] * 160
     never = lengths(0, 0.2, learn=True)
-    assert never[:3] == [3] * 3
-    assert set(never[-PROBE:]) == {0, 3}  # not drafted, but for a probe
-    assert sum(length > 0 for length in never[-PROBE:]) == 1
+    assert never[:2] == [3] * 2
+    assert 0 < sum(length > 0 for length in never[-64:]) < 16  # tried again now and then
     always = lengths(3, 0.45, learn=True)
-    assert always[:2] == [1] * 2  # a score of 0.4 is below the cost of 0.45
-    assert always[-8:-1] == [3] * 7  # but more is accepted
+    assert always[:2] == [1] * 2  # a score of 0.4 is below the price of 0.45
+    assert always[-8:] == [3] * 8  # but more is accepted
     assert lengths(3, 0.45, learn=False) == [1] * 160
 
 
 def test_min_probability_turns_learning_off():
-    learning = BatchDrafter.open(DraftConfig("context", vocabulary=9), cost=0.2)
-    fixed = BatchDrafter.open(DraftConfig("context", vocabulary=9, min_probability=0.2))
-    assert learning.threshold is not None
-    assert fixed.threshold is None
+    drafter = BatchDrafter.open(DraftConfig("context", vocabulary=9, min_probability=0.2), cost=0.5)
+    drafter.budget.observe([np.array([0.9], np.float32)] * 50, [0] * 50)
+    assert drafter.budget.step(1) == 0.2
