@@ -149,7 +149,7 @@ def _refuse(parameter: str, format: str, **options: Any) -> None:
     for name, value in options.items():
         if value is not None and value is not False:
             raise UsageError(
-                f"{name} does not apply to {parameter}={format}",
+                f"{name} cannot be used with {parameter}={format}",
                 "leave it out",
                 option=(name, parameter),
             )

@@ -202,8 +202,8 @@ search --kind nope                               | there is no --kind 'nope'
 search --tokenizer ./none                        | there is no model folder ./none
 export none --to llama.cpp                       | there is no artifact at none
 export ds --to nope                              | unknown format 'nope'
-export ds --to llama.cpp --u32                   | --u32 does not apply to --to llama.cpp
-export ds --to llama.cpp --model demo            | --model does not apply to --to llama.cpp
+export ds --to llama.cpp --u32                   | --u32 cannot be used with --to llama.cpp
+export ds --to llama.cpp --model demo            | --model cannot be used with --to llama.cpp
 export ds --to jsonl --out theirs                | theirs exists
 export ds --to llama.cpp --out SYSTEM/x          | SYSTEM/x cannot be written
 export ds --to llama.cpp --gguf none.gguf        | there is no model file none.gguf
@@ -212,7 +212,7 @@ export frozen --to rest-idx                      | frozen is a frozen-table, whi
 export frozen --to jsonl | frozen is a frozen-table, which holds no doc
 import none.bin --from llama.cpp                 | none.bin cannot be read
 import a.txt --from nope                         | unknown format 'nope'
-import a.txt --from rest-idx --order 2           | --order does not apply to --from rest-idx
+import a.txt --from rest-idx --order 2           | --order cannot be used with --from rest-idx
 import a.txt --from llama.cpp --model ./none     | there is no model folder ./none
 import a.txt --from llama.cpp                    | a.txt is no llama.cpp n-gram cache: its 279 bytes
 import b.txt --from llama.cpp | b.txt is no llama.cpp n-gram cache: its first record
@@ -268,8 +268,8 @@ decode --prompt x --drafter cacheback:max_match=9 | There are: leader_len, follo
 decode --prompt x --drafter rest:max_mtach=9     | did you mean max_match?
 decode --prompt x --drafter rest:continuation=99 | continuation must be 1 to 31, is 99
 decode --prompt x --drafter rest:max_match=2,max_match=3 | max_match is given twice
-export ds --to rest-idx --dynamic                | --dynamic does not apply to --to rest-idx
-export ds --to jsonl --max-ngrams 3              | --max-ngrams does not apply to --to jsonl
+export ds --to rest-idx --dynamic                | --dynamic cannot be used with --to rest-idx
+export ds --to jsonl --max-ngrams 3              | --max-ngrams cannot be used with --to jsonl
 export ds --to llama.cpp --min-count 0           | --min-count
 prune ds --bytes 20K --questions q.jsonl         | --questions need --answers
 merge ds ds --out m                              | twice
