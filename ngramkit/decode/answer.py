@@ -224,7 +224,7 @@ def set_up(
     for tokens in encoded:
         require_fits(tokens, pending.name, pending.context)
     drafter = options.drafter or (None if options.cache is None else "none")
-    choice = pending.choose(drafter, options, options.sources())
+    choice = pending.choose(drafter, options.sources(), options.reporter)
     session, (choice,) = pending.session(options, [choice])
     return replace(session, references=references), choice, template, encoded
 

@@ -1,8 +1,8 @@
-"""Drafts from inside transformers: `model.generate(..., custom_generate=ngramkit.custom_generate)`.
+"""Drafts inside transformers: `model.generate(..., custom_generate=ngramkit.custom_generate)`.
 
-transformers prepares a call as it always does (generation config, logits processors, stopping
-criteria, special tokens) and then hands it over here instead of to its own loop. What drafts
-cannot honour is refused by name, never ignored.
+transformers prepares a call as usual (generation config, logits processors, stopping criteria,
+special tokens) and calls this module in place of its own loop. Options that drafts cannot honour
+are errors.
 """
 
 from __future__ import annotations
@@ -60,24 +60,24 @@ def generate(
 ) -> Any:
     """Return what `model.generate(input_ids, **options)` returns, in fewer passes.
 
-    `model` is a transformers causal LM or what `load_model` gives, `input_ids` int64[n] or
-    int64[rows, n], padded on the left where `attention_mask` says so. `drafter` is a drafter, a
-    function that makes one, the name of one that needs no artifact, or a list with one per row.
-    `budget` is the draft nodes per pass at most; auto, or None: as many as pay for their time,
-    learnt from the passes. Several rows with logits processors, stopping criteria, sampling or a
-    streamer need a drafter each. With `cache`, a SpeCache, there are no drafts, and what is written
-    is not what the model writes with its full cache. `references`, int ids [n] each, are what rows
-    are likely to repeat: drafts are taken from them first.
+    `model` is a transformers causal LM or a LanguageModel of `load_model`; `input_ids` are int64[n]
+    or int64[rows, n], padded on the left by `attention_mask`. `drafter` is a drafter, a function
+    that makes one, the name of one that needs no artifact, or a list with one per row. Several rows
+    with logits processors, stopping criteria, sampling or a streamer need a drafter each. `budget`
+    and `cache` are as in `DecodeOptions`. `references`, int ids [n] each, are texts that the rows
+    probably repeat.
 
-    Raises UsageError, by name, for options that cannot be honoured.
-
-    A model is probed once, which takes some eight short passes; the answer is remembered, for
-    models of a checkpoint on disk too.
+    Raises UsageError for options that drafts cannot honour. The first call probes the model in some
+    eight short passes; the result is kept.
     """
     if isinstance(model, LanguageModel):
         model = model.model
     if not hasattr(model, "generate"):
-        raise UsageError(f"{model!r:.60} is no model", "load_model(NAME) gives one", option="model")
+        raise UsageError(
+            f"model must be a transformers model, got {model!r:.60}",
+            "load one with load_model(NAME)",
+            option="model",
+        )
     ids = _token_ids(input_ids, model).to(model.device)
     for name in ("assistant_model", "synced_gpus"):
         if options.get(name):
@@ -96,24 +96,23 @@ def generate(
 
 
 def _token_ids(given: Any, model: Any) -> torch.Tensor:
-    """Return int64[n] or int64[rows, n]. Raises UsageError for anything else, and for ids that the
-    model does not know."""
+    """Return int64[n] or int64[rows, n]. Raises UsageError for anything else and unknown ids."""
     try:
         ids = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError):
         ids = torch.empty(0)
     if not ids.numel() or ids.dim() > 2 or ids.is_floating_point() or ids.is_complex():
         raise UsageError(
-            f"input_ids must be token ids, int64[n] or int64[rows, n]; are {reprlib.repr(given)}",
-            "a tokenizer's encode gives them, or its output's input_ids",
+            f"input_ids must be token ids, int64[n] or int64[rows, n], got {reprlib.repr(given)}",
+            "give the input_ids of the tokenizer's output",
             option="input_ids",
         )
     known = model.config.get_text_config().vocab_size
     outside = ids[(ids < 0) | (ids >= known)]
     if len(outside):
         raise UsageError(
-            f"input_ids must be 0 to {known - 1}, one is {int(outside[0])}",
-            "take the model's own tokenizer",
+            f"input_ids must be 0 to {known - 1}, got {int(outside[0])}",
+            "use the model's own tokenizer",
             option="input_ids",
         )
     return ids.to(torch.int64)
@@ -132,11 +131,10 @@ def custom_generate(
     streamer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
-    """Decode for `model.generate(..., custom_generate=custom_generate, drafter=...)`, see
-    `generate`.
+    """Decode for `model.generate(..., custom_generate=custom_generate, drafter=...)`.
 
-    transformers hands a function no streamer: use `ngramkit.generate`, or give it in both places,
-    `streamer=s, custom_generate=functools.partial(ngramkit.custom_generate, streamer=s)`.
+    See `generate`. transformers passes no streamer to a function: use `ngramkit.generate`, or give
+    it twice, `streamer=s, custom_generate=functools.partial(ngramkit.custom_generate, streamer=s)`.
     """
     inputs = {"streamer": streamer, **model_kwargs}
     refuse_what_cannot_be_honoured(model, input_ids, generation_config, inputs)
@@ -154,7 +152,7 @@ def custom_generate(
         require_references(each)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     ends = ends_of(stopping_criteria, generation_config)
-    # Requests here bring ids and ends of their own: no tokenizer is asked.
+    # These requests have ids and ends already, so no tokenizer is needed.
     from transformers.generation.utils import GenerateDecoderOnlyOutput
 
     unnamed = LanguageModel(model.config.model_type, model, tokenizer=None)  # type: ignore[arg-type]
@@ -182,7 +180,7 @@ def custom_generate(
         how = (logits_processor, stopping_criteria, draw, pad, put)
         whole = decode_rows(session, requests, drafters, input_ids, *how)
     else:
-        if not is_plain:  # one row; what is asked sees its padding too
+        if not is_plain:  # one row, whose processors and criteria see its padding too
             stop = stop_of(ends.others, input_ids) if ends.others else None
             choice = Processed(logits_processor, input_ids, draw)
             requests = [replace(requests[0], choice=choice, stop=stop)]
@@ -200,35 +198,41 @@ def custom_generate(
 
 
 def _require_own(drafters: list[Drafter], options: DecodeOptions) -> None:
-    """Raise UsageError where rows whose tokens are chosen together share a drafter or a cache."""
+    """Raise UsageError if rows whose tokens are chosen together share a drafter or a cache."""
     together = "several rows with logits processors, stopping criteria, sampling or a streamer"
     if len(set(map(id, drafters))) < len(drafters):
         raise UsageError(
-            f"{together} need a drafter each",
+            f"drafter must be one per row for {together}",
             "give a list of drafters, or a function",
             option="drafter",
         )
     if options.specache is not None:
-        raise _refusal(together, "a SpeCache takes them one after another")
+        raise _refusal(together, "a SpeCache decodes one row after another")
 
 
 def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
-    """Return a drafter for every row. Raises UsageError where that is not one for each, or none."""
+    """Return a drafter for every row. Raises UsageError for a missing one or a wrong number."""
     if drafter is None:
-        raise UsageError("no drafter is given", 'add drafter="cacheback", or an object of yours')
+        raise UsageError(
+            "drafter must be given",
+            'add drafter="cacheback", or a drafter of yours',
+            option="drafter",
+        )
     if isinstance(drafter, str):
         return [load_drafter(drafter) for _ in range(rows)]
     if isinstance(drafter, list | tuple):
         if len(drafter) != rows:
-            raise UsageError(f"{len(drafter)} drafters for {rows} rows", "give one per row")
+            raise UsageError(
+                f"drafter must be one per row, got {len(drafter)} for {rows} rows", option="drafter"
+            )
         return [require_drafter(each) for each in drafter]
     if callable(drafter):
         return [require_drafter(drafter()) for _ in range(rows)]
-    return [drafter] * rows  # its `start` begins each row anew
+    return [drafter] * rows  # its `start` begins each row
 
 
 def _padded(ids: torch.Tensor, runs: list[Decoded], config: Any) -> torch.Tensor:
-    """Return the prompts and what was written, int64[rows, longest], padded on the right."""
+    """Return the prompts with their output, int64[rows, longest], padded on the right."""
     if any(run.ended_by == "interrupt" for run in runs):
         raise KeyboardInterrupt
     rows = [
@@ -241,16 +245,18 @@ def _padded(ids: torch.Tensor, runs: list[Decoded], config: Any) -> torch.Tensor
 
 
 def _pad(config: Any) -> torch.Tensor:
-    """Return the id that follows a row's end."""
+    """Return the id of padding."""
     pad: torch.Tensor | None = config._pad_token_tensor
     if pad is None:
-        raise UsageError("rows of different lengths need padding", "give pad_token_id")
+        raise UsageError(
+            "pad_token_id must be given for rows of different lengths", "give pad_token_id"
+        )
     return pad
 
 
-# Which of model.generate's options drafts can honour; the others are refused by name.
+# The options of model.generate that drafts can honour.
 
-# Options of a generation config, and the values that ask for nothing.
+# Options of a generation config, and the values that have no effect.
 PLAIN: Mapping[str, tuple[Any, ...]] = {
     **OTHER_WAYS,
     "prompt_lookup_num_tokens": (None,),
@@ -261,37 +267,37 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
     "output_attentions": (None, False),
     "output_hidden_states": (None, False),
 }
-CACHES = ("past_key_values", "cache_params")  # Mamba calls it so
-# Made by transformers for every call, or without influence on what is written.
+CACHES = ("past_key_values", "cache_params")  # the second of Mamba
+# Made by transformers for every call, or without effect on the text.
 KNOWN_INPUTS = {
     "attention_mask", "position_ids", *CACHES, "use_cache", "logits_to_keep", "cache_position",
     "streamer",
 }  # fmt: skip
-# What transformers makes of images, or of a prompt without any.
+# What transformers passes for images, also for a prompt without any.
 VISION = {"mm_encoder_outputs": "images or videos (mm_encoder_outputs)"}
-TYPES = ("mm_token_type_ids", "token_type_ids")  # 0 is text, in models that see
+TYPES = ("mm_token_type_ids", "token_type_ids")  # 0 is text, in vision models
 
 
 def refuse_what_cannot_be_honoured(
     model: Any, input_ids: torch.Tensor, config: Any, inputs: Mapping[str, Any]
 ) -> None:
-    """Raise UsageError with the name of the first option that would have to be ignored.
+    """Raise UsageError for the first option that drafts cannot honour.
 
-    `inputs` are the model's inputs beside `input_ids`, and what generate was given for its loop.
+    `inputs` are the model's inputs besides `input_ids`, and generate's options of its loop.
     """
     if model.config.is_encoder_decoder:
         raise _refusal("an encoder-decoder", "drafts continue a decoder's own text")
     for name, value in asked_of(config, PLAIN).items():
         raise _refusal(f"{name}={value}")
     if config.cache_implementation not in EXACT_CACHES:
-        raise _refusal(f"cache_implementation={config.cache_implementation}", "its cache is lossy")
+        raise _refusal(f"cache_implementation={config.cache_implementation}", "that cache is lossy")
     for name, value in inputs.items():
         if name not in KNOWN_INPUTS and not _asks_for_nothing(model, name, value):
             raise _refusal(VISION.get(name, name))
     for name in CACHES:
         cache = inputs.get(name)
         if cache is not None and any(map(_holds_tokens, cache.layers)):
-            raise _refusal(name, "the prompt is read anew")
+            raise _refusal(name, "the prompt is read again")
     _refuse_odd_padding(input_ids, inputs.get("attention_mask"), inputs.get("position_ids"))
     edges = rope_edges(model.config.get_text_config()).lengths
     if edges and config.max_length > edges[0]:
@@ -309,7 +315,7 @@ def _asks_for_nothing(model: Any, name: str, value: Any) -> bool:
 
 
 def _holds_tokens(layer: Any) -> bool:
-    """Return whether a layer holds keys and values, or recurrent states."""
+    """Whether a layer holds keys and values, or recurrent states."""
     states = any(getattr(layer, "has_previous_state", {}).values())
     return states or (hasattr(layer, "get_seq_length") and layer.get_seq_length() > 0)
 
@@ -323,11 +329,11 @@ def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:
     if not bool((whole.diff(dim=-1) >= 0).all()):
         raise _refusal("an attention_mask with holes")
     expected = (whole.cumsum(-1) - 1)[whole == 1]
-    # Models that see have a plane of positions for each axis; of text, all are the same.
+    # Vision models have a plane of positions for each axis, all alike for text.
     if positions is not None and bool((positions.to(ids)[..., whole == 1] != expected).any()):
         raise _refusal("position_ids other than 0, 1, 2, ...")
 
 
 def _refusal(what: str, why: str = "") -> UsageError:
-    reason = f"; {why}" if why else ""
-    return UsageError(f"decoding with drafts cannot honour {what}{reason}", "leave it out")
+    reason = f": {why}" if why else ""
+    return UsageError(f"cannot honour {what} with drafts{reason}", "leave it out")

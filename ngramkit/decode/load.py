@@ -25,7 +25,7 @@ from ngramkit.decode.placement import require_placement
 from ngramkit.formats.admission import FILE_NAME
 from ngramkit.gguf.files import find_gguf
 
-# What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
+# A draft node costs next to nothing on a GPU, and a visible part of a pass on a CPU.
 LEAST_SCORES = {"cpu": 0.1, "cuda": 0.005}
 DRIVER = Path("/proc/driver/nvidia/version")
 
@@ -40,7 +40,7 @@ class LanguageModel:
 
     @property
     def eos(self) -> frozenset[int]:
-        """Ids that end an output; several in chat models."""
+        """The ids that end an output."""
         ids = self.model.generation_config.eos_token_id
         if ids is None:
             ids = self.tokenizer.record.eos
@@ -50,22 +50,22 @@ class LanguageModel:
 
     @property
     def context(self) -> int | None:
-        """The most tokens, prompt and output, that the model was made for; None if unknown."""
+        """The maximum length of prompt and output in tokens; None: unknown."""
         return context_of(self.model)
 
     @property
     def vocabulary(self) -> int:
-        """The number of token ids that the model has embeddings for."""
+        """The number of embeddings."""
         return len(self.model.get_input_embeddings().weight)
 
     @property
     def least_score(self) -> float:
-        """The probability that a draft node must have to be worth its place in a pass."""
+        """The least probability of a draft node that is worth verifying."""
         return LEAST_SCORES.get(self.model.device.type, LEAST_SCORES["cuda"])
 
 
 def context_of(model: Any) -> int | None:
-    """Return the most tokens that a transformers model was made for; None if unknown."""
+    """Return the maximum length of a transformers model in tokens; None: unknown."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return None if limit is None else int(limit)
 
@@ -148,7 +148,7 @@ def load_weights(
         raise _not_loaded(name, source, method, error) from error
     if method and not hasattr(model, "is_quantized"):  # transformers only warns
         raise _not_loaded(name, source, method, ValueError("transformers does not know how"))
-    # Quantised weights are where they were loaded to: they must not be moved or cast.
+    # Quantised weights must not be moved or cast.
     placed = (model if device_map or method else model.to(where)).eval()
     if not (device_map or method) and where.type == "cpu":
         pack_linears(placed)
@@ -157,45 +157,45 @@ def load_weights(
 
 
 def _share_keys() -> None:
-    """Let transformers' attention read the keys and values that several query heads share where
-    they are, also under a mask, rather than copy the whole context's for each head and pass.
+    """Let transformers' attention read shared keys and values without a copy for each query head.
 
-    Its switch is the process's. torch's kernel for CPUs takes both from 2.9 on and computes the
-    same, bit for bit; kernels of other devices may not, so on machines with one it stays off.
+    The switch is global. From 2.9 on, torch's CPU kernel computes both bit for bit alike, with a
+    mask too; other devices may not, so on machines with one it stays off.
     """
     if torch.__version__ >= "2.9" and not torch.accelerator.is_available():
         os.environ.setdefault("TRANSFORMERS_SDPA_FORCE_GQA", "1")
 
 
 def require_own_weights(folder: Path) -> None:
-    """Raise InputError where an index of weights in a model's folder names files outside it."""
+    """Raise InputError if an index of weights names files outside the model's folder."""
     for path in folder.glob("*.index.json"):
         body = read_json(path, error=InputError, hint="download the model again")
         listed = body.get("weight_map") if isinstance(body, dict) else None
         names = listed.values() if isinstance(listed, dict) else [None]
         if not all(isinstance(name, str) and FILE_NAME.fullmatch(name) for name in names):
-            raise InputError(f"{path} names files that are not in its folder", "do not use it")
+            raise InputError(f"{path} must name files of its folder", "use another model")
 
 
 def require_no_kernels(config: Any, name: str) -> None:
-    """Raise InputError where the config names a repository of attention kernels, whose code
-    transformers would fetch and run if the package `kernels` is installed."""
+    """Raise InputError if the config names a repository of attention kernels.
+
+    transformers would fetch and run its code if the package `kernels` is installed.
+    """
     parts = [config, *(getattr(config, key, None) for key in config.sub_configs)]
     for part in parts:
         repository = getattr(part, "_attn_implementation", None)
         if isinstance(repository, str) and "/" in repository:
             raise InputError(
-                f"{name} wants attention kernels of the repository {repository:.80}, "
-                "which are not run",
-                "take them out of its config.json, or give trust_remote_code=True if you trust "
+                f"cannot load {name}: it needs attention kernels of the repository "
+                f"{repository:.80}, and foreign code is not run",
+                "remove them from its config.json, or give trust_remote_code=True if you trust "
                 "that code",
                 option="trust_remote_code",
             )
 
 
 def quantisation(config: Any) -> str | None:
-    """Return how a checkpoint's weights are quantised (gptq, awq, bitsandbytes, fp8, ...), if they
-    are."""
+    """Return a checkpoint's method of quantisation (gptq, awq, bitsandbytes, fp8, ...), if any."""
     settings = getattr(config, "quantization_config", None)
     if settings is None:
         return None
@@ -204,8 +204,7 @@ def quantisation(config: Any) -> str | None:
 
 
 def _placement(device_map: str | None, where: torch.device, method: str | None) -> dict[str, Any]:
-    """Return from_pretrained's options for devices. Only a quantised model is loaded to its
-    place."""
+    """Return from_pretrained's options for devices. Only a quantised model is loaded in place."""
     if device_map is None:
         loads_there = method is not None and where.type != "cpu"
         return {"device_map": {"": where}} if loads_there else {}
@@ -217,7 +216,7 @@ def device_of(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"{name} is not on this machine", "use device=cpu", option="device")
+        raise UsageError(f"no such device: {name}", "use device=cpu", option="device")
     return device
 
 
@@ -229,29 +228,27 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _not_loaded(name: str, source: str, method: str | None, error: Exception) -> NgramkitError:
-    """Return the error to show for one of transformers'; `method` as of `quantisation`."""
+    """Return the error to show for one of transformers; `method` as from `quantisation`."""
     if method:
         hub_error = from_hub(error, name, "model") if isinstance(error, OSError) else None
         return hub_error or InputError(
-            f"{name} is quantised ({method}) and cannot be loaded here: {first_line(error)}",
-            "install what that names, or use a checkpoint that is not quantised",
+            f"cannot load {name}, which is quantised ({method}): {first_line(error)}",
+            "install the package that this names, or use a checkpoint that is not quantised",
         )
     known_error = from_hub(error, source, "model") or needs_code(error, name)
     if known_error is not None:
         return known_error
     if isinstance(error, UnpicklingError):
         return InputError(
-            f"the weights of {name} are a pickle that would run code, which is not done",
-            "take a checkpoint in safetensors",
+            f"cannot load {name}: its weights are a pickle that would run code",
+            "use a checkpoint in safetensors",
         )
-    return InputError(
-        f"{source} cannot be decoded with: {first_line(error)}", f"check the model {name}"
-    )
+    return InputError(f"cannot load {source}: {first_line(error)}", f"check the model {name}")
 
 
 def digest_of(model: Any, **more: Any) -> str:
-    """Return 32 hex digits of all by which a transformers model computes: its config, wherever it
-    came from, its attention, `device_facts`, and `more`, which JSON can hold."""
+    """Return 32 hex digits of what decides a transformers model's computation: its config,
+    attention, `device_facts`, and `more`, which is JSON."""
     config = {
         key: value
         for key, value in model.config.to_dict().items()
@@ -264,8 +261,7 @@ def digest_of(model: Any, **more: Any) -> str:
 
 
 def device_facts(model: Any) -> dict[str, str]:
-    """Return the device's name, a transformers model's dtype, how many threads a CPU uses for it,
-    and whether its weights are packed."""
+    """Return a model's device and dtype; for a CPU also its threads and packed weights."""
     device, dtype = model.device, str(model.dtype).removeprefix("torch.")
     if device.type == "cuda":
         return {"device": torch.cuda.get_device_name(device), "dtype": dtype}
@@ -274,7 +270,7 @@ def device_facts(model: Any) -> dict[str, str]:
 
 
 def software_facts() -> dict[str, str]:
-    """Return the versions that decide how a pass runs, the driver's included."""
+    """Return the versions that decide how a pass runs."""
     facts = {name: version(name) for name in ("transformers", "torch", "ngramkit")}
     if torch.cuda.is_available():
         facts["cuda"] = str(torch.version.cuda)

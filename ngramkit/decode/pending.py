@@ -1,8 +1,7 @@
-"""A model that is not loaded yet: its tokenizer, and a function that loads it.
+"""A model that is not loaded yet.
 
-`prepare` loads the tokenizer alone, so that a mistake in the options is an error before torch is
-imported and the weights are loaded; `PendingModel.session` loads them and settles what "auto" and
-None stand for.
+`prepare` loads only the tokenizer, so wrong options are errors before torch and the weights are
+loaded. `PendingModel.session` loads the weights.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.models import named_model
+from ngramkit.basics.progress import Reporter
 from ngramkit.choose import DrafterChoice, choose
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.model_files import read_facts
@@ -26,26 +26,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PendingModel:
-    """A model's name and tokenizer, and the function that loads the model, once.
-
-    `context` is the most tokens that it was made for, as far as that is known before.
-    """
+    """A model's name, tokenizer and context (None: unknown); `load` loads it once."""
 
     name: str
     tokenizer: TextTokenizer
     context: int | None
     load: Callable[[], LanguageModel]
 
-    def choose(self, drafter: Any, options: DecodeOptions, sources: Sources) -> DrafterChoice:
-        """Choose as `choose_drafter`; a table may be read off the model."""
-        return choose(drafter, self.tokenizer.record, sources, options.reporter, self.load)
+    def choose(self, drafter: Any, sources: Sources, reporter: Reporter) -> DrafterChoice:
+        """Choose a drafter; a table may be read off the model."""
+        return choose(drafter, self.tokenizer.record, sources, reporter, self.load)
 
     def session(
         self, options: DecodeOptions, choices: Sequence[DrafterChoice]
     ) -> tuple[Session, list[DrafterChoice]]:
-        """Load the model and settle a session; return it and the choices as they suit the model.
+        """Load the model and settle a session; return it with the choices fitted to the model.
 
-        What the drafters need is compiled while the model loads. Raises as `Session.settle`.
+        The drafters' kernels are compiled while the model loads. Raises as `Session.settle`.
         """
         from ngramkit.decode.compile_while_loading import compile_meanwhile
 
@@ -61,8 +58,10 @@ class PendingModel:
 
 
 def prepare(options: DecodeOptions) -> PendingModel:
-    """Load the tokenizer of the options' model alone; report which model that is where nobody chose
-    it. Raises as `read_facts`, and UsageError for a SpeCache of another number of layers."""
+    """Load the tokenizer of the options' model, and report a model that nobody named.
+
+    Raises as `read_facts`, and UsageError for a SpeCache of another number of layers.
+    """
     given: Any = options.model
     if hasattr(given, "tokenizer"):  # a LanguageModel
         return PendingModel(given.name, given.tokenizer, given.context, lambda: given)

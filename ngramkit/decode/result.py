@@ -1,4 +1,4 @@
-"""The result of a decoding run: what was written, and where the time went."""
+"""The result of decoding: the tokens, and where the time went."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 class Decoded:
     """One request's output. Times are wall-clock seconds.
 
-    Every pass wrote `accepted_per_pass[i]` draft tokens and one of the model's own; the last pass
-    may have been cut short by an end, and then counts what was written of it.
+    Pass i wrote `accepted_per_pass[i]` draft tokens and one of the model's own; the last pass
+    counts only what was written before the end.
     """
 
     prompt_tokens: int
-    token_ids: TokenArray  # int32[n], the new tokens; an EOS that ended them is the last
-    accepted_per_pass: list[int]  # draft tokens written, per verification pass
+    token_ids: TokenArray  # int32[n], the new tokens with a final EOS
+    accepted_per_pass: list[int]  # draft tokens written
     ended_by: str  # "eos", "stop", "length", "context" or "interrupt"
     seconds: float
     prefill_seconds: float
     draft_seconds: float
     verify_seconds: float
-    nodes_per_pass: list[int] = field(default_factory=list)  # draft nodes that were verified
-    declined_passes: int = 0  # passes without a draft because none would have paid for its time
-    cache: CacheFacts | None = None  # of a SpeCache, where one was used
+    nodes_per_pass: list[int] = field(default_factory=list)  # verified draft nodes
+    declined_passes: int = 0  # passes whose drafts were not worth their time
+    cache: CacheFacts | None = None  # of a SpeCache, if one was used
 
     @property
     def lossless(self) -> bool:
-        """True where the text is the model's own, as with its full cache and without drafts."""
+        """Whether the text is that of decoding without drafts and with the full cache."""
         return self.cache is None
 
     @property
     def passes(self) -> int:
-        """Verification passes; the prefill is not one."""
+        """Verification passes, without the prefill."""
         return len(self.accepted_per_pass)
 
     @property
@@ -53,22 +53,22 @@ class Decoded:
 
     @property
     def nodes_per_draft(self) -> float:
-        """Draft nodes of those passes, on average; 0.0 without any."""
+        """The mean number of draft nodes of `drafted_passes`; 0.0 without any."""
         return sum(self.nodes_per_pass) / self.drafted_passes if self.drafted_passes else 0.0
 
     @property
     def tokens_per_step(self) -> float:
-        """Tokens after the prefill's own token / verification passes; 1.0 without any pass."""
+        """Tokens per verification pass, without the prefill's token; 1.0 without a pass."""
         return (len(self.token_ids) - 1) / self.passes if self.passes else 1.0
 
     @property
     def tokens_per_second(self) -> float:
-        """All new tokens over the whole time, prefill included."""
+        """New tokens over the whole time, prefill included."""
         return len(self.token_ids) / self.seconds if self.seconds else 0.0
 
     @property
     def other_seconds(self) -> float:
-        """Neither prefill, drafting nor verifying."""
+        """Seconds besides prefill, drafting and verifying."""
         return self.seconds - self.prefill_seconds - self.draft_seconds - self.verify_seconds
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Decoded:
 
 
 class Clock:
-    """A clock of laps: wall-clock seconds, by `now`, and seconds of work, by `work`."""
+    """A clock of laps, in wall-clock seconds by `now` and seconds of work by `work`."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self.laps: dict[str, float] = {}  # wall-clock seconds by name
@@ -102,14 +102,14 @@ class Clock:
         self.resume()
 
     def lap(self, name: str) -> float:
-        """End a lap, whose time is added to `name`; return the seconds of work in it."""
+        """End a lap, add its time to `name` and return its seconds of work."""
         last, worked = self._last, self._worked
         self.resume()
         self.laps[name] = self.laps.get(name, 0.0) + self._last - last
         return self._worked - worked
 
     def resume(self) -> None:
-        """Begin a lap now, without charging the time since the last one."""
+        """Begin a lap; the time since the last one is not counted."""
         self._last, self._worked = self._now(), self.work()
 
     @property
@@ -119,7 +119,7 @@ class Clock:
 
 
 def work_clock(device: str) -> Callable[[], float]:
-    """Return a clock for comparing passes: processor time where one thread does all the work, so
-    that other programs do not count."""
+    """Return a clock for comparing passes: with one thread, processor time, which excludes other
+    programs."""
     alone = device == "cpu" and torch.get_num_threads() == 1
     return time.thread_time if alone else time.perf_counter

@@ -1,4 +1,4 @@
-"""Sessions: a loaded model with everything settled that answering a request needs."""
+"""A loaded model with settled options: answers requests."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ngramkit.decode.packed_weights import packed_weights_of
 from ngramkit.decode.profiles import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import MOST_SEED
+from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.text import StopStrings, require_fits
@@ -33,11 +34,11 @@ from ngramkit.drafters.registry import NoDraft
 
 @dataclass(frozen=True)
 class Session:
-    """Answers requests. `verify` is tree, batch or chain, `budget` the most draft nodes of a pass.
+    """A loaded model with settled options, which answers requests.
 
-    With `is_auto`, as many nodes are verified as pay for their time, which is learnt, from a
-    `profile` on if there is one. With a SpeCache in `options` there are no drafts, and what is
-    written is not the model's own. `references` are for the drafter.
+    `verify` is tree, batch or chain, `budget` the maximum of draft nodes per pass. With `is_auto`
+    the controller cuts drafts to what pays, starting from `profile` if there is one. `references`
+    are for the drafter.
     """
 
     model: LanguageModel
@@ -50,15 +51,15 @@ class Session:
 
     @classmethod
     def settle(cls, model: LanguageModel, options: DecodeOptions | None = None) -> Session:
-        """Settle what "auto" and None stand for, and report what an automatic budget begins with.
+        """Settle the mode of verifying and the budget; report the profile of an automatic one.
 
-        Raises InputError for a model that can take no drafts and for a profile that is none,
-        UsageError for a model in training mode.
+        Raises InputError for a model that cannot verify drafts and for a broken profile, UsageError
+        for a model in training mode.
         """
         options = options or DecodeOptions()
         if any(module.training for module in model.model.modules()):
             raise UsageError(
-                "the model must be in evaluation mode, is in training mode",
+                "the model must be in evaluation mode, got training mode",
                 "call model.eval() first",
                 option="model",
             )
@@ -68,7 +69,7 @@ class Session:
         if isinstance(options.budget, int):
             return cls(model, options, verify, options.budget)
         path = profile_file(model.model)
-        options.reporter.note("budget: auto" if path is None else f"budget: auto, from {path} on")
+        options.reporter.note("budget: auto" if path is None else f"budget: auto, from {path}")
         profile = None if path is None else Profile.load(path)
         return cls(model, options, verify, MAX_NODES, True, profile)
 
@@ -78,15 +79,15 @@ class Session:
         return "auto" if self.is_auto else self.budget
 
     def with_options(self, **changes: Any) -> Session:
-        """Return the same session with other options; the budget and `verify` stay settled."""
+        """Return the session with other options; `budget` and `verify` stay."""
         return replace(self, options=replace(self.options, **changes))
 
     def numbered(self, number: int) -> Session:
-        """Return the same session with a seed of its own for every number."""
+        """Return the session with a seed of its own for each number."""
         return self.with_options(seed=(self.options.seed + number) & MOST_SEED)
 
     def undrafted(self) -> Session:
-        """Return the same session for passes without drafts: none is cut to what pays."""
+        """Return the session for passes without drafts."""
         return replace(self, is_auto=False, profile=None, references=())
 
     def complete(
@@ -98,10 +99,9 @@ class Session:
     ) -> Decoded:
         """Write what the model writes after the prompt, int32[n].
 
-        `sink` is called with every written token and whether a draft held it. `verifier`: one that
-        holds the prompt's beginning, in place of an empty one. Ctrl-C ends it; what was written
-        until then is returned. Raises UsageError for an empty prompt, InputError for one that is
-        too long or has an id that the model does not have.
+        `sink` gets each written token and whether it was drafted. `verifier` holds the beginning of
+        the prompt already. Ctrl-C ends the answer early. Raises UsageError for an empty prompt,
+        InputError for one that is too long or has an unknown id.
         """
         return self.decode(self.request(prompt), drafter, sink, verifier)
 
@@ -114,18 +114,17 @@ class Session:
     ) -> Decoded:
         """Answer a request, as `complete`."""
         with packed_weights_of(self.model.model):
-            return self._decode(request, drafter, sink, verifier)
-
-    def _decode(
-        self, request: Request, drafter: Drafter, sink: Sink | None, verifier: Verifier | None
-    ) -> Decoded:
-        cache = self.options.specache
-        if cache is None:
+            if self.options.specache is not None:
+                return self._decode_with(self.options.specache, request, drafter, sink)
             request = self._budgeted(request, drafter)
             run = decode(verifier or self._open(request), drafter, request, sink)
             if request.auto is not None:
                 keep_costs(self.model.model, self.verify, request.auto.costs)
             return run
+
+    def _decode_with(
+        self, cache: SpeCache, request: Request, drafter: Drafter, sink: Sink | None
+    ) -> Decoded:
         vocabulary = self.model.model.config.get_text_config().vocab_size
         guesses = None if cache.speculative == "model" else Guesses(drafter, vocabulary)
         room = len(request.prompt) + request.longest
@@ -137,11 +136,11 @@ class Session:
         return replace(run, cache=CacheFacts(cache, used.bytes, hits))
 
     def run(self, prompt: TokenArray, drafter: Drafter) -> Run:
-        """Return the run that `complete` would finish, not begun yet."""
+        """Return the run of `complete`, not begun."""
         return self.start(self.request(prompt), drafter)
 
     def start(self, request: Request, drafter: Drafter) -> Run:
-        """Return the run that `decode` would finish, not begun yet."""
+        """Return the run of `decode`, not begun."""
         request = self._budgeted(request, drafter)
         return Run(self._open(request), drafter, request)
 
@@ -150,7 +149,7 @@ class Session:
         return self._open(self.request(prompt))
 
     def request(self, prompt: TokenArray) -> Request:
-        """Return the prompt and the options as the loop takes them; raises as `complete`."""
+        """Return the loop's request for a prompt; raises as `complete`."""
         model, options = self.model, self.options
         require_fits(prompt, model.name, model.context, model.vocabulary)
         request = Request(
@@ -175,13 +174,12 @@ class Session:
 
     @property
     def threads(self) -> Threads | None:
-        """What chooses the number of threads of passes; None if there is nothing to choose."""
+        """The controller of the number of threads, None if there is no choice."""
         several = self.model.model.device.type == "cpu" and torch.get_num_threads() > 1
         return process_threads() if several else None
 
     def _budgeted(self, request: Request, drafter: Drafter) -> Request:
-        """Add the rule that cuts `drafter`'s drafts to what pays, where that is wanted, and on a
-        CPU the one that chooses threads."""
+        """Add the controllers of threads and, for an automatic budget, of draft size."""
         request = replace(request, threads=self.threads)
         if not self.is_auto or isinstance(drafter, NoDraft):
             return request

@@ -1,7 +1,7 @@
-"""Drafters that are not ngramkit's own: what they must have, and the check of what they draft.
+"""Checks of users' own drafters: their methods and their drafts.
 
-Kernels trust a tree's parents, and a model its token ids. So whatever asks a drafter for a tree
-asks `drafts_of` here. Tests check the trees of ngramkit's own drafters; those pass unseen.
+Kernels trust a tree's parents, and models trust token ids, so every caller of a drafter gets its
+trees from `drafts_of`. ngramkit's own drafters are checked by tests.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.drafters.base import Drafter, DraftTree, Source
 
-METHODS = {  # of a drafter, and what each is given
+METHODS = {  # of a drafter, with their arguments
     "start": ("prompt",),
     "draft": ("budget",),
     "accept": ("tokens", "evidence"),
     "finish": (),
 }
 INTEGERS, NUMBERS = "iu", "iuf"  # kinds of dtypes
-ANY_VOCABULARY = 1 << 31  # ids, where none is given to a model
-ROUNDING = 1e-3  # by which sums of probabilities may exceed 1
+ANY_VOCABULARY = 1 << 31  # ids, if no model reads them
+ROUNDING = 1e-3  # by which a sum of probabilities may exceed 1
 
 
 def require_drafter(given: Any, *, or_maker: bool = False) -> Any:
     """Return `given`, a drafter; with `or_maker` also a function or class that makes one.
 
-    Raises UsageError where it is none, or a method does not take what it is given.
+    Raises UsageError for anything else, and for a method that does not take its arguments.
     """
     own = [name for name in METHODS if hasattr(given, name)]
     is_class = isinstance(given, type)
     if or_maker and callable(given) and (not own or (is_class and len(own) == len(METHODS))):
         return given
     if is_class or len(own) < len(METHODS):
-        missing = ", ".join(name for name in METHODS if name not in own) or "an object of it"
+        missing = ", ".join(name for name in METHODS if name not in own)
+        lacks = f", which lacks {missing}" if own and missing else ""
         raise UsageError(
-            f"drafter is {visible(repr(given), 60)}{f', without {missing}' if own else ''}",
-            f"give a name, an object with {', '.join(METHODS)}, or a function that makes one",
+            f"drafter must be a drafter or its name, got {visible(repr(given), 60)}{lacks}",
+            f"give an object with {', '.join(METHODS)}, or a function that makes one",
             option="drafter",
         )
     for name, arguments in METHODS.items():
@@ -51,7 +52,7 @@ def require_drafter(given: Any, *, or_maker: bool = False) -> Any:
         except TypeError as error:
             raise UsageError(
                 f"{type(given).__name__}.{name}() must take ({', '.join(arguments)}): {error}",
-                "ngramkit.Drafter has the methods of a drafter",
+                "see ngramkit.Drafter for the methods of a drafter",
                 option="drafter",
             ) from None
         except ValueError:  # compiled, without a signature
@@ -60,11 +61,11 @@ def require_drafter(given: Any, *, or_maker: bool = False) -> Any:
 
 
 def drafts_of(drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> Callable[[int], DraftTree]:
-    """Return a function of the budget that gives the drafter's tree of at most so many nodes, with
-    ids below `vocabulary`.
+    """Return a function of the budget that returns the drafter's tree, checked.
 
-    Lists and whole numbers of any width become the arrays of a DraftTree. The function raises
-    UsageError for what is no such tree, and whatever the drafter raises.
+    Lists and integers of any width become the arrays of a DraftTree. The function raises UsageError
+    for more nodes than the budget, ids from `vocabulary` on or a malformed tree, and what the
+    drafter raises.
     """
     if type(drafter).__module__.startswith("ngramkit."):
         return drafter.draft
@@ -75,8 +76,8 @@ def drafts_of(drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> Callable[[i
             return _sound(tree, budget, vocabulary)
         except ValueError as error:
             raise UsageError(
-                f"{type(drafter).__name__}.draft({budget}) gave no valid draft: {error}",
-                "ngramkit.DraftTree says what a draft is; an empty one is DraftTree.empty()",
+                f"cannot use the draft of {type(drafter).__name__}.draft({budget}): {error}",
+                "see ngramkit.DraftTree; an empty draft is DraftTree.empty()",
                 option="drafter",
             ) from None
 
@@ -84,12 +85,12 @@ def drafts_of(drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> Callable[[i
 
 
 def _sound(tree: Any, budget: int, vocabulary: int) -> DraftTree:
-    """Return the tree, its columns in their dtypes. Raises ValueError, which says what is wrong."""
+    """Return the tree with its dtypes. Raises ValueError for a malformed one."""
     if not isinstance(tree, DraftTree):
-        raise ValueError(f"{_shown(tree)} is no DraftTree")
+        raise ValueError(f"it must be a DraftTree, got {_shown(tree)}")
     token_ids = _column("token_ids", tree.token_ids, INTEGERS, 0, vocabulary - 1)
     if len(token_ids) > budget:
-        raise ValueError(f"it has {len(token_ids)} nodes, more than the budget")
+        raise ValueError(f"it must have at most {budget} nodes, got {len(token_ids)}")
     parents = _column("parents", tree.parents, INTEGERS, -1, len(token_ids) - 1)
     scores = _column("scores", tree.scores, NUMBERS, 0, 1 + ROUNDING)
     source = _column("source", tree.source, INTEGERS, 0, max(Source))
@@ -104,17 +105,17 @@ def _sound(tree: Any, budget: int, vocabulary: int) -> DraftTree:
 
 
 def _column(name: str, given: Any, kinds: str, least: int, most: float) -> npt.NDArray[Any]:
-    """Return a column as an array of numbers in `least` to `most`. Raises ValueError."""
+    """Return a column as an array of numbers from `least` to `most`. Raises ValueError."""
     try:
         values = np.asarray(given)
     except (TypeError, ValueError, RuntimeError):  # of rows of unequal length, on a GPU
         values = np.empty((0, 0))
     if values.ndim != 1 or (len(values) and values.dtype.kind not in kinds):
         wanted = "whole numbers" if kinds == INTEGERS else "numbers"
-        raise ValueError(f"{name} must be a list of {wanted}, is {_shown(given)}")
+        raise ValueError(f"{name} must be a list of {wanted}, got {_shown(given)}")
     if len(values) and not (values.min() >= least and values.max() <= most):  # NaN is neither
         worst = values.max() if values.min() >= least else values.min()
-        raise ValueError(f"{name} must be {least} to {int(most)}, one is {worst}")
+        raise ValueError(f"{name} must be {least} to {int(most)}, got {worst}")
     return values
 
 

@@ -1,4 +1,4 @@
-"""Sources of a drafter, as the caller names them: artifacts by their role, past requests."""
+"""The sources of a drafter as the caller gives them: artifacts by role, past requests."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ if TYPE_CHECKING:
     from ngramkit.formats.history import History
 
 
-Given = str | Path | Artifact  # a folder, hf://USER/NAME@REVISION, a URL, or an open artifact
+Given = str | Path | Artifact  # a folder, hf://USER/NAME@REVISION, a URL, or opened
 HISTORY_TOKENS = 4_000_000
 
 
 @dataclass(frozen=True)
 class PastUse:
-    """The use of past requests by drafters that learn from them.
+    """How a drafter uses past requests.
 
-    Of the history at `path` (None: nothing outlives the process) the newest `tokens` are searched.
-    With `store` finished requests join it, without `prompts` their outputs alone. With `recorded`
-    the requests are replayed or measured: the folder is left alone and nothing depends on timing.
-    With `grows` a drafter that can do without past requests remembers them too, where there is no
-    history.
+    `path`: the history's folder (None: nothing outlives the process). `tokens`: how many of its
+    newest are searched. `store`: add finished requests; without `prompts` only their outputs.
+    `recorded`: the requests are replayed or measured, so the folder is not changed and nothing
+    depends on timing. `grows`: remember requests even without a history.
     """
 
     path: Path | None = None
@@ -47,22 +46,21 @@ class PastUse:
         check_fields(self)
 
     def require_usable(self, tokenizer: TokenizerRecord) -> None:
-        """Raise as `history` for what is at the path, before anything is made."""
+        """Raise as `history` for an existing folder, before anything is created."""
         if self.path is not None and os.path.lexists(self.path):
             self.history(tokenizer)
 
     def history(self, tokenizer: TokenizerRecord) -> History | None:
-        """Open the history, or make a new one, unless that would stay empty.
+        """Open the history, or create one unless it would stay empty.
 
-        Raises ArtifactError where something else is there, or a history of another tokenizer,
-        UsageError for a URL: a history grows while it is used.
+        Raises ArtifactError for another kind of folder or another tokenizer, UsageError for a URL.
         """
         from ngramkit.formats.history import History
         from ngramkit.remote.urls import as_url
 
         if self.path is not None and as_url(self.path) is not None:
             raise UsageError(
-                "a history is a folder of this machine, not a URL",
+                f"history must be a folder of this machine, got {self.path}",
                 "give a folder",
                 option="history",
             )
@@ -75,7 +73,7 @@ class PastUse:
         return history
 
     def open(self, tokenizer: TokenizerRecord, *, forgetful: bool = False) -> PastRequests:
-        """Return the past requests of a drafter; with `forgetful` it remembers none of its own."""
+        """Open the past requests for a drafter; with `forgetful` none are added."""
         from ngramkit.drafters.past_requests import PastRequests
 
         tokenizer = record_of(tokenizer)
@@ -92,7 +90,7 @@ class PastUse:
 
 @dataclass(frozen=True)
 class Sources:
-    """Artifacts by role. Where none is named, `ngramkit.choose.choose_drafter` looks for some."""
+    """Artifacts by role, and past requests. Without artifacts, `choose_drafter` searches."""
 
     datastores: Sequence[Given] = ()
     frozen_table: Given | None = None
@@ -103,14 +101,14 @@ class Sources:
     def __post_init__(self) -> None:
         require_list("datastores", self.datastores)
         if not isinstance(self.past, PastUse):
-            raise UsageError(f"past is {self.past!r:.60}", "give a PastUse", option="past")
+            raise UsageError(f"past must be a PastUse, got {self.past!r:.60}", option="past")
 
     @classmethod
     def of(cls, given: Sources | Sequence[Given] | Given) -> Sources:
-        """Sort artifacts, given in any order, into roles by their kinds.
+        """Sort artifacts into roles by their kinds.
 
-        Raises UsageError for two where one can be used, or a kind that is not drafted from;
-        ArtifactError where there is none.
+        Raises UsageError for two artifacts of a role that takes one and for a kind that no drafter
+        uses, ArtifactError for a missing artifact.
         """
         from ngramkit.remote.fetch import open_fetched
 
@@ -123,19 +121,20 @@ class Sources:
             artifact = open_fetched(source)
             if artifact.kind not in ROLES:
                 raise UsageError(
-                    f"{artifact.path} is {a_kind(artifact.kind)}, which is not drafted from",
-                    f"give a {', '.join(ROLES)}",
+                    f"{artifact.path} must be a {', '.join(ROLES)}, got {a_kind(artifact.kind)}",
                 )
             by_role.setdefault(ROLES[artifact.kind], []).append(artifact)
         chosen: dict[str, Any] = {}
         for role, artifacts in by_role.items():
             if role != "datastores" and len(artifacts) > 1:
-                raise UsageError(f"{len(artifacts)} artifacts as {role}", "give one of that kind")
+                raise UsageError(
+                    f"{role} must be one artifact, got {len(artifacts)}", option="artifacts"
+                )
             chosen[role] = artifacts if role == "datastores" else artifacts[0]
         return cls(**chosen)
 
     def recorded(self) -> Sources:
-        """Return the same sources for requests that are replayed or measured."""
+        """Return the sources for requests that are replayed or measured."""
         return replace(self, past=replace(self.past, recorded=True))
 
 
@@ -150,9 +149,9 @@ def given_sources(
     history_tokens: int = HISTORY_TOKENS,
     store: bool = True,
 ) -> Sources:
-    """Return sources that are given by kind, in `artifacts`, or by role.
+    """Return sources from `artifacts` in any order or from artifacts by role, not both.
 
-    Raises UsageError where both are, else as `Sources.of`.
+    Raises UsageError for both, and as `Sources.of`.
     """
     require_list("datastores", datastores)
     past = PastUse(None if history is None else Path(history), history_tokens, store=store)
@@ -160,6 +159,10 @@ def given_sources(
     if isinstance(artifacts, Sequence) and not len(artifacts):
         return named
     if replace(named, past=PastUse()) != Sources():
-        raise UsageError("artifacts are given by role and without", "give all of them as artifacts")
+        raise UsageError(
+            "artifacts must be the only parameter with artifacts, got others too",
+            "give all of them as artifacts",
+            option="artifacts",
+        )
     sources = Sources.of(artifacts)
     return sources if history is None else replace(sources, past=past)

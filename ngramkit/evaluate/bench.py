@@ -274,7 +274,7 @@ def _choices(
             continue
         plain, budget = split_budget(each) if isinstance(each, str) else (each, 0)
         try:
-            choice = model.choose(plain, options, artifacts)
+            choice = model.choose(plain, artifacts, options.reporter)
         except MissingSourceError as error:
             if names and len(missing) + 1 == len(names):
                 raise

@@ -116,7 +116,7 @@ def record(
     reporter.note(str(form))
     given = options.sources().recorded()
     choices = distinct(
-        prepared.choose(each, options, given) for each in names or (DEFAULT_DRAFTER,)
+        prepared.choose(each, given, reporter) for each in names or (DEFAULT_DRAFTER,)
     )
     task, choices = prepared.session(options, choices)
     from ngramkit.decode.generation import applied_facts

@@ -182,7 +182,7 @@ def test_attention_kernels_of_a_repository(ran, model):
         name = model(f"model-{number}", **{key: "acme/kernels"})
         result = run_here(["decode", "--prompt", "x", "--model", name, "--max-new-tokens", "2"])
         assert result.code == 3
-        assert "wants attention kernels of the repository acme/kernels" in result.err
+        assert "acme/kernels" in result.err
         tally(ATTACK, "refused, exit 3")
 
 
@@ -210,7 +210,7 @@ def test_weights_that_are_a_pickle(ran, model, how, sharded):
         save({"lm_head.weight": Evil(ran)}, opened)
     result = run_here(["decode", "--prompt", "x", "--model", str(folder), "--drafter", "none"])
     assert result.code == 3, result.err
-    assert "are a pickle that would run code" in result.err
+    assert "a pickle that would run code" in result.err
     assert not ran.exists()
     tally(ATTACK, "refused, exit 3")
 
@@ -236,7 +236,7 @@ def test_an_index_of_weights_that_names_files_elsewhere(ran, model, place):
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     result = run_here(["decode", "--prompt", "x", "--model", str(folder), "--drafter", "none"])
     assert result.code == 3, result.err
-    assert "names files that are not in its folder" in result.err
+    assert "must name files of its folder" in result.err
     tally("files outside a folder", "refused, exit 3")
 
 

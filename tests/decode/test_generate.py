@@ -346,10 +346,10 @@ BATCH = {"input_ids": PROMPT.repeat(2, 1)}
         ("holes", {"attention_mask": torch.tensor([[1, 1, 0, 1, 1, 1, 1]])}),
         ("padding on the right", {"attention_mask": torch.tensor([[1, 1, 1, 1, 1, 1, 0]])}),
         ("position_ids", {"position_ids": torch.arange(7)[None] + 3}),
-        ("a drafter each", {**BATCH, "drafter": Cacheback(None), "no_repeat_ngram_size": 2}),
-        ("3 drafters for 2 rows", {**BATCH, "drafter": [Cacheback(None)] * 3}),
-        ("no drafter", {"drafter": None}),
-        ("no drafter is called", {"drafter": "cachback"}),
+        ("one per row", {**BATCH, "drafter": Cacheback(None), "no_repeat_ngram_size": 2}),
+        ("got 3 for 2 rows", {**BATCH, "drafter": [Cacheback(None)] * 3}),
+        ("drafter must be given", {"drafter": None}),
+        ("'cachback'", {"drafter": "cachback"}),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(model, named, options):

@@ -51,7 +51,7 @@ def quantised(tmp_path):
     ],
 )
 def test_what_a_quantised_checkpoint_lacks_is_said(quantised, how, named):
-    with pytest.raises(InputError, match=rf"is quantised \({named}\) and cannot be loaded here: "):
+    with pytest.raises(InputError, match=rf"quantised \({named}\)"):
         load_model(quantised(**how), device="cpu")
 
 
@@ -133,7 +133,7 @@ def test_folders_have_no_revisions_but_may_have_such_names(tmp_path, monkeypatch
     assert resolve_model("mine@home") == "mine@home"
     assert load_tokenizer("mine@home").record.vocabulary == 4096
     for name in ("demo@v1", "mine@home@v1"):
-        with pytest.raises(UsageError, match="is a folder: it has no revisions"):
+        with pytest.raises(UsageError, match="is a folder"):
             load_tokenizer(name)
     assert resolve_model("vicuna-7b@v1") == "lmsys/vicuna-7b-v1.5"
 

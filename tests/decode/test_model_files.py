@@ -61,7 +61,7 @@ def test_odd_configs_tell_nothing(tmp_path, numbers):
 def test_a_torch_for_cpus_alone_has_no_cuda(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: "2.9.0+cpu")
     require_placement("cpu", "auto", None)
-    with pytest.raises(UsageError, match="cuda:1 is not on this machine"):
+    with pytest.raises(UsageError, match="cuda:1"):
         require_placement("cuda:1", "auto", None)
     monkeypatch.setattr(metadata, "version", lambda name: "2.9.0")
     require_placement("cuda:1", "auto", None)

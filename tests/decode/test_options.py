@@ -92,7 +92,7 @@ def test_sources_by_role_or_by_kind():
     sources = Sources(unigram="u")
     assert DecodeOptions(artifacts=sources).sources() is sources
     assert DecodeOptions(artifacts=sources, history="h").sources().past.path == Path("h")
-    with pytest.raises(UsageError, match="by role and without"):
+    with pytest.raises(UsageError, match="artifacts must be"):
         DecodeOptions(artifacts=sources, bigram="b").sources()
 
 

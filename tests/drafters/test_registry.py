@@ -6,7 +6,7 @@ import pytest
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.drafters.options import DEEPEST, OCCURRENCES, OPTIONS
+from ngramkit.drafters.options import MAX_DEPTH, MAX_OCCURRENCES, OPTIONS
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options, load_drafter
 from ngramkit.drafters.rest import Rest
 from ngramkit.kernels.blend.counts import BUFFER
@@ -47,7 +47,7 @@ def test_artifacts_by_kind_are_those_by_role(token_store, tmp_path):
         drafter.start(prompt)
         drafts.append(drafter.draft(8).token_ids.tolist())
     assert drafts[0] == drafts[1] != []
-    with pytest.raises(UsageError, match="by role and without"):
+    with pytest.raises(UsageError, match="artifacts must be"):
         load_drafter("rest", [datastore], datastores=[datastore])
 
 
@@ -85,7 +85,7 @@ def test_options_are_the_constructors_own():
     assert drafter_options("cacheback")[2].bounds == "1 to 1,073,741,824"
     assert (rest["max_match"].type, rest["max_match"].default) == (int, 16)
     assert drafter_options("none") == []
-    assert (DEEPEST, OCCURRENCES) == (DEPTHS - 1, BUFFER)
+    assert (MAX_DEPTH, MAX_OCCURRENCES) == (DEPTHS - 1, BUFFER)
     assert set(OPTIONS) < set(DRAFTERS)
 
 
