@@ -1,8 +1,8 @@
-"""`ngramkit.bench`: drafters against each other and against none, on a model, into a folder.
+"""`ngramkit.bench`: compare drafters with each other and with no drafts on a model.
 
-All contestants answer a question before any sees the next, in an order that rotates, so a machine
-that drifts favours none. A drafter lives through the whole benchmark: those that learn from past
-requests do. When a benchmark goes on after an interruption, they learn the earlier answers again.
+All contestants answer a question before the next is asked, in rotating order, so a machine that
+drifts favours none. A drafter lives through the whole benchmark; after an interruption it learns
+the earlier answers again.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ Budget = int | Literal["auto"]  # of a contestant; 0: none of its own
 
 @dataclass(frozen=True, repr=False)
 class BenchResults(Tabular):
-    """The results, the baseline first, and the folder that holds everything."""
+    """The results, baseline first, and the folder of the benchmark."""
 
     results: list[BenchResult]
     runs: list[QuestionRun]  # a drafter's, the baseline's too, of questions that all answered
@@ -90,7 +90,7 @@ class BenchResults(Tabular):
 
     @property
     def identical(self) -> bool:
-        """Return whether every answer is the model's own, token for token."""
+        """Whether every answer is the model's own, token for token."""
         return all(result.identical for result in self.results)
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -108,8 +108,10 @@ class BenchResults(Tabular):
             }
 
     def ratios(self, of: Literal["tokens/step", "tokens/s"] = "tokens/s") -> list[Ratio]:
-        """Return every drafter over every later one, with 95 % intervals over questions; none with
-        a drafter that learns from one question to the next."""
+        """Return each drafter over every later one, with 95 % intervals over questions.
+
+        There is no interval for drafters that learn from one question to the next.
+        """
         gain, cost = {
             "tokens/step": ("tokens", "passes"),
             "tokens/s": ("new_tokens", "seconds"),
@@ -172,16 +174,14 @@ def bench(
 ) -> BenchResults:
     """Measure `drafters` (default: all that fit) and no drafter on `questions`.
 
-    `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
-    `drafters` as in `choose_drafter`, or functions that make a drafter; what is drafted from,
-    passes and sampling as in `decode`, in the same words; a drafter's option `budget` (nodes, or
-    auto) is its own; generate and generate-lookup are transformers' own ways, model.generate
-    without and with its prompt lookup. `template` makes a conversation a text; auto: the model's
-    own, else the one known for its name. `limit`: only the first questions. What is measured is
-    kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes on; `force`
-    begins anew. Ctrl-C is raised.
+    `questions`: a file, see ngramkit.evaluate.records, or Questions (default: the embedded model's
+    prompts). `drafters` as in `choose_drafter`; the option `budget` of a drafter is its own budget,
+    and generate and generate-lookup are transformers' own methods. `template`: how conversations
+    become prompts; auto: the model's own, else the one known for its name. `limit`: only the first
+    questions. All other parameters are as in `DecodeOptions`. Results are kept in `out` (default:
+    bench/QUESTIONS-MODEL); after an interruption, the same call continues, and `force` starts over.
 
-    Raises UsageError for what makes no sense, and where `out` holds another benchmark.
+    Raises UsageError for options that cannot work, and if `out` holds another benchmark.
     """
     names = listed_drafters(drafters)
     check_types(bool, force=force)
@@ -261,10 +261,9 @@ def bench(
 def _choices(
     names: Sequence[Any], model: PendingModel, artifacts: Sources, options: DecodeOptions
 ) -> tuple[dict[str, Budget], list[DrafterChoice], dict[str, str]]:
-    """Return the budgets of drafters, the drafters, and what named ones need that is missing.
+    """Return the budgets, the drafters, and what the missing ones need.
 
-    They are those that are named, else all that have what they need. Raises ArtifactError if none
-    of the named ones has.
+    Raises ArtifactError if no named drafter can be used.
     """
     choices: list[DrafterChoice] = []
     budgets: dict[str, Budget] = {}
@@ -299,11 +298,11 @@ def _choices(
 
 @dataclass(frozen=True)
 class Contestant:
-    """One of a benchmark. `make(remember)` gives a new drafter; with False it forgets its requests.
+    """One contestant of a benchmark.
 
-    With `learns` it learns from finished requests, so its answers depend on their order. `session`
-    is its own where its budget is not the task's. `answer` writes in another way than ours. With
-    `wants_evidence` it drafts little or nothing without evidence.
+    `make(remember)` creates a drafter; with False it adds nothing to past requests. `learns`: its
+    answers depend on earlier questions. `session`: its own, if its budget differs. `answer`:
+    decodes in another way. `wants_evidence`: without evidence it drafts little or nothing.
     """
 
     name: str
@@ -314,7 +313,7 @@ class Contestant:
     wants_evidence: bool = False
 
     def task(self, task: Session) -> Session:
-        """Return the task with this contestant's budget."""
+        """Return the task with the budget of this contestant."""
         if self.name == BASELINE:
             return task.undrafted()
         return task if self.session is None else replace(self.session, options=task.options)
@@ -326,7 +325,7 @@ def split_budget(text: str) -> tuple[str, Budget]:
     >>> split_budget("blend:budget=auto"), split_budget("rest:max_match=8,budget=16")
     (('blend', 'auto'), ('rest:max_match=8', 16))
 
-    Raises UsageError for a budget that is none.
+    Raises UsageError for an invalid budget.
     """
     name, _, rest = text.partition(":")
     parts = rest.split(",") if rest else []
@@ -347,12 +346,12 @@ def split_budget(text: str) -> tuple[str, Budget]:
 
 
 def _is_transformers(drafter: Any) -> bool:
-    """Return whether it names a way of transformers' own; a drafter may be unhashable."""
+    """Whether a drafter is a method of transformers; it may be unhashable."""
     return isinstance(drafter, str) and drafter in TRANSFORMERS_WAYS
 
 
 def _transformers_ways(ways: Sequence[str], task: Session) -> list[Contestant]:
-    """Return a contestant per way of transformers' own, with plain weights, as without ngramkit."""
+    """Return a contestant per method of transformers, with plain weights."""
     if not ways:
         return []
     from ngramkit.decode.compare import answer_by, require_plain
@@ -392,10 +391,10 @@ def _artifacts(choices: Sequence[DrafterChoice]) -> list[str]:
 
 
 class Bench:
-    """A benchmark: `task` says how answers are written, `template` turns conversations into text.
+    """A benchmark: `task` answers, `template` makes prompts of conversations.
 
-    Sampling gets a seed per question, the same for every contestant. Questions whose first turn
-    leaves no room in the model's context are left out; raises InputError where that leaves none.
+    Each question has its own seed. Questions that leave no room in the context are left out; raises
+    InputError if none is left.
     """
 
     def __init__(
@@ -413,7 +412,7 @@ class Bench:
         self.too_long = len(questions) - len(self.questions)
 
     def run(self, runs: Runs, reporter: Reporter = SILENT) -> None:
-        """Answer what `runs` does not hold yet, and add it there. Ctrl-C is raised."""
+        """Answer what `runs` does not hold yet, and add it there."""
         reporter.stage("answers", len(self.questions) * len(self.contestants), "answers")
         drafters = {c.name: c.make(True) for c in self.contestants}
         pairs = ((c, q) for q in self.questions for c in self.contestants)
@@ -433,7 +432,7 @@ class Bench:
                 reporter.advance(1, **figures_so_far(runs, self.contestants))
 
     def records(self, runs: Runs, drafter: str) -> list[Record]:
-        """Return the answers that were written with `drafter`, to be replayed with others."""
+        """Return the answers of `drafter` as records to replay."""
         records = []
         for question in self.questions:
             run = runs.found[drafter, str(question.id)]
@@ -497,10 +496,7 @@ class Bench:
 
 
 def tokens_per_pass(decoded: Decoded) -> list[int]:
-    """Count as Spec-Bench: accepted draft tokens and the model's own; the mean is tokens/step.
-
-    An end inside an accepted path leaves the last pass without the model's own token.
-    """
+    """Count as Spec-Bench: accepted draft tokens and the model's own; the mean is tokens/step."""
     lengths = [accepted + 1 for accepted in decoded.accepted_per_pass]
     if lengths:
         lengths[-1] = len(decoded.token_ids) - 1 - sum(lengths[:-1])
@@ -508,7 +504,7 @@ def tokens_per_pass(decoded: Decoded) -> list[int]:
 
 
 def figures_so_far(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str, Any]:
-    """Return tokens/step and speed-up so far, over the questions answered without drafts too."""
+    """Return tokens/step and speed-up over the questions that the baseline answered too."""
     shown: dict[str, Any] = {}
     for contestant in contestants[1:]:
         mine = [run for run in runs.found.values() if run.drafter == contestant.name]
@@ -530,10 +526,7 @@ def figures_so_far(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str
 def fitting(
     questions: Sequence[Question], model: LanguageModel | PendingModel, template: Template
 ) -> list[Question]:
-    """Return the questions whose first turn leaves room in the model's context.
-
-    Raises InputError where that leaves none.
-    """
+    """Return the questions that fit the context. Raises InputError if there are none."""
     fit = [
         q for q in questions if next(conversation(model, template, q, (), room=2), None) is not None
     ]
@@ -546,7 +539,7 @@ def fitting(
 
 
 def question_facts(questions: Sequence[Question]) -> dict[str, Any]:
-    """Return how many questions are asked, and their digest, as a plan has them."""
+    """Return the number of questions and their digest, for the plan."""
     texts = json.dumps([asdict(question) for question in questions])
     return {
         "count": len(questions),
@@ -555,10 +548,7 @@ def question_facts(questions: Sequence[Question]) -> dict[str, Any]:
 
 
 def plan_of(bench: Bench, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return everything that decides what is measured, apart from the machine's speed.
-
-    `settings` are those that are known before the model is loaded.
-    """
+    """Return all that decides what is measured, except the speed of the machine."""
     from ngramkit.decode.generation import applied_facts
     from ngramkit.decode.load import device_facts
 
@@ -581,11 +571,8 @@ def publish(
     missing: Mapping[str, str] = MappingProxyType({}),
     others: float | None = None,
 ) -> list[BenchResult]:
-    """Write all files into `folder`; the baseline's result comes first.
-
-    `missing`: what drafters need that could not be measured. `others`: cores that other programs
-    used.
-    """
+    """Write all files into `folder`. `missing`: what drafters lacked; `others`: cores used by other
+    programs."""
     from ngramkit.decode.load import device_facts
 
     tokenizer = bench.model.tokenizer
@@ -618,7 +605,7 @@ def publish(
 
 
 def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
-    """Return the questions whose answers differ from those without drafts, first at a near tie."""
+    """Return the questions whose answers first differ from the baseline at a near tie."""
     from ngramkit.decode.compare import part
 
     questions = {str(question.id): question for question in bench.questions}
@@ -636,10 +623,7 @@ def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
 
 
 def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Replay]:
-    """Replay the baseline's answers with every drafter at every budget.
-
-    Drafters that are nothing without evidence are left out: there is no top-k record here.
-    """
+    """Replay the baseline's answers with every drafter that needs no evidence, by budget."""
     records = bench.records(runs, BASELINE)
     drafters = [
         each

@@ -1,9 +1,8 @@
-"""The replay of one drafter: tokens/step on recorded answers, without a model.
+"""Replay of one drafter: tokens/step on recorded answers, without a model.
 
-Greedy decoding accepts a draft node exactly when the model would have written its token. What the
-model wrote is on record, so the passes it would have taken follow from walking each draft along
-the recorded answer. Drafters get evidence (the model's top-k at verified nodes) where there is a
-TopKRecord of it.
+Greedy decoding accepts a draft node exactly if the model wrote its token, so the recorded answer
+decides which nodes are accepted. Drafters get the model's top-k as evidence if there is a
+TopKRecord.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ngramkit.evaluate.statistics import Reliability
 from ngramkit.evaluate.topk_record import Misses, ReplayedEvidence, TopKRecord
 
 END = -1  # no token: the record is over
-MOST_MISSING = 0.01  # of contexts that a top-k record may lack, for a figure to be the drafter's
+MAX_MISSING = 0.01  # of contexts that a top-k record may lack, for a figure to be the drafter's
 CHAIN_WIDTH = 4  # nodes of the tree that a chain is taken from, for each of its tokens, as engines
 
 
@@ -77,11 +76,8 @@ class Tally:
 
 @dataclass(repr=False)
 class Replay:
-    """One drafter at one budget over all records.
-
-    Without what it drafts from, it was not replayed: `missing` says what it needs, and all figures
-    are nan.
-    """
+    """The result of one drafter at one budget. If `missing` names a missing source, it was not
+    replayed and all figures are nan."""
 
     drafter: str
     budget: int
@@ -101,10 +97,10 @@ class Replay:
 
     @property
     def incomplete(self) -> str | None:
-        """Return why the figures are too low, None if they are not: a top-k record lacks more than
-        MOST_MISSING of the contexts."""
+        """Why the figures are too low (a top-k record lacks over MAX_MISSING of the contexts), or
+        None."""
         misses = self.misses
-        if misses is None or misses.missing <= MOST_MISSING * misses.rows:
+        if misses is None or misses.missing <= MAX_MISSING * misses.rows:
             return None
         return (
             f"{misses.missing:,} of {misses.rows:,} contexts "
@@ -113,11 +109,11 @@ class Replay:
 
     @property
     def comparable(self) -> bool:
-        """Return whether it has a figure of its own, which ratios compare."""
+        """Whether it has figures that ratios can compare."""
         return self.missing is None and self.incomplete is None and self.total.passes > 0
 
     def add(self, record: Record, tally: Tally, name: str | None = None) -> None:
-        """Add the counts of a record, under its own name if no other is given."""
+        """Add the counts of a record, by default under its own name."""
         self.total.add(tally)
         self.by_category.setdefault(record.category, Tally()).add(tally)
         self.names.append(record.name if name is None else name)
@@ -185,12 +181,11 @@ def replay_drafter(
     vocabulary: int = ANY_VOCABULARY,
     reporter: Reporter = SILENT,
 ) -> Replay:
-    """Replay `records` in the order given; with `keep_state` turn by turn, by their places.
+    """Replay `records` in their order, or with `keep_state` turn by turn in the order of places.
 
-    `make` gives a drafter that has seen nothing; it is called once per record, or once in all with
-    `keep_state`, for drafters that learn across requests. Turns of a record share the drafter.
-    `chain` as in `replay_turn`. `topk_record` gives evidence to drafters that want it.
-    `vocabulary`: the ids of the records' tokenizer.
+    `make` creates a fresh drafter: once per record, or once in all with `keep_state`. The turns of
+    a record share a drafter. `chain` as in `replay_turn`. `topk_record` gives evidence to drafters
+    that want it. `vocabulary` is the number of the tokenizer's ids.
     """
     result = Replay(name, budget)
     drafter = make()
@@ -233,9 +228,10 @@ def replay_turn(
     chain: bool = False,
     vocabulary: int = ANY_VOCABULARY,
 ) -> Tally:
-    """Run the decode loop with the recorded answer in the model's place: draft, look up, accept.
+    """Run the decode loop with the recorded answer in place of the model.
 
-    With `chain` a draft is one path of at most `budget` tokens: some engines verify no trees.
+    With `chain` a draft is one path of at most `budget` tokens, as for engines that verify no
+    trees.
     """
     drafts = drafts_of(drafter, vocabulary)
     drafted = partial(draft_chain, drafts) if chain else drafts
@@ -263,8 +259,7 @@ def replay_turn(
 
 
 def draft_chain(drafts: Callable[[int], DraftTree], length: int) -> DraftTree:
-    """Return the path of at most `length` tokens on which most are expected to be accepted, of a
-    tree that `drafts` gives for a budget."""
+    """Return the path of at most `length` tokens with the highest expected acceptance."""
     from ngramkit.kernels.tree_paths import best_path
 
     tree = drafts(CHAIN_WIDTH * length)
@@ -279,7 +274,7 @@ def _write(
     evidence: Evidence | None,
     recorded: ReplayedEvidence | None,
 ) -> int:
-    """Have `tokens` accepted and return how many; drafters that want no evidence are given none."""
+    """Tell the drafter the accepted tokens, with evidence if it wants any; return their number."""
     if evidence is None:
         drafter.accept(tokens)
     else:
@@ -290,7 +285,7 @@ def _write(
 
 
 def shuffle(records: Sequence[Record], seed: int) -> list[Record]:
-    """Return the records in a random order, for a drafter that learns from one to the next."""
+    """Return the records in a random order."""
     require_between("seed", seed, 0, (1 << 64) - 1)
     order = np.random.default_rng(seed).permutation(len(records))
     return [records[i] for i in order]

@@ -1,4 +1,4 @@
-"""`ngramkit.forecast`: what drafts would save a server on the traffic that it has logged."""
+"""`ngramkit.forecast`: what drafts would save a server, from its log."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ PARTS = 10  # of the log, to show how the history warms up
 
 @dataclass(frozen=True)
 class Forecast:
-    """The traffic of a log with drafts of at most `tokens`, while the batch is full.
+    """The traffic of a log with drafts of at most `tokens`.
 
-    All figures are of the passes with the fullest batches, see `Served.fullest`; shares are of what
-    the same requests take without drafts in batches of the same size.
+    All figures are of the passes with the fullest batches, see `Served.fullest`; shares compare
+    with the same requests without drafts in batches of the same size.
     """
 
     tokens: int
@@ -64,7 +64,7 @@ class Forecast:
 
     @property
     def warning(self) -> str | None:
-        """Return why the figures are not those of a full batch, None if they are."""
+        """Why the figures are not those of a full batch, or None."""
         if self.batch >= self.concurrency:
             return None
         return (
@@ -76,14 +76,14 @@ class Forecast:
         return self.replay.by_category
 
     def by_run(self) -> dict[str, Tally]:
-        """Return {run: tally}, by their numbers; of a log without runs nothing."""
+        """Return {run: tally} in numerical order; empty without runs."""
         runs: dict[str, Tally] = {}
         for run, tally in zip(self.replay.runs, self.replay.by_record, strict=True):
             runs.setdefault(run, Tally()).add(tally)
         return dict(sorted(runs.items(), key=_by_number)) if len(runs) > 1 else {}
 
     def over_time(self) -> list[float]:
-        """Return tokens/step of each tenth of the requests, in the order in which they ended."""
+        """Return tokens/step of each tenth of the requests, in the order of their ends."""
         tallies = self.replay.by_record
         parts = np.array_split(np.arange(len(tallies)), min(PARTS, len(tallies)))
         return [
@@ -127,12 +127,12 @@ def _row(tally: Tally) -> dict[str, Any]:
 
 
 def passes_share(tally: Tally) -> float:
-    """Return the passes that requests take, as a share of those without drafts."""
+    """Return passes as a share of those without drafts."""
     return tally.passes / max(tally.tokens, 1)
 
 
 class Forecasts(Entries[Forecast], Tabular):
-    """One Forecast for each length of drafts; `best` takes the least time."""
+    """A Forecast per draft length; `best` takes the least time."""
 
     def __init__(
         self, results: Sequence[Forecast], drafter: str, concurrency: int, times: PassTimes
@@ -201,19 +201,18 @@ def forecast(
     history_tokens: int = HISTORY_TOKENS,
     store: bool = True,
 ) -> Forecasts:
-    """Serve the requests of logs again, with drafts, and say what that would take.
+    """Simulate a server with drafts on the requests of its logs.
 
-    The figures are of the passes with the fullest batches, as a server has them all day. The
-    engine's own rules decide what is drafted. Sources as in `decode`, in the same words; a history
-    grows unless `store` is False, and starts with the named one, which is not changed. `files`,
-    `format`, `columns`, `where`: see ngramkit.logs.read.read_log; or Records, as `replay`.
-    `concurrency`: requests at once; `tokens`: of a draft, at most, one forecast for each.
-    `pass_cost`: what a pass of 9 tokens costs, in passes of one, or a curve or profile, see
-    evaluate.pass_times; None: as engines suppose of a GPU. `prompts`: the history remembers
-    prompts, too. `limit`: only the first conversations.
+    The engine's own rules decide what is drafted. `files`, `format`, `columns`, `where`: see
+    ngramkit.logs.read.read_log; or Records, as in `replay`. Sources are as in `decode`; a history
+    grows unless `store` is False, and an existing one is not changed. `concurrency`: requests at
+    once; `tokens`: the maximum length of drafts, one forecast each. `pass_cost`: the time of a pass
+    of 9 tokens in passes of one, a curve or a profile, see evaluate.pass_times (default: the
+    engines' assumption for a GPU). `prompts`: the history remembers prompts too. `limit`: only the
+    first conversations.
 
-    Raises UsageError for what makes no sense, InputError for files that cannot be read and for logs
-    whose answers take no pass.
+    Raises UsageError for options that cannot work, InputError for unreadable files and logs without
+    a pass.
     """
     require_between("concurrency", concurrency, 1, 4096)
     if not tokens:

@@ -1,7 +1,7 @@
-"""Leakage: recorded answers that stand verbatim in a corpus flatter every drafter built from it.
+"""Leakage: recorded answers that a datastore's corpus contains verbatim flatter its drafts.
 
-An answer's n-grams of WINDOW tokens are looked up in the datastore's suffix arrays; prose that
-nobody copied shares almost none of them.
+The n-grams of WINDOW tokens of an answer are searched in the suffix arrays. Independent prose
+shares almost none of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAKED = 0.5  # of an answer's windows
 
 
 def leaked_share(answer: TokenArray, datastores: Sequence[Datastore]) -> float:
-    """Return the share of the answer's windows that a datastore holds; 0 if it is too short."""
+    """Return the share of an answer's windows in a datastore; 0 if it is too short."""
     begins = range(0, len(answer) - WINDOW + 1, STRIDE)
     if not len(begins):
         return 0.0
@@ -39,7 +39,7 @@ def leaked_share(answer: TokenArray, datastores: Sequence[Datastore]) -> float:
 
 
 def find_leaked(records: Sequence[Record], datastores: Sequence[Datastore]) -> list[bool]:
-    """Return, per record, True if more than half of an answer stands in a datastore."""
+    """Return for each record whether over half of an answer is in a datastore."""
     return [
         any(leaked_share(turn.answer, datastores) > LEAKED for turn in record.turns)
         for record in records
@@ -48,7 +48,7 @@ def find_leaked(records: Sequence[Record], datastores: Sequence[Datastore]) -> l
 
 @dataclass(frozen=True)
 class Leakage:
-    """The records that stand verbatim in a datastore's corpus, left out (dropped) or not."""
+    """The number of leaked records, and whether they were dropped."""
 
     records: int  # replayed
     leaked: int
@@ -58,7 +58,7 @@ class Leakage:
 def without_leaks(
     records: list[Record], choices: list[DrafterChoice], drop: bool, reporter: Reporter
 ) -> tuple[list[Record], Leakage]:
-    """Return the records to replay, and note how many of them stand in a datastore."""
+    """Return the records to replay, and report the leaked ones."""
     datastores = {a.path: a for c in choices for a in c.artifacts.get("datastores", [])}
     flags = find_leaked(records, [datastores[path] for path in sorted(datastores)])
     count = sum(flags)

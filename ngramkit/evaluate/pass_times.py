@@ -1,4 +1,4 @@
-"""The time of a server's passes, by the tokens that they read."""
+"""The time of a server's passes by their number of tokens."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import InputError, UsageError, require_between
-from ngramkit.budget.costs import FREE_TOKENS
 from ngramkit.budget.profile import Pass, Profile
+from ngramkit.engines.token_cost import FREE
 
 SHOWN = 9  # tokens of the pass whose cost is told
 MOST_COST = SHOWN - 0.01
@@ -23,33 +23,31 @@ Cost = float | Mapping[int, float] | str | Path | None
 class PassTimes:
     """The times of passes, in passes of one token.
 
-    `cost`: what a pass of SHOWN tokens costs; a pass of T is then taken to last 1 + T / free, as in
-    budget.costs.TokenCost, and None is what engines suppose of a GPU. Or times by tokens, such as
-    {1: 57, 9: 109}, or the path of a profile of `ngramkit calibrate`, by tokens and context:
-    between them it is interpolated, beyond the last it goes on as at the end.
-
-    Raises UsageError for a cost that makes no sense, InputError for a file that is no profile.
+    `cost` is the time of a pass of SHOWN tokens: a pass of T tokens takes 1 + T / free, as in
+    `budget.costs.TokenCost`; None is the engines' assumption for a GPU. It may also be times by tokens,
+    such as {1: 57, 9: 109}, or the path of a profile of `ngramkit calibrate`. Times are
+    interpolated, and extrapolated beyond the last. Raises UsageError for an invalid cost,
+    InputError for a file that is not a profile.
     """
 
     def __init__(self, cost: Cost = None) -> None:
         self._seconds: Floats | None = None  # [contexts, sizes]
         shown = self._read(cost) if isinstance(cost, str | Path | Mapping) else cost
-        self.free = float(FREE_TOKENS["cuda"])  # tokens that cost as much as reading the weights
+        self.free = float(FREE)  # tokens that cost as much as reading the weights
         if shown is not None:
             require_between("pass_cost", shown, 1, MOST_COST)
             self.free = min((SHOWN - shown) / max(shown - 1, 1e-12), UNBOUNDED)
         self.cost = (1 + SHOWN / self.free) / (1 + 1 / self.free)
 
     def of(self, tokens: Floats, contexts: Floats) -> Floats:
-        """Return the times of passes, float64[n], over `tokens` each after contexts of this mean
-        length."""
+        """Return the times of passes, float64[n], by `tokens` and mean context length."""
         if self._seconds is not None:
             return self._measured(tokens, contexts)
         times: Floats = (1 + tokens / self.free) / (1 + 1 / self.free)
         return times
 
     def _read(self, given: Mapping[int, float] | str | Path) -> float:
-        """Take the times of a curve or a profile, and return what a pass of SHOWN tokens costs."""
+        """Read a curve or profile, and return the time of a pass of SHOWN tokens."""
         curve = isinstance(given, Mapping)
         profile = _curve(given) if isinstance(given, Mapping) else _profile(Path(given))
         seconds = profile.table() if profile.passes else np.zeros((1, 1))

@@ -1,6 +1,6 @@
-"""Pictures of replays: tokens/step by draft nodes, by questions answered, by bytes and by category.
+"""Plots of replays: tokens/step by draft nodes, requests answered, bytes and category.
 
-matplotlib is imported when a picture is asked for.
+matplotlib is imported only when a plot is drawn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Panels = dict[str, Callable[[Any], None]]
 
 
 def require_picture(path: Path) -> None:
-    """Raise UsageError where `path` can be no picture; call this before the work."""
+    """Raise UsageError for an unsupported image format."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"{path} is no picture's name", f"end it with {', '.join(SUFFIXES)}", option="plot"
@@ -61,10 +61,10 @@ def plot(
     learning: bool = False,
     by_bytes: ByBytes | None = None,
 ) -> None:
-    """Draw all results into a PNG, or what the suffix of `path` says.
+    """Draw all results into an image of the format of `path`'s suffix.
 
-    `learning` where drafters kept their state: adds tokens/step against questions answered.
-    `by_bytes` of curves: tokens/step against bytes, and nothing else.
+    `learning` adds tokens/step by requests answered, for drafters that kept their state. `by_bytes`
+    draws only tokens/step by bytes.
     """
     require_picture(path)
     nodes = max(result.budget for result in results)
@@ -85,7 +85,7 @@ def plot(
 
 
 def plot_warming(results: Sequence[Replay], path: Path) -> None:
-    """Draw tokens/step against requests answered, a line per result, and by kind of request."""
+    """Draw tokens/step by requests answered, a line per result, and by kind of request."""
     require_picture(path)
     colors = colors_of(result.drafter for result in results)
     panels: Panels = {
@@ -119,10 +119,10 @@ def draw_steps(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
 
 @contextmanager
 def saved_figure(target: Path | IO[bytes], size: tuple[float, float]) -> Iterator[Any]:
-    """Yield a new matplotlib figure of `size` inches, and save it to `target`.
+    """Yield a matplotlib figure of `size` inches, and save it to `target`.
 
-    A path's suffix says the format, a file gets an SVG. The same drawing gives the same bytes,
-    whatever matplotlibrc lies in the working folder. All text is plain: `$5 to $9` is no formula.
+    A path's suffix sets the format; a file gets an SVG. The same drawing gives the same bytes, and
+    text is plain: `$5 to $9` is not a formula.
     """
     import matplotlib
 
@@ -149,7 +149,7 @@ def saved_figure(target: Path | IO[bytes], size: tuple[float, float]) -> Iterato
 
 
 def _grow(figure: Any) -> None:
-    """Make the figure as much higher as its highest legend is above that of LEGEND_ROOM."""
+    """Make the figure higher if a legend is higher than LEGEND_ROOM."""
     renderer = figure.canvas.get_renderer()
     legends = [axes.get_legend() for axes in figure.axes]
     heights = [each.get_window_extent(renderer).height for each in legends if each is not None]
@@ -203,9 +203,9 @@ def draw_learning(
 
 
 def learning_curve(result: Replay, *, again: bool) -> tuple[Any, Any]:
-    """Return questions answered so far and the tokens/step around there, float64[n] each.
+    """Return requests answered and tokens/step around them, float64[n] each.
 
-    Of the questions asked for the first time, or `again`; means over a tenth of them.
+    Only requests asked for the first time, or `again`; means over a tenth of them.
     """
     rows = [
         (i, tally.tokens, tally.passes)
@@ -222,10 +222,7 @@ def learning_curve(result: Replay, *, again: bool) -> tuple[Any, Any]:
 
 
 def draw_bytes(axes: Any, curves: ByBytes) -> None:
-    """Draw tokens/step against bytes: a colour per drafter, a stroke and a mark per curve.
-
-    A curve without a name is not in the legend.
-    """
+    """Draw tokens/step by bytes: a colour per drafter, a stroke and mark per named curve."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     names = list(dict.fromkeys(name for lines in curves.values() for name in lines))
@@ -253,10 +250,9 @@ def draw_categories(
     colors: Colors,
     unit: str,
 ) -> None:
-    """Draw a row of dots per category; `values` has a figure of `unit` per row for every name.
+    """Draw a row of dots per category; `values` has a figure per row for each name.
 
-    Within a row every name has a height of its own, so that no dot hides another. Where the figure
-    is too low for the rows, it grows.
+    Each name has its own height in a row, so that no dot hides another. The figure grows if needed.
     """
     step = min(0.15, 0.7 / max(len(values) - 1, 1))
     for i, (mark, (name, figures)) in enumerate(zip(cycle(MARKS), values.items(), strict=False)):
@@ -279,18 +275,18 @@ def draw_categories(
 
 
 def shown_name(name: str, *figures: str) -> str:
-    """Return the label of a name in a legend; matplotlib leaves out labels that begin with "_"."""
+    """Return the label of a name; matplotlib omits labels that begin with "_"."""
     label = " ".join([fold_name(name), *figures])
     return f"\u200b{label}" if label.startswith("_") else label
 
 
 def draw_no_gain(line: Callable[..., Any]) -> None:
-    """Draw what no drafts give, with `axes.axhline` or `axes.axvline`."""
+    """Draw the line of decoding without drafts, with `axes.axhline` or `axes.axvline`."""
     line(1, color=MUTED, linewidth=1.2, linestyle="--", zorder=0)
 
 
 def legend_below(axes: Any, title: str = "") -> None:
-    """Put the legend below the axes and their label, in as many columns as have room."""
+    """Put the legend below the axes, in as many columns as fit."""
     from matplotlib.transforms import ScaledTranslation
 
     labels = axes.get_legend_handles_labels()[1]

@@ -1,4 +1,4 @@
-"""`ngramkit.prune`: an artifact made smaller, with recorded answers to judge what it keeps."""
+"""`ngramkit.prune`: make an artifact smaller, judged by recorded answers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ def prune(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Artifact:
-    """Write a datastore or frozen table of at most `bytes` ("2G"): what earns most per byte.
+    """Write a datastore or frozen table of at most `bytes` ("2G") that keeps the best drafts per
+    byte.
 
-    `answers` and `questions` are recorded answers, as `replay` takes them, of the kind that drafts
-    are for; `model` and `template` say how to read them (default: the artifact's tokenizer).
-    Without them the artifact's own text is drafted for. `out` is by default in the artifact's
-    folder. Raises as `ngramkit.builders.prune`, and UsageError where `bytes` is no size.
+    `answers` and `questions` are recorded answers as in `replay`, of the kind to draft for; `model`
+    and `template` say how to read them (default: the artifact's tokenizer). Without answers, the
+    artifact's own text is the measure. `out` is by default next to the artifact. Raises as
+    `ngramkit.builders.prune`, and UsageError for invalid `bytes`.
     """
     size = parse_size(bytes) if isinstance(bytes, str) else bytes
     require_template(template)

@@ -1,7 +1,7 @@
 """`ngramkit.record`: a model's answers and its top-k at every verified node, for later replays.
 
-A drafter that wants evidence can only be judged with the model; with this record the model is run
-once. ngramkit.formats.evidence says what is kept; `ngramkit.replay` reads it with `oracle`.
+With this record a drafter that wants evidence can be replayed without the model. See
+ngramkit.formats.evidence.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BUDGET = 64
 
 @dataclass
 class Recording(Result):
-    """The evidence that one call added to a folder."""
+    """What one call added to a folder."""
 
     path: Path
     questions: int = 0
@@ -86,14 +86,12 @@ def record(
 ) -> Recording:
     """Answer `questions` greedily and add the model's top-k at every verified node to `out`.
 
-    `questions`, `template` as in `bench`, `drafters` (default: blend) as in `choose_drafter`, what
-    is drafted from and passes as in `decode`, in the same words; drafter `none` records the
-    answers' own positions alone. `budget`: draft nodes; None is 64. Every question begins with a
-    new drafter. `limit`: only the first questions. What the folder holds already is not asked
-    again, so an interrupted call goes on. Ctrl-C is raised.
+    `questions`, `template` and `limit` are as in `bench`, `drafters` (default: blend) as in
+    `choose_drafter`, all others as in `DecodeOptions`; the drafter none records only the answers'
+    positions. Every question begins with a new drafter. Recorded questions are not asked again, so
+    an interrupted call can be repeated.
 
-    Raises UsageError for what makes no sense, and where `out` holds another model's record or one
-    of other answers.
+    Raises UsageError for options that cannot work, and if `out` is the record of another model.
     """
     names = asked_drafters(drafters)
     if budget == "auto":
@@ -166,7 +164,7 @@ class RecordingVerifier:
 def _record_all(
     bench: Bench, folder: EvidenceFolder, choices: Sequence[DrafterChoice], reporter: Reporter
 ) -> Recording:
-    """Ask the benchmark's questions, and add the answers and their top-k to `folder`."""
+    """Ask the questions, and add the answers and their top-k to `folder`."""
     result = Recording(folder.path, len(bench.questions))
     done = {(each.about.question, each.about.drafter) for each in folder.requests()}
     if bench.too_long:
@@ -201,7 +199,7 @@ def _answer(
     name: str,
     requests: dict[bytes, RequestRows],
 ) -> list[RequestRows]:
-    """Answer every turn with the drafter called `name`; return the requests, recorded."""
+    """Answer every turn with one drafter; return the recorded requests."""
     turns: list[TurnRun] = []
     answered: list[RequestRows] = []
     for prompt in bench.conversation(question, turns):
@@ -220,10 +218,7 @@ def _answer(
 
 
 class VerifyingModel:
-    """A loaded model that verifies what is not on record, a pass at a time.
-
-    Texts of one request that begin alike are read once as far as they do.
-    """
+    """A loaded model that verifies missing contexts. Common beginnings are read once."""
 
     def __init__(self, task: Session) -> None:
         self._task = task
@@ -262,9 +257,9 @@ class VerifyingModel:
 def verifying_model(
     folder: EvidenceFolder, model: str | LanguageModel, reporter: Reporter
 ) -> VerifyingModel:
-    """Load the model that `folder` was recorded with, as it was loaded then.
+    """Load the model of a record as it was loaded then.
 
-    Raises UsageError where it is another, or one whose passes verify no trees.
+    Raises UsageError for another model, or one that verifies no trees.
     """
     dtype = folder.plan.get("dtype")
     options = DecodeOptions(

@@ -1,6 +1,6 @@
-"""Questions and recorded answers, read from the files that evaluations use and leave behind.
+"""Questions and recorded answers, read from the usual files.
 
-Question files of the usual benchmarks, told apart by their keys:
+Question files, told apart by their keys:
 
     {"question_id": 81, "category": "writing", "turns": ["...", "..."]}      MT-Bench, Spec-Bench
     {"task_id": "HumanEval/0", "prompt": "...", "canonical_solution": ...}   HumanEval
@@ -8,12 +8,11 @@ Question files of the usual benchmarks, told apart by their keys:
     {"prompt": "..."}                                 plain; id and category optional
     a .txt file                                       plain, one per line
 
-Recorded answers are what ngramkit.logs reads: servers' logs, trajectories, rollouts, any lines with
-prompts and outputs. Beside a question file they are FastChat's:
+Recorded answers are all formats of ngramkit.logs; next to a question file they are FastChat's:
 
     {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}
 
-A record is tokenised as the model saw it: the answer is what follows the prompt, EOS included.
+A record is tokenised as the model saw it: the answer follows the prompt and includes EOS.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Question:
 
 
 class Questions(tuple[Question, ...]):
-    """Questions with their name: that of the file up to its first dot."""
+    """Questions with the name of their file, up to its first dot."""
 
     name: str
 
@@ -78,7 +77,7 @@ class Questions(tuple[Question, ...]):
 
 
 def require_files(*paths: str | Path | Any) -> None:
-    """Raise InputError for a file of answers or questions that is not there."""
+    """Raise InputError for a missing file of answers or questions."""
     for path in paths:
         if isinstance(path, str | Path) and not Path(path).exists():
             raise InputError(f"there is no file {path}", "check the path")
@@ -87,9 +86,9 @@ def require_files(*paths: str | Path | Any) -> None:
 def questions_for(
     given: str | Path | Sequence[Question] | None, model: str, limit: int | None = None
 ) -> Questions:
-    """Return the questions of a file, those that are given, or the embedded model's own.
+    """Return the first `limit` questions of a file or list, or the embedded model's own.
 
-    Only the first `limit` of them. Raises UsageError where there are none for `model`.
+    Raises UsageError if there are none.
     """
     if isinstance(given, str | Path):
         given = read_questions(Path(given))
@@ -114,11 +113,8 @@ def questions_for(
 
 
 def read_questions(path: Path) -> Questions:
-    """Return all questions in the file's order.
-
-    Raises InputError, with file and line, where a line has none of the known shapes, or an id comes
-    twice.
-    """
+    """Return the questions of a file. Raises InputError, with file and line, for an unknown shape
+    and a repeated id."""
     require_files(path)
     questions = list(_plain(path) if reader_suffix(path) == ".txt" else _objects(path))
     if not questions:
@@ -178,7 +174,7 @@ def _texts(where: FilePlace, value: Any, key: str = "turns") -> list[str]:
 
 @dataclass(frozen=True)
 class Turn:
-    """One request: the whole prompt the model saw, and all that it wrote."""
+    """One request: the whole prompt and the whole answer."""
 
     prompt: TokenArray  # int32[n], earlier turns of the question included
     answer: TokenArray  # int32[m], the last is EOS where the tokenizer has one
@@ -213,14 +209,11 @@ def read_records(
     where: Mapping[str, str] | None = None,
     reporter: Reporter = SILENT,
 ) -> tuple[list[Record], Template | None]:
-    """Return all records, and the template of their prompts.
+    """Return all records, and the template of their prompts (None: prompts are used as they are).
 
-    A record is a conversation, see ngramkit.logs.conversations. Requests are in the order of their
-    times if all have one, else in that of the files; records in the order of their first requests.
-    `format` and `columns`: see ngramkit.logs.read. The template is that of `find_template`; None if
-    all prompts are taken as they are.
-
-    `where` chooses requests, see ngramkit.logs.read. Raises InputError if none is left.
+    A record is a conversation, see ngramkit.logs.conversations. Requests are sorted by time if all
+    have one; records by their first request. `format`, `columns` and `where`: see
+    ngramkit.logs.read. Raises InputError if no request is left.
     """
     files = [answers] if isinstance(answers, str | Path) else list(answers)
     if questions is not None:
@@ -252,8 +245,8 @@ def read_records(
 def units_of(records: Sequence[Record], *, dependent: bool = False) -> Units:
     """Return the independent units of records: tasks.
 
-    Records of one task have the same category and name, or the same first prompt, or one continues
-    a request of the other. If no task has two records, the units are called conversations.
+    Records of a task share category and name, or the first prompt, or one continues the other. If
+    no task has two records, the units are called conversations.
     """
     tasks = list(range(len(records)))  # of each record, that of an earlier one or its own
 
@@ -336,9 +329,9 @@ def conversation(
     turns: Sequence[Any],
     room: int = 1,
 ) -> Iterator[TokenArray]:
-    """Yield every turn's prompt; end early where the model's context has no `room` for an answer.
+    """Yield every turn's prompt, up to the one that leaves no `room` in the model's context.
 
-    `turns` are the answers so far, each with its `text`: they grow while this goes on.
+    `turns` are the answers so far, with their `text`; the caller appends to them.
     """
     messages: list[Message] = []
     for number, text in enumerate(question.turns):
@@ -353,6 +346,6 @@ def conversation(
 
 
 def answer_text(tokenizer: TextTokenizer, template: Template, token_ids: Sequence[int]) -> str:
-    """Return the text of an answer, as a conversation goes on with it."""
+    """Return the text of an answer for the next prompt of its conversation."""
     text: str = tokenizer.backend.decode(token_ids, skip_special_tokens=True)
     return text if template.name == "none" else text.strip()

@@ -1,4 +1,4 @@
-"""`ngramkit.replay`: recorded answers replayed with several drafters at several budgets."""
+"""`ngramkit.replay`: recorded answers replayed with several drafters and budgets."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ ByBytes = dict[str, dict[str, list[tuple[int, float]]]]
 
 @dataclass(frozen=True)
 class KeepState:
-    """One drafter for all requests, for drafters that learn: in their order of time, or in the
-    random one of `seed`, all of them `repeat` times. With `prompts` it remembers these too."""
+    """One drafter for all requests, which learns: in order of time, or shuffled by `seed`, `repeat`
+    times. With `prompts` it remembers prompts too."""
 
     seed: int | None = None
     repeat: int = 1
@@ -60,8 +60,7 @@ class KeepState:
         require_between("repeat", self.repeat, 1)
 
     def order(self, records: list[Record]) -> list[Record]:
-        """Return the records as often and in the order in which they are replayed; the places of
-        their turns follow it."""
+        """Return the records in the order of the replay, with new places."""
         if self.seed is None:
             length = 1 + max((turn.place for each in records for turn in each.turns), default=0)
             return [
@@ -82,7 +81,7 @@ def _placed(record: Record, place_of: Callable[[int], int]) -> Record:
 
 
 class Curve(NamedTuple):
-    """A line of the picture by bytes: one drafter over the artifacts of one curve."""
+    """One drafter over the artifacts of one curve of the plot by bytes."""
 
     drafter: str
     name: str
@@ -117,11 +116,11 @@ class Replays(Entries[Replay], Tabular):
             yield from result.rows()
 
     def ratios(self, budget: int | None = None) -> list[Ratio]:
-        """Return tokens/step of every drafter over that of every later one, at `budget` or the
-        widest, with 95 % intervals over conversations, or over tasks if several are of one.
+        """Return tokens/step of every drafter over every later one, at `budget` (default: the
+        largest).
 
-        Drafters without a figure of their own are left out, see `Replay.comparable`. There is no
-        interval if the drafters kept their state.
+        The 95 % intervals are over conversations, or over tasks with several of them; there is none
+        if drafters kept their state. Drafters without figures are left out.
         """
         nodes = budget or max(r.budget for r in self.results)
         return ratios(
@@ -134,8 +133,8 @@ class Replays(Entries[Replay], Tabular):
         )
 
     def by_bytes(self, budget: int | None = None) -> ByBytes:
-        """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first, at `budget` or
-        the widest."""
+        """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first, at `budget`
+        (default: the largest)."""
         nodes = budget or max(r.budget for r in self)
         steps = {
             r.drafter: (r.bytes, r.total.tokens_per_step)
@@ -149,10 +148,10 @@ class Replays(Entries[Replay], Tabular):
         return points
 
     def plot(self, path: str | Path) -> None:
-        """Draw tokens/step by budget, over questions where drafters kept their state, and of curves
-        by bytes, into a PNG or what the suffix of `path` says.
+        """Draw tokens/step by budget, requests (if drafters kept their state) or bytes (for
+        curves).
 
-        Raises UsageError where the suffix is not a picture's.
+        The suffix of `path` sets the format. Raises UsageError for an unsupported one.
         """
         from ngramkit.evaluate.plots import plot
 
@@ -212,21 +211,22 @@ def replay(
     oracle: str | Path | None = None,
     reporter: Reporter = SILENT,
 ) -> Replays:
-    """Count the passes that drafters would have needed for what a model once wrote, without it.
+    """Count the passes that drafters would have needed for recorded answers, without a model.
 
-    `answers` and `questions`: see ngramkit.evaluate.records; answers may be Records, `model` then
-    the TokenizerRecord of their ids. `format`, `columns`, `where`: see ngramkit.logs.read.read_log.
-    `oracle`: a folder of `record`, in their place: drafters get the model's top-k as evidence, as
-    far as it is on record; with `model` given, the model verifies the rest, and that is added to
-    the folder. `model`: whose tokenizer the answers are read with; None: as
-    `basics.models.chosen_model`. `drafters` as in `choose_drafter`, or functions that make one.
-    What is drafted from as in `decode`, in the same words; `artifacts` may be {curve: artifacts},
-    of which each is drafted from by itself, for `Replays.by_bytes`. `budgets`: draft nodes per
-    pass; with `chain` a draft is one path, as for engines that verify no trees. `template` is how
-    prompts were built; auto: the model's own, else the one known for its name. `drop_leaked` leaves
-    out answers that stand in a datastore's corpus. `limit`: only the first records.
+    `answers` and `questions`: see ngramkit.evaluate.records; answers may be Records, then `model`
+    is the TokenizerRecord of their ids. `format`, `columns`, `where`: see
+    ngramkit.logs.read.read_log. `model`: whose tokenizer reads the answers (default: the model of
+    `ngramkit use`). `template`: how prompts were built; auto: the model's own, else the one known
+    for its name.
 
-    Raises UsageError for what makes no sense, InputError for files that cannot be read.
+    `oracle`: a folder of `record` in place of answers: drafters get its top-k as evidence. If
+    `model` is given too, it verifies what is missing and adds it. `drafters` are as in
+    `choose_drafter`, and sources as in `decode`; `artifacts` may be {curve: artifacts}, each of
+    which is drafted from separately. `budgets`: draft nodes per pass; with `chain` a draft is one
+    path. `drop_leaked` leaves out answers that a datastore's corpus contains. `limit`: only the
+    first records.
+
+    Raises UsageError for options that cannot work, InputError for files that cannot be read.
     """
     names = asked_drafters(drafters)
     if not names:
@@ -329,7 +329,7 @@ def replay(
 def _nothing_to_replay(
     choices: Sequence[DrafterChoice], lacking: Mapping[str, str | None]
 ) -> NgramkitError:
-    """Return the error of drafters of which each lacks its source: that of the first."""
+    """Return the first drafter's error, if each lacks a source."""
     first = choices[0]
     if first.absent is not None:
         return first.absent
@@ -397,7 +397,7 @@ def _choices(
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Return the last part of each path or URL, where that tells them apart; else all of it.
+    """Return the last part of each path or URL if these differ, else all of it.
 
     >>> short_names(["a/small", "b/large"]), short_names(["a/x", "b/x"])
     ({'a/small': 'small', 'b/large': 'large'}, {'a/x': 'a/x', 'b/x': 'b/x'})
@@ -418,7 +418,7 @@ def _require_drafts_from(drafter: DrafterSpec, artifact: Artifact) -> None:
 def _suit_references(
     records: list[Record], choice: DrafterChoice, reporter: Reporter
 ) -> list[Record]:
-    """Return the records without references where the drafter cannot draft from them."""
+    """Remove the references from records if the drafter cannot use them."""
     given = sum(len(turn.references) > 0 for record in records for turn in record.turns)
     able = choice.made is not None or DRAFTERS[choice.spec.name].references
     if not given or able:
@@ -477,8 +477,7 @@ def read_answers(
 
 
 def _require_turns(record: Record, vocabulary: int) -> None:
-    """Raise UsageError where a record of the caller's has no turns with a prompt, or ids beyond the
-    vocabulary: kernels trust them."""
+    """Raise UsageError for a record without prompts or with unknown ids; kernels trust them."""
     turns = record.turns if isinstance(record.turns, list | tuple) else ()
     if not turns or not all(isinstance(each, Turn) and len(each.prompt) for each in turns):
         raise UsageError(
@@ -506,7 +505,7 @@ def _open_record(path: str | Path, files: Any) -> TopKRecord:
 
 
 def _verify_by(record: TopKRecord, model: Any, reporter: Reporter) -> None:
-    """Have a model verify what is not on record, where one is given."""
+    """Let a model verify missing contexts, if one is given."""
     if model is not None and not isinstance(model, TextTokenizer):
         from ngramkit.evaluate.record import verifying_model
 

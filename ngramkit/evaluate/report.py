@@ -1,6 +1,6 @@
-"""report.html of a benchmark: one file, pictures inside, nothing loaded from elsewhere.
+"""report.html of a benchmark: one file with its pictures.
 
-The page is report.html.jinja, which escapes every value; this gives it texts and pictures.
+The template report.html.jinja escapes every value; this module provides texts and pictures.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ REPLAYED = (
 
 
 def breakable(text: str) -> Markup:
-    """Return a name or a path as HTML that may be broken between its parts."""
+    """Return a name or path as HTML that may be broken between its parts."""
     return Markup("<wbr>").join(BREAKS.split(text))
 
 
@@ -83,8 +83,8 @@ def write_report(
     machine: Mapping[str, str],
     missing: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write the page. `results[0]` is the baseline; `curves` are replays of its answers; `missing`
-    is what drafters need that could not be measured."""
+    """Write the page. `results[0]` is the baseline, `curves` are replays of its answers, `missing`
+    names what drafters lacked."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -128,7 +128,7 @@ def _row(result: BenchResult) -> tuple[str, ...]:
 
 
 def _missing_rows(missing: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """Return a row for each drafter that could not be measured, with the reason."""
+    """Return a row for each drafter that was not measured."""
     return [(name, f"n/a: {needs}", *[""] * (len(COLUMNS) - 2)) for name, needs in missing.items()]
 
 
@@ -145,7 +145,7 @@ def _explanation(budget: int | str, replayed: bool) -> str:
 def _budgets(
     drafters: Sequence[BenchResult], curves: Sequence[Replay], budget: int | str
 ) -> list[tuple[str, ...]]:
-    """Return the curves as a table, its head first; empty where there are none."""
+    """Return the curves as a table, head first."""
     if not curves:
         return []
     nodes = sorted({curve.budget for curve in curves})
@@ -230,7 +230,7 @@ def _has_interval(drafters: Sequence[BenchResult]) -> bool:
 def _picture(
     title: str, description: str, draw: Callable[[Any], None], height: float = 4.2
 ) -> Picture:
-    """Draw into new axes, 5 inches wide: small, so that the text can be read on a phone."""
+    """Draw into axes 5 inches wide, which is readable on a phone."""
     out = io.BytesIO()
     with saved_figure(out, (5.0, height)) as figure:
         draw(figure.add_subplot())
@@ -239,7 +239,7 @@ def _picture(
 
 
 def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -> None:
-    """Draw bars with the figure at each bar's end; the interval is a line below its bar."""
+    """Draw bars with their figures; the interval is a line below its bar."""
     for i, result in enumerate(drafters):
         axes.barh(i - 0.1, result.speedup or 0.0, height=0.42, color=colors[result.drafter])
         axes.annotate(
@@ -261,7 +261,7 @@ def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -
 
 
 def _draw_lengths(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -> None:
-    """Draw a histogram per drafter of the tokens that a pass wrote."""
+    """Draw a histogram of tokens per pass for each drafter."""
     longest = max((int(n) for r in drafters for n in r.accepted_lengths), default=1)
     shown, width = min(longest, LENGTHS), 0.8 / max(len(drafters), 1)
     for i, result in enumerate(drafters):

@@ -1,8 +1,7 @@
-"""The results of a benchmark: one row of figures per drafter, with its speed-up's interval.
+"""The results of a benchmark: a row of figures per drafter, with the speed-up's interval.
 
-Speed-up is the ratio of two token rates over the same questions. Its interval is a bootstrap over
-questions (95 %): it says how far the figure depends on which questions were asked. A drafter that
-learns from earlier questions has none.
+The speed-up is the ratio of two token rates over the same questions, with a 95 % bootstrap interval
+over questions. Drafters that learn from earlier questions have no interval.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ PACKAGES = ("ngramkit", "torch", "transformers", "tokenizers", "numpy", "numba")
 
 @dataclass
 class BenchResult(Result):
-    """One drafter. `tokens` are those after the prefills' own, `tokens_per_second` counts all."""
+    """The figures of one drafter; `tokens` exclude those of the prefills."""
 
     drafter: str
     tokens: int
@@ -62,8 +61,7 @@ class BenchResult(Result):
         return ", so no speed-up is given" if self.speedup is None else ""
 
     def judge(self, near_ties: list[str]) -> None:
-        """Take over which differing answers part at near ties; if others differ too, the texts
-        cannot be compared, and no ratio of their times is kept."""
+        """Set the answers that part at near ties; if others differ too, drop all speed-ups."""
         self.near_ties = near_ties
         if len(near_ties) < len(self.differing):
             self.speedup = self.speedup_low = self.speedup_high = None
@@ -73,7 +71,7 @@ class BenchResult(Result):
 
     @property
     def remarks(self) -> str:
-        """Return what is to be known beside the figures: answers that differ, nothing drafted."""
+        """Remarks on the figures: differing answers, nothing drafted."""
         wrong = len(self.differing)
         differ = [f"{many(wrong, 'answer')} differ{'s' * (wrong == 1)}{self._why}"] * bool(wrong)
         nothing = self.drafted == 0 and self.drafter not in (BASELINE, *TRANSFORMERS_WAYS)
@@ -92,8 +90,8 @@ def summarize(
 ) -> list[BenchResult]:
     """Return the baseline's result, then those of `drafters`, over questions that all answered.
 
-    `learning`: the drafters that learn from earlier questions. `count` gives a text's tokens, those
-    around a text (BOS) included: for `spec_bench`.
+    `learning`: drafters that learn from earlier questions. `count` returns the tokens of a text
+    with its special tokens, for `spec_bench`.
     """
     shared = runs.shared_by([BASELINE, *drafters])
     base = shared[BASELINE]
@@ -147,11 +145,10 @@ def _rate(runs: Sequence[QuestionRun]) -> float:
 def spec_bench(
     runs: Sequence[QuestionRun], base: Sequence[QuestionRun], count: Callable[[str], int]
 ) -> dict[str, float]:
-    """Compute what Spec-Bench's evaluation/speed.py makes of the same answers ("overall").
+    """Compute the speed-up of Spec-Bench's evaluation/speed.py ("overall").
 
-    It averages rates over questions, so short answers weigh as much as long ones; we divide all
-    tokens by all seconds. It counts the baseline's tokens anew from its text: less one for BOS,
-    whether or not the tokenizer has one, and without the EOS that ended it.
+    It averages rates over questions, so short answers weigh as much as long ones. It counts the
+    baseline's tokens from its text: one less for BOS, with or without a BOS, and no final EOS.
     """
     rates = [run.new_tokens / run.seconds for run in runs]
     baseline = [sum(count(turn.text) - 1 for turn in run.turns) / run.seconds for run in base]
@@ -201,10 +198,7 @@ def machine(device: dict[str, str]) -> dict[str, str]:
 
 
 def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
-    """Write one drafter's answers in Spec-Bench's format, for its evaluation/speed.py.
-
-    The baseline's file is that script's --base-path, another drafter's its --file-path.
-    """
+    """Write one drafter's answers in Spec-Bench's format, for its evaluation/speed.py."""
     lines = []
     for run in runs.found.values():
         if run.drafter == drafter:

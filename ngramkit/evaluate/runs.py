@@ -1,8 +1,8 @@
-"""The runs of a benchmark so far: one line per answered question and drafter.
+"""The runs of a benchmark: one line per answered question and drafter.
 
-The first line of runs.jsonl is the plan, everything that decides what is measured; a file with
-another plan is not continued. Each further line is a QuestionRun. A line that a killed process left
-unfinished is dropped, so an interrupted benchmark goes on where it was.
+The first line of runs.jsonl is the plan, which decides what is measured; a file with another plan
+is not continued. Each further line is a QuestionRun. An unfinished last line is dropped, so an
+interrupted benchmark continues.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class QuestionRun:
 
     @property
     def drafted(self) -> int | None:
-        """Draft nodes that were verified; None where that was not kept."""
+        """Verified draft nodes, None if they were not recorded."""
         nodes = [turn.drafted for turn in self.turns]
         return None if None in nodes else sum(filter(None, nodes))
 
@@ -92,8 +92,7 @@ class QuestionRun:
 
 
 def require_room(folder: Path) -> None:
-    """Raise UsageError or InputError where no benchmark can be kept in `folder`, before it is
-    run."""
+    """Raise UsageError or InputError if no benchmark can be kept in `folder`."""
     require_fit_for_output(folder)
     if os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", "choose another out", option="out")
@@ -101,17 +100,15 @@ def require_room(folder: Path) -> None:
 
 
 def require_begun_with(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Raise UsageError where the benchmark in `folder` has other `settings`, some of a plan's."""
+    """Raise UsageError if the benchmark in `folder` has other `settings`."""
     if (line := _plan_line(folder)) is not None:
         there = _plan_in(folder / NAME, line)
         _require_same(folder, {name: there[name] for name in settings if name in there}, settings)
 
 
 def _plan_line(folder: Path) -> str | None:
-    """Return the line with the plan of the benchmark in `folder`, None where none is begun.
-
-    Raises UsageError for files with the names of a benchmark's that no benchmark wrote.
-    """
+    """Return the line of the plan, None if no benchmark was begun. Raises UsageError for foreign
+    files."""
     path = folder / NAME
     with suppress(FileNotFoundError):
         with open_stream(path) as file:
@@ -140,7 +137,7 @@ def _require_same(folder: Path, there: Mapping[str, Any], plan: Mapping[str, Any
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep other benchmarks from `folder` meanwhile. Raises InputError where one writes there."""
+    """Lock `folder`. Raises InputError if another benchmark writes there."""
     require_fit_for_output(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = folder.parent / f"{folder.name}.lock"
@@ -151,8 +148,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 class Runs:
     """The runs of a folder, by drafter and question.
 
-    Raises UsageError where another plan's are and `force` is off, where the folder is unfit for an
-    output, or files with the names of a benchmark's are there that no benchmark wrote.
+    Raises UsageError for runs of another plan without `force`, and for foreign files.
     """
 
     def __init__(self, folder: Path, plan: Mapping[str, Any], *, force: bool = False) -> None:
@@ -174,12 +170,11 @@ class Runs:
         self.found[run.key] = run
 
     def answered(self, drafter: str, question: int | str) -> QuestionRun | None:
-        """Return the run that is there, which a benchmark that goes on does not repeat; else
-        None."""
+        """Return an existing run, or None."""
         return self.found.get((drafter, str(question)))
 
     def shared_by(self, drafters: Sequence[str]) -> dict[str, list[QuestionRun]]:
-        """Return each drafter's runs of the questions that all `drafters` have answered."""
+        """Return each drafter's runs of the questions that all `drafters` answered."""
         questions = dict.fromkeys(question for _, question in self.found)
         shared = [q for q in questions if all((name, q) in self.found for name in drafters)]
         return {name: [self.found[name, question] for question in shared] for name in drafters}
@@ -205,7 +200,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def plan_difference(there: Any, here: Mapping[str, Any]) -> str:
-    """Return the first setting in which two plans differ, with its values, and how many more do.
+    """Return the first differing setting of two plans with its values, and the number of others.
 
     >>> plan_difference({"budget": 8, "count": 1}, {"budget": 8, "count": 2})
     'the number of questions was 1, is 2'

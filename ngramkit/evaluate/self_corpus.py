@@ -1,15 +1,14 @@
 """`ngramkit.self_corpus`: a model's own answers as a corpus.
 
-No text is nearer to what a model will write than what it wrote: a little of it is worth as much as
-several times more of anybody else's. The answers are lines of a jsonl file that every builder takes
-as a corpus; beside it stands the plan, all that decides them:
+The best corpus resembles the model's own output, so a small one of answers replaces a larger one of
+other texts. The answers are lines of a jsonl file that builders read; the plan next to it decides
+them:
 
     answers.jsonl         {"text": ANSWER, "prompt": QUESTION, "question": ID, "turn": 0, ...}
     answers.jsonl.plan    {"plan": {"model": ..., "max_new_tokens": ..., ...}, "done": N, ...}
 
-Questions are asked in their order, `batch` at a time. A batch of answers is appended, then the
-plan's file says the new length: what is longer was being written when its process died, and is
-dropped. So the same call goes on after the last whole batch.
+A batch of answers is appended, then the plan's file gets the new length. Bytes beyond that length
+are from a killed process and are dropped, so the same call continues after the last whole batch.
 """
 
 from __future__ import annotations
@@ -53,10 +52,9 @@ AGAIN = "start over with force=True or another out"
 
 @dataclass
 class SelfCorpus(Result):
-    """The answers written so far, earlier calls included.
+    """The answers so far, with those of earlier calls.
 
-    A question that is too long for the model's context is left out; an answer that another question
-    had already is not written twice.
+    Questions that are too long for the context are left out; repeated answers are written once.
     """
 
     path: Path
@@ -90,14 +88,13 @@ def self_corpus(
     device_map: str | None = None,
     trust_remote_code: bool = False,
 ) -> SelfCorpus:
-    """Ask `model` every turn of all `questions`, `batch` at once, and write its answers.
+    """Ask `model` every turn of all `questions`, `batch` at a time, and write its answers.
 
-    `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
-    `template` as in `bench`; sampling and where the model runs as in `decode`, in the same words.
-    `out`: a jsonl file, by default self-corpus/QUESTIONS-MODEL.jsonl; begun by the same call, it is
-    continued, `force` begins anew. Ctrl-C is raised.
+    `questions` and `template` are as in `bench`, the other options as in `DecodeOptions`. `out`: a
+    jsonl file (default: self-corpus/QUESTIONS-MODEL.jsonl). An interrupted call continues when it
+    is repeated; `force` starts over.
 
-    Raises UsageError for what makes no sense, and where `out` exists and is of anything else.
+    Raises UsageError for options that cannot work, and if `out` holds anything else.
     """
     require_between("max_new_tokens", max_new_tokens, 1)
     require_between("batch", batch, 1, 4096)
@@ -192,9 +189,9 @@ def answer_batch(
     max_new_tokens: int,
     sampling: Sampling,
 ) -> list[list[WrittenAnswer]]:
-    """Ask every turn of the `index`-th batch side by side; return each question's answers.
+    """Ask every turn of the `index`-th batch together; return each question's answers.
 
-    A question has fewer answers than turns where its conversation outgrows the model's context.
+    A conversation that outgrows the context has fewer answers.
     """
     from ngramkit.decode.batch import seeded, write_batch
 
@@ -223,12 +220,12 @@ def answer_batch(
 
 
 def plan_path(path: Path) -> Path:
-    """Return the file beside a self-corpus that says how it was written."""
+    """Return the path of a self-corpus's plan."""
     return path.with_name(f"{path.name}.plan")
 
 
 def require_own(path: Path) -> None:
-    """Raise UsageError where something is at `path` that no self-corpus wrote."""
+    """Raise UsageError if `path` exists without a plan."""
     if path.exists() and not plan_path(path).exists():
         raise UsageError(
             f"{path} is there, and no self-corpus wrote it", "choose another out", option="out"
@@ -236,10 +233,10 @@ def require_own(path: Path) -> None:
 
 
 class AnswerFile:
-    """The answers on disk, and how far they are.
+    """The answers on disk and their progress.
 
-    Raises UsageError where another plan's answers are at `path` and `force` is off, or anything
-    that no self-corpus wrote; InputError where it is damaged.
+    Raises UsageError for answers of another plan without `force` and for a foreign file, InputError
+    for a damaged one.
     """
 
     def __init__(self, path: Path, plan: dict[str, Any], *, force: bool) -> None:
@@ -257,7 +254,7 @@ class AnswerFile:
             pass
 
     def add(self, answers: Iterable[WrittenAnswer], *, questions: int, left_out: int) -> None:
-        """Append the answers to so many questions; they are on disk when this returns."""
+        """Append the answers to a number of questions, on disk."""
         lines = []
         for answer in answers:
             self.result.new_tokens += answer.tokens

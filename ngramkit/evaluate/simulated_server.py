@@ -1,9 +1,9 @@
-"""A simulated server: it answers recorded requests, pass by pass, as an engine's adapter sees it.
+"""A simulated server that answers recorded requests pass by pass, as an engine's adapter sees it.
 
-At most `concurrency` requests run at once; each pass writes one token of a request and the drafted
-tokens that are on record. Requests start in the order of the log, but a request that continues
-another starts after that one has ended. Drafts are the engine's own (`engines.batch`), and so is
-what they learn from: a request joins the history in the pass after its last.
+At most `concurrency` requests run at once. Each pass writes one token of a request, and the drafted
+tokens that match the record. Requests start in the order of the log, and after the request that
+they continue. Drafting and learning are the engines' own (`engines.batch`): a request joins the
+history in the pass after its last.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ LEAST_SHARE = 0.5  # of the output tokens, that the fullest passes must hold
 
 @dataclass
 class Served:
-    """The work of a server. A step is one request's part in a pass; steps are in order of passes.
-
-    The prefill's own token of each request is in no pass.
-    """
+    """The passes of a server. A step is one request's part in a pass; the prefill is in no pass."""
 
     requests: list[Record] = field(default_factory=list)  # of each, by its number
     ended: list[int] = field(default_factory=list)  # numbers of requests, in the order of their end
@@ -45,8 +42,7 @@ class Served:
     def fullest(self) -> npt.NDArray[np.bool_]:
         """Return which passes had the fullest batches, bool[passes].
 
-        These are the passes of at least so many requests that they hold LEAST_SHARE of the output
-        tokens: of a log that is long enough, those of a full batch.
+        They have at least the number of requests with which LEAST_SHARE of the output is covered.
         """
         batches = np.array(self.batches, np.int64)
         written = np.bincount(np.repeat(batches, batches), self.written)  # by size of the batch
@@ -124,7 +120,7 @@ class _Queue:
         self._running: list[_Running] = []
 
     def running(self) -> list[_Running]:
-        """Start what may start, and return the requests of the next pass, in their places."""
+        """Start what may start, and return the requests of the next pass."""
         while self._ready and len(self._running) < self._most:
             number = heapq.heappop(self._ready)
             begun = _Running(number, self._requests[number])
@@ -147,11 +143,7 @@ class _Queue:
 
 
 def _in_order(records: Sequence[Record]) -> list[_Request]:
-    """Return all requests in the order of the log.
-
-    A turn waits for the turn of its record before it; the first turn of a record for the turn of
-    another record that it continues.
-    """
+    """Return all requests in the order of the log, each with the one that it waits for."""
     turns = [(turn, record) for record in records for turn in record.turns if len(turn.answer)]
     turns.sort(key=lambda each: each[0].place)
     requests: list[_Request] = []

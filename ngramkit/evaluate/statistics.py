@@ -1,10 +1,9 @@
-"""Statistics of results: a paired bootstrap over independent units, and the calibration of scores.
+"""Statistics: a paired bootstrap over independent units, and the calibration of scores.
 
-Bootstrap (Efron 1979): both drafters answered the same questions. Units, such as questions,
-conversations or tasks, are drawn again and again, with repetition, and the ratio of the two is
-taken of each drawing: its 2.5th and 97.5th percentiles say how far the figure depends on which
-units were asked. Same inputs, same interval. There is no interval of fewer than FEWEST units, and
-none if what one request teaches a drafter changes the next: then no unit is independent.
+Bootstrap (Efron 1979): both drafters answered the same questions. Units (questions, conversations
+or tasks) are resampled, and the 2.5th and 97.5th percentiles of the ratio are its interval. The
+seed is fixed. There is no interval for fewer than FEWEST units, or if requests depend on each
+other.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ Column = Sequence[float]
 
 @dataclass(frozen=True)
 class Units:
-    """The independent units of results: `of` has the unit's number for each row, None if each row
-    is one. `dependent`: rows depend on each other, so there is no interval."""
+    """The independent units of results. `of`: the unit of each row, None if each row is one.
+    `dependent`: rows depend on each other, so there is no interval."""
 
     name: str
     of: Sequence[int] | None = None
     dependent: bool = False
 
     def summed(self, columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return columns, [n, rows], with the rows of each unit added up, [n, units]."""
+        """Return columns, [n, rows], summed by unit, [n, units]."""
         if self.of is None:
             return columns
         _, unit = np.unique(np.asarray(self.of, np.int64), return_inverse=True)
@@ -49,8 +48,8 @@ QUESTIONS = Units("questions")
 
 @dataclass(frozen=True)
 class Ratio:
-    """`of` over `to`, nan if nothing was counted, with its 95 % interval over so many `units`; None
-    if there is none, and `interval` says why."""
+    """`of` over `to` with its 95 % interval; nan if nothing was counted. Without an interval `low`
+    and `high` are None and `interval` has the reason."""
 
     of: str
     to: str
@@ -60,7 +59,7 @@ class Ratio:
     interval: str  # "95 % over 80 questions"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; None, which JSON knows, in place of nan."""
+        """Return plain values, with None for nan."""
         return {key: None if value != value else value for key, value in asdict(self).items()}
 
     def __str__(self) -> str:
@@ -70,7 +69,7 @@ class Ratio:
 
 
 def shown_interval(low: float | None, high: float | None, digits: int = 2) -> str:
-    """Return the interval as text; an empty one if there is none."""
+    """Return the interval as text, empty if there is none."""
     return "" if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
@@ -101,7 +100,7 @@ def ratios(
     units: Units = QUESTIONS,
     dependent: Sequence[bool] | None = None,
 ) -> list[Ratio]:
-    """Divide each of (name, gains, costs) by every later one; `dependent`: of each, whether its
+    """Divide each of (name, gains, costs) by every later one; `dependent` has for each whether its
     requests depend on each other."""
     learns = dependent or [units.dependent] * len(columns)
     return [
@@ -123,10 +122,10 @@ def _ratios(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 class Reliability:
-    """Predicted against observed acceptance, by tenths of the predicted probability.
+    """Predicted and observed acceptance by tenths of the predicted probability.
 
-    A node whose parent was rejected was not tested by itself, but its score speaks of the whole
-    path, so every node counts: it came true if the path to it was accepted.
+    A score is the probability of the whole path to its node, so all nodes count, also after a
+    rejected parent.
     """
 
     def __init__(self) -> None:
@@ -144,7 +143,7 @@ class Reliability:
         np.add.at(self.observed, decile[list(accepted)], 1)
 
     def rows(self) -> list[dict[str, float]]:
-        """Return a row per decile that has nodes: their count, mean prediction, share accepted."""
+        """Return count, mean prediction and accepted share of each decile that has nodes."""
         return [
             {
                 "decile": decile,

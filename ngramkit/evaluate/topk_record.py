@@ -1,9 +1,7 @@
-"""A record of the model's top-k at verified nodes: drafters are replayed with this evidence.
+"""A record of the model's top-k at verified nodes, the evidence of replays.
 
-After every verification pass a drafter is given the model's top-k at the nodes of its draft. That
-depends on the context alone, so a context that was recorded once serves every drafter. Evidence
-that is not on record is left out and counted; or a model, where there is one, verifies those nodes
-and its top-k is added to the record.
+The top-k depends only on the context, so a recorded context serves every drafter. Missing evidence
+is counted; if there is a model, it verifies those nodes and its top-k is added.
 """
 
 from __future__ import annotations
@@ -34,12 +32,12 @@ class Model(Protocol):
         """Return the top-k after the prompt, one row."""
 
     def after_draft(self, prompt: TokenArray, written: TokenArray, tree: DraftTree) -> TopK:
-        """Return one row for the last token of `written`, then one per node of `tree`."""
+        """Return a row for the last token of `written`, then one per node of `tree`."""
 
 
 @dataclass
 class Misses:
-    """Contexts that drafts reached, and how many of them gave no evidence."""
+    """The contexts that drafts reached, and those without evidence."""
 
     rows: int = 0
     missing: int = 0
@@ -50,10 +48,8 @@ class Misses:
 
 
 class TopKRecord:
-    """All requests of a folder, by their prompts.
-
-    `model` verifies what is not on record; `save` adds what it gave to the folder.
-    """
+    """All requests of a folder, by prompt. `model` verifies missing contexts; `save` adds them to
+    the folder."""
 
     model: Model | None = None
 
@@ -70,7 +66,7 @@ class TopKRecord:
 
     @classmethod
     def open(cls, path: str | Path) -> TopKRecord:
-        """Open a folder. Raises ArtifactError where there is no record, or it is damaged."""
+        """Open a folder. Raises ArtifactError for a missing or damaged record."""
         return cls(EvidenceFolder.open(path))
 
     def __repr__(self) -> str:
@@ -84,10 +80,8 @@ class TopKRecord:
         return sum(map(len, self._requests.values()))
 
     def answers(self) -> list[Record]:
-        """Return the recorded answers, question by question, in the order recorded.
-
-        Raises ArtifactError where there are none.
-        """
+        """Return the recorded answers by question, in recorded order. Raises ArtifactError if there
+        are none."""
         turns: dict[str, dict[int, RequestRows]] = {}
         for request in self._requests.values():
             if len(request.answer):
@@ -107,7 +101,7 @@ class TopKRecord:
         ]
 
     def evidence_of(self, turn: Turn) -> ReplayedEvidence:
-        """Return the evidence of a request that begins with `turn`'s prompt."""
+        """Return the evidence of a request with `turn`'s prompt."""
         key = np.ascontiguousarray(turn.prompt, np.int32).tobytes()
         if key not in self._requests:
             about = About("", "", 0, "", len(turn.answer))
@@ -115,13 +109,13 @@ class TopKRecord:
         return ReplayedEvidence(self._requests[key], self.model)
 
     def save(self) -> int:
-        """Add to the folder what the model has verified since; return how many contexts."""
+        """Add new contexts to the folder; return their number."""
         requests = self._requests.values()
         return add_rows([each for each in requests if each.saved < len(each)], self.folder)
 
 
 class ReplayedEvidence:
-    """The evidence of one request, pass by pass, as decoding gives it."""
+    """The evidence of one request, pass by pass."""
 
     def __init__(self, request: RequestRows, model: Model | None) -> None:
         self.misses = Misses()
@@ -130,7 +124,7 @@ class ReplayedEvidence:
         self._written: list[int] = []
 
     def after_prompt(self) -> Evidence | None:
-        """Return the evidence after the prompt; None where that is not on record."""
+        """Return the evidence after the prompt, None if it is not on record."""
         request, last = self._request, int(self._request.prompt[-1])
         self.misses.rows += 1
         if self._read == UNKNOWN:
@@ -142,7 +136,7 @@ class ReplayedEvidence:
         return request.evidence(last, [self._read], DraftTree.empty())
 
     def after_draft(self, tree: DraftTree) -> Evidence | None:
-        """Return the evidence of the pass that verifies `tree`; None where nothing is on record."""
+        """Return the evidence of the pass that verifies `tree`, None if nothing is on record."""
         root = self._written[-1]
         rows = self._request.rows_of(self._read, root, tree)
         if UNKNOWN in rows and self._model is not None and self._read != UNKNOWN:
@@ -158,7 +152,7 @@ class ReplayedEvidence:
         return self._request.evidence(root, rows, tree)
 
     def write(self, tokens: TokenArray) -> None:
-        """Append written tokens; the model has not read the last one yet."""
+        """Append written tokens; the model has not read the last one."""
         for token in tokens.tolist():
             if self._written and self._read != UNKNOWN:
                 self._read = self._request.child(self._read, self._written[-1])
@@ -166,7 +160,7 @@ class ReplayedEvidence:
 
 
 def _leading_to(tree: DraftTree, missing: list[bool]) -> DraftTree:
-    """Return the part of `tree` that holds the missing nodes and all their ancestors."""
+    """Return the missing nodes of `tree` with their ancestors."""
     kept = np.array(missing, bool)
     for node in range(len(tree) - 1, -1, -1):
         if kept[node] and tree.parents[node] >= 0:
@@ -179,8 +173,8 @@ def _leading_to(tree: DraftTree, missing: list[bool]) -> DraftTree:
 class RequestRows:
     """The top-k of one request, a row per context.
 
-    Rows are a trie: the prompt's last token is its root, a row's context is the tokens down to it.
-    The first `saved` rows are in the folder already.
+    Rows are a trie with the prompt's last token as root; a row's context is the path to it. The
+    first `saved` rows are in the folder.
     """
 
     def __init__(self, about: About, prompt: TokenArray, answer: TokenArray) -> None:
@@ -205,10 +199,8 @@ class RequestRows:
         return self._rows.get((row, token), UNKNOWN)
 
     def add(self, parent: int, token: int, ids: Array, log_probs: Array) -> int:
-        """Return the row of `token` after `parent`'s context; a new one gets this top-k, [k] each.
-
-        The first row's parent is UNKNOWN.
-        """
+        """Return the row of `token` after `parent`'s context (UNKNOWN for the first row); a new row
+        gets this top-k, [k] each."""
         row = self._rows.setdefault((parent, token), len(self._rows))
         if row < len(self._rows) - 1:
             return row
@@ -226,7 +218,7 @@ class RequestRows:
     def add_pass(
         self, parent: int, root: int, tree: DraftTree, ids: Array, log_probs: Array
     ) -> list[int]:
-        """Add what is new of a pass, ids and log_probs [n + 1, k]; return its rows as `rows_of`."""
+        """Add the new rows of a pass, ids and log_probs [n + 1, k]; return all its rows."""
         rows = [self.add(parent, root, ids[0], log_probs[0])]
         nodes = zip(tree.token_ids.tolist(), tree.parents.tolist(), strict=True)
         for i, (token, above) in enumerate(nodes, 1):
@@ -234,10 +226,8 @@ class RequestRows:
         return rows
 
     def rows_of(self, parent: int, root: int, tree: DraftTree) -> list[int]:
-        """Return a pass's rows after `parent`'s context: the root's, then the nodes'.
-
-        UNKNOWN stands for what is not on record.
-        """
+        """Return a pass's rows after `parent`'s context: the root's, then the nodes'; UNKNOWN if
+        missing."""
         rows = [self.child(parent, root)]
         for token, above in zip(tree.token_ids.tolist(), tree.parents.tolist(), strict=True):
             row = rows[above + 1]
@@ -258,7 +248,7 @@ class RequestRows:
         return Evidence(tokens, parents, ids[:, :count], log_probs[:, :count])
 
     def merge(self, stored: RecordedRequest) -> None:
-        """Add the rows of a request that was read from the folder."""
+        """Add the rows of a stored request."""
         rows: list[int] = []
         pairs = zip(stored.tokens.tolist(), stored.parents.tolist(), strict=True)
         for i, (token, parent) in enumerate(pairs):
@@ -268,7 +258,7 @@ class RequestRows:
             self.answer = stored.answer.copy()
 
     def unsaved(self) -> RecordedRequest:
-        """Return the rows that are not in the folder yet, and those above them."""
+        """Return the rows that are not in the folder, with their ancestors."""
         size = len(self._rows)
         wanted = np.zeros(size, bool)
         for row in range(self.saved, size):
@@ -291,7 +281,7 @@ class RequestRows:
 
 
 def add_rows(requests: Sequence[RequestRows], folder: EvidenceFolder) -> int:
-    """Add to `folder` what it lacks of the requests, and return how many rows that were."""
+    """Add the requests' new rows to `folder`; return their number."""
     folder.add([request.unsaved() for request in requests])
     added = sum(len(request) - request.saved for request in requests)
     for request in requests:
