@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
 
 DOCUMENT = 40  # tokens shown of a document
-FOLLOWERS = 5  # continuations shown of what is frequent
+FOLLOWERS = 5  # continuations shown of a frequent phrase
 
 
 def open_artifact(
@@ -34,10 +34,9 @@ def open_artifact(
 ) -> Artifact:
     """Open the artifact in a folder, at hf://USER/NAME[@REVISION] or at a URL of a storage.
 
-    URLs are s3://, gs://, hf://buckets/... What one holds is staged in `cache_dir`, at most
+    URLs are s3://, gs://, hf://buckets/...; their files are staged in `cache_dir`, at most
     `cache_size` bytes (or "20G"), see `ngramkit.remote.file_cache`. Arrays stay on disk. Raises
-    ArtifactError where there is none, or one of an unknown kind; else as
-    `ngramkit.remote.fetch.fetch`.
+    ArtifactError for a missing or unknown artifact, and as `ngramkit.remote.fetch.fetch`.
     """
     with using_cache(cache_dir, cache_size):
         return open_fetched(source, reporter=reporter)
@@ -66,7 +65,7 @@ class Phrase(Result):
 class Inspection(Result):
     """The content of an artifact, for people.
 
-    Texts are Python's repr of the text, or ids where `ids_only` says why there is no text.
+    Texts are Python's repr; they are ids if `ids_only` has a reason why there is no text.
     """
 
     artifact: Artifact
@@ -86,9 +85,9 @@ def inspect(
 ) -> Inspection:
     """Return an artifact's most frequent phrases, or what follows the text `query`.
 
-    `model` names the tokenizer that reads and shows the text (default: the artifact's own); `top`
-    is how many phrases, continuations and documents there are. Raises as `open_artifact`, and for a
-    query or a given model as `load_tokenizer`.
+    `model` names the tokenizer for the text (default: the artifact's own); `top` is the number of
+    phrases, continuations and documents. Raises as `open_artifact`, and for a query or a given
+    model as `load_tokenizer`.
     """
     from ngramkit.corpus.tokenizer import load_tokenizer  # opening an artifact needs none
 
@@ -113,8 +112,7 @@ def inspect(
 
 
 def _shown(tokenizer: TextTokenizer | None, tokens: list[int], after: Sequence[int] = ()) -> str:
-    """Return what `tokens` add to the text of the tokens before them, `after`; without a tokenizer
-    their ids."""
+    """Return the text that `tokens` add to `after`, or ids without a tokenizer."""
     if tokenizer is None:
         return " ".join(map(str, tokens))
     before, whole = tokenizer.decode(after), tokenizer.decode([*after, *tokens])
@@ -132,7 +130,7 @@ def _phrase(tokenizer: TextTokenizer | None, answer: Occurrences) -> Phrase:
 
 @dataclass(frozen=True)
 class Verified(Result):
-    """An artifact that is whole, and the lines of what was checked."""
+    """An intact artifact, and the lines of its checks."""
 
     path: Path
     checks: list[str]
@@ -140,9 +138,9 @@ class Verified(Result):
 
 
 def verify(source: str | Path | Artifact, *, reporter: Reporter = SILENT) -> Verified:
-    """Prove an artifact whole: every checksum, every invariant of its kind; note each.
+    """Verify an artifact: every checksum and every invariant of its kind.
 
-    Raises ArtifactError at the first breach.
+    The reporter gets a note of each. Raises ArtifactError for the first violation.
     """
     path = source.path if isinstance(source, Artifact) else fetch(source, reporter=reporter).path
     checks = []

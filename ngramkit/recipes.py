@@ -68,10 +68,10 @@ from ngramkit.remote.file_cache import fetch_texts, put_text
 from ngramkit.remote.publishing import build_at, require_out
 from ngramkit.remote.urls import UrlFolder, as_path, as_url
 
-MOST = 1 << 16  # bytes of a recipe
-MOST_DOTS = 1_000  # in a line: the time for a key grows with its dots squared
-DEEPEST = 8  # tables and lists inside each other; [[corpus]] with licenses needs four
-LARGEST = (1 << 64) - 1  # a number: Python writes out no number of any length
+MAX_BYTES = 1 << 16  # of a recipe
+MAX_DOTS = 1_000  # of a line; the time to parse a key grows with the square
+MAX_DEPTH = 8  # of nested tables and lists; [[corpus]] with licenses needs four
+MAX_NUMBER = (1 << 64) - 1  # Python does not print numbers of any length
 TOP: dict[str, type | tuple[type, ...]] = {
     "kind": str, "summary": str, "destination": str, "model": dict, "corpus": (dict, list),
     "parameters": dict, "prune": dict, "dedup": str, "exclude": list,
@@ -134,8 +134,8 @@ class Recipe:
     def _opt_outs(self, name: str) -> Path:
         if is_evaluation(Path(name)):
             raise InputError(
-                f"recipe {self.name}: corpus.exclude is a list of opt-outs, not {name}",
-                "evaluation sets are left out of all corpora: exclude = [...] above [corpus]",
+                f"recipe {self.name}: corpus.exclude must be a list of opt-outs, got {name}",
+                "name evaluation sets in exclude = [...] above [corpus]",
             )
         return self.folder / name
 
@@ -175,7 +175,9 @@ def build(
     wanted = recipe if isinstance(recipe, Recipe) else read_recipe(str(recipe))
     if push and wanted.destination is None:
         raise InputError(
-            f"the recipe {wanted.name} has no destination", "add it, or drop push", option="push"
+            f"cannot push {wanted.name}: its recipe has no destination",
+            "add destination, or leave out push",
+            option="push",
         )
     url = as_url(out)
     root = as_path(out) if url is None else ARTIFACTS
@@ -239,8 +241,8 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
     record = tokenizer.record
     if recipe.fingerprint not in (None, record.fingerprint):
         raise ArtifactError(
-            f"the tokenizer of {recipe.model} is {record.fingerprint[:12]}, not "
-            f"{recipe.fingerprint} as the recipe {recipe.name} says",
+            f"the fingerprint of {recipe.model} must be {recipe.fingerprint} by the recipe "
+            f"{recipe.name}, got {record.fingerprint[:12]}",
             "pin model.revision, or correct model.fingerprint",
         )
     inputs: Inputs = {
@@ -332,7 +334,7 @@ def _hub_recipe(destination: str) -> Any:
             return None
     made_of = _read_made_of(Path(path))
     if made_of is None or not isinstance(made_of.get("inputs"), dict):
-        raise ArtifactError(f"{RECIPE} of {destination} is no recipe's record", "push it again")
+        raise ArtifactError(f"cannot read {RECIPE} of {destination}", "push it again")
     return made_of
 
 
@@ -442,23 +444,21 @@ def read_recipe(source: str) -> Recipe:
     Raises InputError where there is none, or a key is unknown, missing or of another type.
     """
     path = _find_recipe(source)
-    raw = read_plain(path, MOST, error=InputError)
-    if max(line.count(b".") for line in raw.split(b"\n")) > MOST_DOTS:
+    raw = read_plain(path, MAX_BYTES, error=InputError)
+    if max(line.count(b".") for line in raw.split(b"\n")) > MAX_DOTS:
         raise _too_deep(path)
     try:
         body = tomllib.loads(raw.decode("utf-8-sig"))
     except RecursionError as error:
         raise _too_deep(path) from error
-    except ValueError as error:  # what is no TOML or no text, and numbers of thousands of digits
-        raise InputError(f"{path} is not TOML: {error}", "mend that line") from error
-    if not nests_within(body, DEEPEST):
+    except ValueError as error:  # neither TOML nor text, or numbers of thousands of digits
+        raise InputError(f"cannot read {path} as TOML: {error}", "correct that line") from error
+    if not nests_within(body, MAX_DEPTH):
         raise _too_deep(path)
     _check(path, "", body, TOP, required=("kind", "model"))
     kind = body["kind"]
     if kind not in PARAMETERS:
-        raise InputError(
-            f"{path}: kind {kind!r:.80} has no recipes", f"one of {', '.join(PARAMETERS)}"
-        )
+        raise InputError(f"{path}: kind must be one of {', '.join(PARAMETERS)}, got {kind!r:.80}")
     defaults = PARAMETERS[kind]
     types = {name: type(value) for name, value in defaults.items()}
     model, parameters = body["model"], body.get("parameters", {})
@@ -467,8 +467,7 @@ def read_recipe(source: str) -> Recipe:
     _check(path, "model.", model, MODEL, required=("id",))
     _check(path, "parameters.", parameters, types)
     if not corpora or not all(isinstance(table, dict) for table in corpora):
-        text = f"{path}: corpus is {corpora!r:.80}"
-        raise InputError(text, "write [corpus] or [[corpus]] there")
+        raise InputError(f"{path}: corpus must be [corpus] or [[corpus]], got {corpora!r:.80}")
     for table in corpora:
         if KINDS[kind].of_model:
             _check(path, "corpus.", table, {})
@@ -492,13 +491,15 @@ def read_recipe(source: str) -> Recipe:
 
 
 def _too_deep(path: Path) -> InputError:
-    return InputError(f"{path}: it nests too deeply", "write each value on a line of its own")
+    return InputError(
+        f"cannot read {path}: it nests too deeply", "write each value on a line of its own"
+    )
 
 
 def _evaluation_sets(path: Path, names: list[str]) -> tuple[str, ...]:
     for name in names:
         if not is_evaluation(Path(name)):
-            raise InputError(f"{path}: exclude names {name!r:.80}", "name .jsonl files there")
+            raise InputError(f"{path}: exclude must name .jsonl files, got {name!r:.80}")
     return tuple(names)
 
 
@@ -508,11 +509,11 @@ def _bytes_of_prune(path: Path, kind: str, body: Mapping[str, Any]) -> int | Non
         return None
     _check(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
     if KINDS[kind].of_model:
-        raise InputError(f"{path}: a {kind} cannot be pruned", "leave [prune] out")
+        raise InputError(f"cannot prune a {kind}, as {path} asks", "leave out [prune]")
     try:
         return parse_size(str(body["prune"]["bytes"]))
     except UsageError as error:
-        raise InputError(f"{path}: prune.bytes: {error}", error.hint) from error
+        raise InputError(f"cannot read prune.bytes of {path}: {error}", error.hint) from error
 
 
 def _find_recipe(source: str) -> Path:
@@ -522,8 +523,8 @@ def _find_recipe(source: str) -> Path:
     if named.is_file():
         return named
     names = sorted(path.stem for path in ARTIFACTS.glob("*.toml"))
-    where = f"no recipe is in {ARTIFACTS}/: give a file, or begin from the repository's artifacts/"
-    raise InputError(f"there is no recipe {source}", meant(given.stem, names) if names else where)
+    where = f"give a file: {ARTIFACTS}/ has no recipe"
+    raise InputError(f"unknown recipe {source!r}", meant(given.stem, names) if names else where)
 
 
 def _check(
@@ -538,27 +539,25 @@ def _check(
             near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.4)
             known = ", ".join(allowed) or "none here"
             hint = f"did you mean {where}{near[0]}?" if near else f"known: {known}"
-            raise InputError(f"{path}: unknown key {where}{key}", hint)
+            raise InputError(f"unknown key {where}{key} in {path}", hint)
         wanted = allowed[key]
         number = wanted is float and type(value) is int
         kinds = wanted if isinstance(wanted, tuple) else (wanted,)
-        if type(value) is int and abs(value) > LARGEST:
-            raise InputError(f"{path}: {where}{key} is too large a number", "write a smaller one")
+        if type(value) is int and abs(value) > MAX_NUMBER:
+            raise InputError(f"{path}: {where}{key} must be a smaller number")
         if wanted is list and isinstance(value, list):
             for name in value:
                 if not isinstance(name, str):
-                    raise InputError(
-                        f"{path}: {where}{key} names {name!r:.80}", "write strings there"
-                    )
+                    raise InputError(f"{path}: {where}{key} must be strings, got {name!r:.80}")
         if value == "":
-            raise InputError(f"{path}: {where}{key} is empty", "name one, or leave it out")
+            raise InputError(f"{path}: {where}{key} must not be empty", "leave it out")
         if type(value) not in kinds and not number:
             raise InputError(
-                f"{path}: {where}{key} is {value!r:.80}", f"write a {_type_name(kinds[0])} there"
+                f"{path}: {where}{key} must be a {_type_name(kinds[0])}, got {value!r:.80}"
             )
     for key in required:
         if key not in table:
-            raise InputError(f"{path} has no {where}{key}", "add it")
+            raise InputError(f"{path} must have {where}{key}", "add it")
 
 
 def _type_name(kind: type) -> str:

@@ -1,4 +1,4 @@
-"""`ngramkit tokenize`, `build-datastore`, `build-frozen`, and `build`, which follows recipes."""
+"""`ngramkit tokenize`, `build-datastore`, `build-frozen`, and `build` for recipes."""
 
 from __future__ import annotations
 
@@ -31,25 +31,30 @@ Tokens = Annotated[
 ]
 EncodingThreads = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Encoding threads. Default: every core."),
+    typer.Option("--workers", min=1, help="Encoding threads. Default: all cores."),
 ]
 TokensOfShards = Annotated[
-    int, typer.Option("--shard-tokens", min=1, help="A shard ends with the document that fills it.")
+    int,
+    typer.Option(
+        "--shard-tokens", min=1, help="A shard ends with the document that reaches this size."
+    ),
 ]
 Sorters = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Shards sorted at a time. Default: every core."),
+    typer.Option("--workers", min=1, help="Shards sorted at a time. Default: all cores."),
 ]
 ShardTokens = Annotated[
     int | None,
-    typer.Option(min=2, help="Fill shards up to this. Default: what --memory allows, up to 2**27."),
+    typer.Option(min=2, help="Tokens per shard. Default: what --memory allows, up to 2**27."),
 ]
 Counters = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Counting threads. Default: every core; same bytes."),
+    typer.Option(
+        "--workers", min=1, help="Counting threads. Default: all cores. The bytes stay the same."
+    ),
 ]
 LeaderLen = Annotated[int, typer.Option(metavar="1..4", help="Tokens in a leader.")]
-Leaders = Annotated[int, typer.Option(help="Keep this many leaders, the most frequent ones.")]
+Leaders = Annotated[int, typer.Option(help="Keep this many of the most frequent leaders.")]
 FollowerLen = Annotated[int, typer.Option(metavar="1..8", help="Tokens in a follower.")]
 Followers = Annotated[int, typer.Option(help="Keep this many followers of each leader.")]
 
@@ -65,7 +70,7 @@ def tokenize(
     force: Force = False,
     out: Output,
 ) -> None:
-    """Tokenise a corpus once: the input of every builder.
+    """Tokenise a corpus, as the input of every builder.
 
     Example: ngramkit tokenize --corpus python-stdlib
     """
@@ -95,7 +100,7 @@ def build_datastore(
     force: Force = False,
     out: Output,
 ) -> None:
-    """Build a datastore (REST): suffix arrays that find any phrase of a corpus at once.
+    """Build a datastore (REST): suffix arrays that find any phrase of a corpus.
 
     Example: ngramkit build-datastore --corpus python-stdlib
     """
@@ -129,7 +134,7 @@ def build_frozen(
     force: Force = False,
     out: Output,
 ) -> None:
-    """Build a frozen table (Cacheback): frequent n-grams, each with what follows it most often.
+    """Build a frozen table (Cacheback): frequent n-grams with their most frequent followers.
 
     Example: ngramkit build-frozen --corpus python-stdlib
     """
@@ -153,14 +158,16 @@ def build_frozen(
 
 
 def _source(corpus: CorpusOptions, tokens: str | None, out: Output) -> dict[str, Any]:
-    """Return a builder's source: --tokens, or the corpus and how it is tokenised; say whose ids.
+    """Return a builder's source from --tokens or --corpus, and report the tokenizer.
 
-    Raises UsageError unless exactly one of them was given.
+    Raises UsageError unless exactly one was given.
     """
     if tokens is None:
         return {"source": corpus.text, **corpus.tokenised(out)}
     for name in corpus.given:
-        raise UsageError(f"{name} is for text, not for --tokens", "drop one of them", option=name)
+        raise UsageError(
+            f"cannot use {name} with --tokens: it is for text", "leave out one of them", option=name
+        )
     from ngramkit.formats.tokens import TokenStore
     from ngramkit.remote.fetch import fetch
 
@@ -175,7 +182,7 @@ def _amount(artifact: Artifact) -> str:
 
 
 def _done(artifact: Artifact, contents: str, out: Output, **counts: int) -> None:
-    """Say what was built and how fast; `counts` are those of its kind."""
+    """Print what was built and how fast; `counts` are extra JSON fields."""
     manifest = artifact.manifest
     rate = manifest.counts["tokens"] / out.seconds
     out.show(f"{artifact.where}: {contents}, {manifest.bytes:,} bytes, {rate:,.0f} tokens/s")
@@ -199,22 +206,25 @@ def build(
         typer.Argument(metavar="RECIPE ...", help="A file, or a name in artifacts/."),
     ],
     push: Annotated[
-        bool, typer.Option("--push", help="Verify it, then upload it to the recipe's destination.")
+        bool,
+        typer.Option(
+            "--push", help="Verify the artifact, then upload it to the recipe's destination."
+        ),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Build nothing; exit 1 if anything would be built.")
+        bool, typer.Option("--check", help="Build nothing; exit with 1 if anything would be built.")
     ] = False,
     out_dir: Annotated[
-        str, typer.Option("--out", metavar="DIR|URL", help="Where the artifacts' folders are.")
+        str, typer.Option("--out", metavar="DIR|URL", help="The folder of the artifacts.")
     ] = "artifacts",
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Threads. Default: every core; same bytes."),
+        typer.Option(min=1, help="Threads. Default: all cores. The bytes stay the same."),
     ] = None,
     where: ExecutorOptions,
     out: Output,
 ) -> None:
-    """Build artifacts from recipes: what is missing or stale, and say why.
+    """Build missing and stale artifacts from recipes, and say why.
 
     Example: ngramkit build demo --check
     """

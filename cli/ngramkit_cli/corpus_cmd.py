@@ -21,7 +21,7 @@ from ngramkit_cli.screen import wrapped
 if TYPE_CHECKING:
     from ngramkit.corpus.mixing import Weighted
 
-# Options that the summaries of corpora name, of the commands that read one.
+# Options that the summaries of corpora name.
 CORPUS_FLAGS = {"language": Flag("--language"), "join_turns": Flag("--join-turns", switch=True)}
 
 
@@ -75,33 +75,35 @@ class CorpusOptions:
         str | None, typer.Option(help="The Stack's programming language. Default: python.")
     ] = None
     join_turns: Annotated[
-        bool, typer.Option("--join-turns", help="A conversation is one document, not one per turn.")
+        bool,
+        typer.Option("--join-turns", help="Make a conversation one document, not one per turn."),
     ] = False
     sample: Annotated[
         float, typer.Option(help="The share of documents to keep, by a hash of (seed, index).")
     ] = 1.0
-    seed: Annotated[int, typer.Option(help="Which sample.")] = 0
+    seed: Annotated[int, typer.Option(help="The seed of the sample.")] = 0
     limit: Annotated[int | None, typer.Option(help="At most this many documents.")] = None
     licenses: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...", help="Keep documents whose licences are all listed: mit,apache-2.0."
+            metavar="NAME,...", help="Keep documents with only these licences: mit,apache-2.0."
         ),
     ] = None
     exclude: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Opt-outs: repository names or sha256 of documents, one a line. Or an evaluation "
-            "set, FILE.jsonl: documents that hold one of its texts are left out. May be repeated.",
+            help="A list of opt-outs: repository names or sha256 of documents, one per line. Or an "
+            "evaluation set, FILE.jsonl: documents that contain one of its texts are left out. May "
+            "be repeated.",
         ),
     ] = None
     dedup: Annotated[
         str | None,
         typer.Option(
             metavar="exact|minhash",
-            help="Leave out documents that came before: the same text, or one much like it "
-            "(minhash needs ngramkit[dedup]).",
+            help="Leave out duplicates: the same text, or a similar one (minhash, which needs "
+            "ngramkit[dedup]).",
         ),
     ] = None
     max_document: Annotated[
@@ -112,8 +114,8 @@ class CorpusOptions:
         bool,
         typer.Option(
             "--skip-bad",
-            help="Go on behind records that do not parse or have no text, and count them; else the "
-            "first one is an error.",
+            help="Skip and count records that do not parse or have no text. Default: the first one "
+            "is an error.",
         ),
     ] = False
     model: Model = None
@@ -123,26 +125,23 @@ class CorpusOptions:
 
     @property
     def text(self) -> Any:
-        """The corpus as builders take it: one name, or the parts of a mixture.
+        """The corpus: one name, or the parts of a mixture.
 
-        Raises UsageError without --corpus, and for a weight that is not in (0, 1].
+        Raises UsageError without --corpus, and for a weight outside (0, 1].
         """
         parts = self._parts
         is_single = len(parts) == 1 and parts[0].weight == 1
         return parts[0].corpus if is_single else [tuple(part) for part in parts]
 
     def tokenised(self, out: Output) -> dict[str, Any]:
-        """Return how the text becomes tokens, as builders take it; say whose.
-
-        Raises UsageError for an artifact.
-        """
+        """Return the keywords of builders; report the model. Raises UsageError for an artifact."""
         from ngramkit.corpus.open import is_artifact
 
         for part in self._parts:
             if is_artifact(str(part.corpus)):
                 raise UsageError(
-                    f"{part.corpus} is an artifact, not text",
-                    "name a text; builders take a token store as --tokens",
+                    f"--corpus must be text, got the artifact {part.corpus}",
+                    "give a token store as --tokens",
                 )
         name = the_model(self.model, out)
         if self.model is None:
@@ -161,14 +160,11 @@ class CorpusOptions:
         from ngramkit.corpus.mixing import parse_weighted
 
         if not self.corpus:
-            raise UsageError("no corpus was chosen", "give --corpus; `ngramkit corpora` lists them")
+            raise UsageError("--corpus must be given", "choose one of `ngramkit corpora`, or files")
         return [parse_weighted(each) for each in self.corpus]
 
     def _warn_of_demo(self, model: str, out: Output) -> None:
-        """Say that what is made of a Hub corpus serves the embedded model alone, where it does.
-
-        Hardly anybody wants that; the notice has the same command for another model.
-        """
+        """Warn that a Hub corpus is tokenised for the embedded model, which few people want."""
         from ngramkit.basics.models import DEFAULT
         from ngramkit.corpus.open import NAMED
 
@@ -177,7 +173,7 @@ class CorpusOptions:
             name.startswith("hf:") or (name in NAMED and NAMED[name].hub) for name in names
         ):
             out.say(
-                f"note: this will serve the embedded model {DEFAULT} alone (a vocabulary of 4,096 "
-                "tokens); for yours:",
+                f"note: this will serve the embedded model {DEFAULT} only (a vocabulary of 4,096 "
+                "tokens); for your model, run:",
                 f"  {shlex.join(['ngramkit', *words_as_typed(), '--model', 'MODEL'])}",
             )

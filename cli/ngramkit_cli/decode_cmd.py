@@ -1,7 +1,7 @@
-"""`ngramkit decode`: the prompt in, the model's own text out, several tokens a pass.
+"""`ngramkit decode`: a prompt in, the model's own text out, several tokens per pass.
 
-With --chat and without a prompt it is a conversation: on a terminal turn by turn, through a pipe a
-prompt a line.
+With --chat and no prompt it is a conversation: turn by turn on a terminal, one prompt per line
+through a pipe.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"}
 TURN_ENDS = {"length": "; cut at --max-new-tokens", "interrupt": "; interrupted"}
 ASK = "> "
-HELP = "/exit (or Ctrl-D) ends, /new begins another conversation, Ctrl-C ends an answer"
+HELP = "/exit (or Ctrl-D) ends, /new begins a new conversation, Ctrl-C ends an answer"
 
 
 @takes_urls
@@ -94,10 +94,10 @@ def decode(
 
 
 def show_on(screen: Screen, out: Output) -> Callable[[str, bool], None]:
-    """Return what decoding calls with every piece of text, and with none after an answer."""
+    """Return the `show` function of DecodeOptions."""
 
     def show(piece: str, drafted: bool) -> None:
-        out.reporter.close()  # bars would stand in the text
+        out.reporter.close()  # so that no bar is in the text
         if piece:
             screen.show(piece, drafted)
         else:
@@ -107,7 +107,7 @@ def show_on(screen: Screen, out: Output) -> Callable[[str, bool], None]:
 
 
 def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
-    """Say tokens, passes, tokens/step, tokens/s, where the time went, and what drafts brought."""
+    """Print tokens, passes, rates, times and the comparison."""
     run, comparison = answer.run, answer.comparison
     shares = {
         "prefill": run.prefill_seconds,
@@ -129,13 +129,12 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
 
 
 def compared(comparison: Comparison, *, greedy: bool) -> Iterator[str]:
-    """Yield lines: what drafts brought, over no drafts first, and whether the text is the model's
-    own."""
+    """Yield the lines of a comparison: speed-ups, and whether the text is the model's own."""
     baseline, generate = comparison.baseline, comparison.generate
     seconds = f"{comparison.drafted.seconds:.3f} s, without drafts {baseline.seconds:.3f} s"
     differ = "" if comparison.identical else ", texts differ"
     if comparison.comparable:
-        nothing = "" if comparison.drafted.drafted_passes else " (nothing was drafted: it is noise)"
+        nothing = "" if comparison.drafted.drafted_passes else " (noise: nothing was drafted)"
         yield (
             f"{seconds} on the same weights: speed-up {comparison.shown_speedup}{nothing}{differ}"
         )
@@ -152,22 +151,22 @@ def compared(comparison: Comparison, *, greedy: bool) -> Iterator[str]:
 
 
 def drafts_of(run: Decoded) -> str:
-    """Return in how many passes there was a draft, its size, and why the others had none."""
+    """Return the number of drafted passes, the drafts' mean size, and why other passes had none."""
     declined = run.declined_passes
     if not run.drafted_passes:
-        return "no pass had a draft" + " that paid" * (declined > 0)
+        return "no draft was worth verifying" if declined else "no pass had a draft"
     had_none = run.passes - run.drafted_passes - declined
     rest = ""
     if declined and had_none:
-        rest = f"; in {declined:,} it did not pay, {had_none:,} had none"
+        rest = f"; {declined:,} were not worth verifying, {had_none:,} passes had no draft"
     elif declined or had_none:
-        rest = "; the rest did not pay" if declined else "; the rest had none"
+        rest = "; the other drafts were not worth it" if declined else "; the others had no draft"
     nodes = f"{run.nodes_per_draft:.1f} nodes on average"
     return f"drafted in {run.drafted_passes:,} of {run.passes:,} passes, {nodes}{rest}"
 
 
 def sameness(comparison: Comparison, *, greedy: bool) -> str:
-    """Return whether the text is the model's own, and if not where it parts and what that means."""
+    """Return whether the text is the model's own; if not, where it differs and why."""
     parting = comparison.parting
     if parting is None:
         of = "generate's" if comparison.generate is not None else "that without drafts"
@@ -176,32 +175,29 @@ def sameness(comparison: Comparison, *, greedy: bool) -> str:
     of = "generate" if parting.of == "generate" else "the text without drafts"
     where = f"output differs from {of} at token {parting.index + 1}, {' and '.join(tokens)}"
     if parting.near_tie:
-        return f"{where}: a near tie, which 16 bits round either way; try --dtype float32"
+        return f"{where}: a near tie, which 16 bits can round either way; try --dtype float32"
     if not greedy:
-        return (
-            f"{where}: of sampled text only the distribution is the same, so no speed-up is given"
-        )
-    return f"{where}: no near tie, so no speed-up is given; please report it"
+        return f"{where}: sampled texts only share their distribution, so no speed-up is given"
+    return f"{where}: not a near tie, so no speed-up is given; please report it"
 
 
 # Conversations.
 
 
 def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
-    """Hold the conversation; return all replies, in order. Raises UsageError where there is no
-    prompt."""
+    """Hold the conversation and return all replies. Raises UsageError without a prompt."""
     if sys.stdin is None:
-        raise InputError("stdin is closed", "give --prompt")
+        raise InputError("cannot read a prompt: stdin is closed", "give --prompt")
     if sys.stdin.isatty():
         return _answer_turns(talk, screen, out)
     replies = _answer_lines(talk, sys.stdin, screen, out)
     if not replies:
-        raise UsageError("there is no prompt", "give --prompt, or a prompt a line on stdin")
+        raise UsageError("a prompt must be given", "give --prompt, or one per line on stdin")
     return replies
 
 
 def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
-    """Answer turn after turn until /exit or the input's end. Prints what does not fit."""
+    """Answer turns until /exit or the end of input. Prints turns that do not fit."""
     out.say(HELP)
     replies: list[Reply] = []
     for line in _typed_lines():
@@ -221,11 +217,11 @@ def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply
 
 
 def _answer_lines(talk: Conversation, lines: IO[str], screen: Screen, out: Output) -> list[Reply]:
-    """Answer every line as a prompt of its own. Ctrl-C ends them all."""
+    """Answer every line as a separate prompt. Ctrl-C ends them all."""
     replies: list[Reply] = []
     while line := lines.readline(MOST_BYTES + 1):
         if len(line) > MOST_BYTES:
-            raise InputError(f"a line of more than {MOST_BYTES:,} characters", "give a shorter one")
+            raise InputError(f"a line must have at most {MOST_BYTES:,} characters", "shorten it")
         if line.strip():
             talk.clear()
             replies.append(_ask(talk, line.rstrip("\r\n"), screen, out))
@@ -235,7 +231,7 @@ def _answer_lines(talk: Conversation, lines: IO[str], screen: Screen, out: Outpu
 
 
 def _typed_lines() -> Iterator[str]:
-    """Yield lines as they are typed, with the keys of readline where there is one."""
+    """Yield typed lines, with readline if there is one."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 (input() uses it)
     while True:
@@ -249,13 +245,13 @@ def _typed_lines() -> Iterator[str]:
 
 
 def _ask(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:
-    """Show the answer to a line, and what it took."""
+    """Show the answer to a line, and its figures."""
     reply = talk.ask(line, show_on(screen, out))
     screen.end()
     run = reply.run
     out.say(
         f"[{many(len(run.token_ids), 'token')}, {run.tokens_per_step:.2f} tokens/step, "
         f"{run.tokens_per_second:,.1f} tokens/s; {reply.held} of {run.prompt_tokens} prompt tokens "
-        f"were in memory{TURN_ENDS.get(run.ended_by, '')}]"
+        f"were cached{TURN_ENDS.get(run.ended_by, '')}]"
     )
     return reply

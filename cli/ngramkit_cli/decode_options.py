@@ -37,8 +37,8 @@ TrustRemoteCode = Annotated[
     bool,
     typer.Option(
         "--trust-remote-code",
-        help="Run Python code that the model's repository or folder brings, for architectures that "
-        "transformers does not know. It can do whatever you can: read it first.",
+        help="Run Python code of the model's repository or folder, for architectures that "
+        "transformers does not know. It can do whatever you can, so read it first.",
     ),
 ]
 
@@ -66,14 +66,13 @@ class LoadOptions:
 
 Stop = Annotated[
     list[str] | None,
-    typer.Option(metavar="TEXT", help="End with the token that completes TEXT; may be repeated."),
+    typer.Option(metavar="TEXT", help="End with the token that completes TEXT. May be repeated."),
 ]
 Compare = Annotated[
     bool,
     typer.Option(
         "--compare",
-        help="Decode without drafts too, in turns, then with transformers' generate; print the "
-        "speed-ups.",
+        help="Also decode without drafts and with transformers' generate; print the speed-ups.",
     ),
 ]
 Color = Annotated[
@@ -87,13 +86,14 @@ class SamplingOptions:
 
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0
     top_p: Annotated[
-        float, typer.Option(help="Keep the likeliest tokens up to this probability.")
+        float, typer.Option(help="Sample from the most likely tokens up to this total probability.")
     ] = 1.0
     top_k: Annotated[
-        int, typer.Option(min=0, help="Keep this many of the likeliest tokens; 0: all.")
+        int,
+        typer.Option(min=0, help="Sample from this many of the most likely tokens; 0: from all."),
     ] = 0
     seed: Annotated[
-        int, typer.Option(help="Of the sampling; the same text with and without drafts.")
+        int, typer.Option(help="Seed of sampling; the text is the same with and without drafts.")
     ] = 0
 
 
@@ -105,30 +105,29 @@ class RunOptions(LoadOptions):
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="Draft tokens per pass at most. auto, the default: as many as pay for their time "
-            "here, which is learnt from the passes; N gives the same passes in every run.",
+            help="Maximum of draft tokens per pass. auto (default) adapts to measured pass times; N "
+            "gives the same passes in every run.",
         ),
     ] = None
     verify: Annotated[
         str | None,
         typer.Option(
             metavar="tree|batch|chain",
-            help="A draft in one pass with an ancestor mask; its paths as rows, for models that "
-            "take no such mask; its best path. Default: tree where the model can, chain where it "
-            "has recurrent layers.",
+            help="How a draft is verified: in one pass with an ancestor mask; its paths as rows, "
+            "for models without such a mask; its best path. Default: tree if the model can, chain "
+            "if it has recurrent layers.",
         ),
     ] = None
 
     def keywords(self) -> dict[str, Any]:
-        """Return the words of DecodeOptions. Raises UsageError for a budget that is neither a
-        number nor auto."""
+        """Return the keywords of DecodeOptions. Raises UsageError for an invalid budget."""
         words = asdict(self)
         if self.budget not in (None, "auto"):
             try:
                 words["budget"] = int(self.budget)
             except ValueError:
                 raise UsageError(
-                    f"--budget {self.budget!r} is no number of nodes", "give one, or auto"
+                    f"--budget must be a positive integer or 'auto', got {self.budget!r}"
                 ) from None
         return words
 
@@ -142,32 +141,31 @@ class CacheOptions:
         typer.Option(
             metavar="full|low-bit|specache",
             help="full; or specache: all keys and values in CPU memory, a 1- or 2-bit copy on the "
-            "device, and what the next token needs fetched ahead (arXiv:2503.16163); low-bit: "
-            "without fetching. The last two change what is written.",
+            "device, and the needed ones fetched ahead (arXiv:2503.16163); low-bit: without "
+            "fetching. The last two change the text.",
         ),
     ] = "full"
     kv_bits: Annotated[
-        str, typer.Option(metavar="1|2", help="Of a code; or one per layer: 2,2,1,1,...")
+        str, typer.Option(metavar="1|2", help="Bits per number; or one per layer: 2,2,1,1,...")
     ] = "2"
     kv_group: Annotated[
-        int, typer.Option(help="Numbers that share a scale; must divide the head's channels.")
+        int, typer.Option(help="Numbers that share a scale; it must divide the head's channels.")
     ] = 64
     kv_top_k: Annotated[
         str, typer.Option(metavar="N", help="Pairs fetched per layer and head; or one per layer.")
     ] = "64"
-    kv_residual: Annotated[int, typer.Option(help="Newest tokens that stay as they are.")] = 64
+    kv_residual: Annotated[int, typer.Option(help="Newest tokens that are not quantised.")] = 64
     speculative_token: Annotated[
         str,
         typer.Option(
-            metavar="model|drafter", help="Whose guess at the next token says what to fetch."
+            metavar="model|drafter", help="Whose guess at the next token decides what is fetched."
         ),
     ] = "model"
 
     def chosen(self) -> SpeCache | None:
-        """Return the cache, None for the full one.
+        """Return the SpeCache, None for the full cache.
 
-        Raises UsageError for an unknown name, for numbers that make no sense, and where they are
-        given for the full cache.
+        Raises UsageError for an unknown name, invalid numbers, and numbers for the full cache.
         """
         from ngramkit.decode.specache.options import SpeCache, cache_of
 
@@ -184,7 +182,7 @@ class CacheOptions:
         for field in fields(self)[1:] if cache is None else ():
             if getattr(self, field.name) != field.default:
                 raise UsageError(
-                    f"{field.name} means nothing with cache=full",
+                    f"cannot use {field.name} with cache=full",
                     "give cache=specache, or leave it out",
                     option=(field.name, "cache"),
                 )

@@ -35,16 +35,16 @@ def exit_code(error: NgramkitError) -> int:
 
 NO_MEMORY = re.compile(r"out of memory|can't allocate memory|can't start new thread", re.IGNORECASE)
 MESSAGES = {
-    errno.EROFS: ("is on a read-only file system", "choose a path that you can write"),
-    errno.EFBIG: ("is larger than the limit of this shell", "raise it: ulimit -f"),
-    errno.ENAMETOOLONG: ("has a name that is too long", "choose a shorter name"),
-    errno.ENOTDIR: ("is not in a folder", "check the path"),
-    errno.EISDIR: ("is a folder", "name a file"),
-    errno.ENOENT: ("does not exist", "check the path"),
-    errno.EEXIST: ("exists", "choose another path"),
-    errno.ELOOP: ("is a link to itself", "check the path"),
-    errno.EMFILE: ("cannot be opened: too many open files", "raise the limit: ulimit -n"),
-    errno.ENFILE: ("cannot be opened: too many open files", "close other programs"),
+    errno.EROFS: ("it is on a read-only file system", "choose a path that you can write"),
+    errno.EFBIG: ("it would be larger than the limit of this shell", "raise it: ulimit -f"),
+    errno.ENAMETOOLONG: ("its name is too long", "choose a shorter name"),
+    errno.ENOTDIR: ("its parent is not a folder", "check the path"),
+    errno.EISDIR: ("it is a folder", "name a file"),
+    errno.ENOENT: ("it does not exist", "check the path"),
+    errno.EEXIST: ("it exists", "choose another path"),
+    errno.ELOOP: ("it is a link to itself", "check the path"),
+    errno.EMFILE: ("too many files are open", "raise the limit: ulimit -n"),
+    errno.ENFILE: ("too many files are open", "close other programs"),
 }
 
 
@@ -53,13 +53,17 @@ def to_ngramkit_error(error: BaseException) -> NgramkitError:
     if isinstance(error, NgramkitError):
         return error
     if isinstance(error, ModuleNotFoundError) and (package := _package(error.name or "")):
-        return UsageError(f"this needs the package {package}", f"run: pip install {package}")
+        return UsageError(
+            f"cannot run: it needs the package {package}", f"run: pip install {package}"
+        )
     if is_out_of_memory(error):
         hint = "lower memory, shard_tokens or sample, or close other programs"
-        return InputError("out of memory", hint, option=("memory", "shard_tokens", "sample"))
+        return InputError(
+            "cannot go on: out of memory", hint, option=("memory", "shard_tokens", "sample")
+        )
     if isinstance(error, ConnectionError | TimeoutError):
         return NetworkError(
-            f"no connection: {error}", "check the network and run the command again"
+            f"cannot connect: {error}", "check the network and run the command again"
         )
     if isinstance(error, OSError) and error.errno is not None:
         return _refused(error)
@@ -88,14 +92,14 @@ def _refused(error: OSError) -> NgramkitError:
     path = str(error.filename) if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return InputError(
-            f"no space left on the disk{path and f' at {path}'}",
+            f"cannot write{path and f' {path}'}: no space left on the disk",
             "free some space and run the same command again",
         )
     if isinstance(error, PermissionError):
-        return InputError(f"no permission for {path or 'a file'}", "choose another path")
-    default = (f"cannot be used: {error.strerror}", "check the path")
+        return InputError(f"cannot use {path or 'a file'}: no permission", "choose another path")
+    default = (error.strerror, "check the path")
     message, hint = MESSAGES.get(error.errno or 0, default)
-    return InputError(f"{path or 'a file'} {message}", hint)
+    return InputError(f"cannot use {path or 'a file'}: {message}", hint)
 
 
 def error_lines(message: str, *hints: str) -> list[str]:

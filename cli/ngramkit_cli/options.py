@@ -34,7 +34,7 @@ WHICH_MODEL = "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else dem
 
 @dataclass(frozen=True)
 class NamedModel:
-    """The model of a command that is about a model: an argument, or --model as everywhere else."""
+    """The model as an argument, or as --model like everywhere else."""
 
     model_name: Annotated[
         str | None,
@@ -48,10 +48,11 @@ class NamedModel:
     model: Annotated[str | None, model_option("The same.")] = None
 
     def chosen(self, out: Output) -> str:
-        """Return the model's name, as `the_model`. Raises UsageError where two differ."""
+        """Return the model's name, as `the_model`. Raises UsageError for two names."""
         if self.model_name is not None and self.model not in (None, self.model_name):
             raise UsageError(
-                f"MODEL is {self.model_name}, --model {self.model}", "give one of them"
+                f"MODEL must be the same as --model, got {self.model_name} and {self.model}",
+                "give one of them",
             )
         return the_model(self.model if self.model_name is None else self.model_name, out)
 
@@ -78,7 +79,7 @@ Out = Annotated[
 
 
 def the_model(given: str | None, out: Output) -> str:
-    """Return the model's name; say it, and why where nobody asked for it."""
+    """Return the model's name and report it, with the reason if it was not given."""
     from ngramkit.basics.models import DEFAULT, chosen_model, describe_model
 
     chosen = chosen_model(given)
@@ -88,15 +89,17 @@ def the_model(given: str | None, out: Output) -> str:
 
 
 def whole_numbers(text: str, option: str) -> list[int]:
-    """Return the numbers of a list like 8,16. Raises UsageError, naming `option`, for no list."""
+    """Return the numbers of a list like 8,16. Raises UsageError for `option`."""
     parts = text.split(",")
     if not all(part.strip().isdecimal() and len(part) < 10 for part in parts):
-        raise UsageError(f"{option} {text!r} is not a list of numbers", "like 8,16", option=option)
+        raise UsageError(
+            f"{option} must be a list of numbers like 8,16, got {text!r}", option=option
+        )
     return [int(part) for part in parts]
 
 
 def checked_size(text: str | None) -> str | None:
-    """Return the bytes of an option that is a size, like 4G. Raises BadParameter for another."""
+    """Return the bytes of a size like 4G. Raises BadParameter for an invalid one."""
     try:
         return text if text is None else str(parse_size(text))
     except UsageError as error:
@@ -109,7 +112,7 @@ Memory = Annotated[
         "--memory",
         metavar="SIZE",
         callback=checked_size,
-        help="Like 4G or 512M. Default: half of what is free.",
+        help="Like 4G or 512M. Default: half of the free memory.",
     ),
 ]
 
@@ -144,7 +147,7 @@ def _source(kind: str, help: str) -> Any:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The artifacts to draft from, an option each; without any, those that fit under artifacts/."""
+    """The artifacts to draft from; without any, those that fit under artifacts/."""
 
     datastore: Annotated[
         list[str] | None, _source("datastore", "May be repeated. Default: all that fit.")
@@ -162,12 +165,12 @@ class SourceOptions:
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Past requests, for the drafters that learn from them; decode makes it where "
-            "there is none. Default: nothing outlives the command.",
+            help="Past requests, for the drafters that learn from them; decode creates it. "
+            "Default: nothing outlives the command.",
         ),
     ] = None
     history_tokens: Annotated[
-        int, typer.Option(min=1, help="How many of its newest are searched.")
+        int, typer.Option(min=1, help="How many of its newest tokens are searched.")
     ] = 4_000_000
     no_store: Annotated[bool, typer.Option("--no-store", help="Add nothing to the history.")] = (
         False
@@ -196,7 +199,7 @@ Logs = Annotated[
     ),
 ]
 RememberPrompts = Annotated[
-    bool, typer.Option("--prompts", help="Remember prompts too, not outputs alone.")
+    bool, typer.Option("--prompts", help="Remember prompts too, not only outputs.")
 ]
 
 
@@ -208,15 +211,15 @@ class LogOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The files' format, as vllm, openai or verl. Default: told by their content.",
+            help="The files' format, such as vllm, openai or verl. Default: recognised by content.",
         ),
     ] = None
     columns: Annotated[
         str | None,
         typer.Option(
             metavar="FIELD=COLUMN,...",
-            help="Columns of any JSON lines: prompt=question,output=answer, and name, kind, "
-            "reference, time, run, turn. a.b is b inside a.",
+            help="Columns of JSON lines: prompt=question,output=answer, and name, kind, reference, "
+            "time, run, turn. a.b is the field b of a.",
         ),
     ] = None
 
@@ -224,14 +227,12 @@ class LogOptions:
         str | None,
         typer.Option(
             metavar="FIELD=VALUE,...",
-            help="Read only these requests: model=NAME, or kind, run or name.",
+            help="Read only matching requests: model=NAME, or kind, run or name.",
         ),
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """Return the arguments `format`, `columns` and `where`.
-
-        Raises UsageError if one is not a list of pairs."""
+        """Return the keywords. Raises UsageError for an invalid list of pairs."""
         return {
             "format": self.format,
             "columns": _pairs("--columns", self.columns, "prompt=question,output=answer"),
@@ -244,7 +245,7 @@ def _pairs(flag: str, text: str | None, example: str) -> dict[str, str] | None:
         return None
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and value for name, _, value in pairs):
-        raise UsageError(f"{flag} must be a list of {example}, got {text!r}", f"like {example}")
+        raise UsageError(f"{flag} must be a list like {example}, got {text!r}")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
@@ -297,7 +298,7 @@ class ExecutorOptions:
         str,
         typer.Option(
             metavar=EXECUTORS,
-            help="Where it runs: on this machine, or on a Ray cluster; same bytes.",
+            help="Run on this machine or on a Ray cluster. The bytes stay the same.",
             autocompletion=lambda: EXECUTORS.split("|"),
         ),
     ] = "local"
@@ -305,7 +306,7 @@ class ExecutorOptions:
         str | None,
         typer.Option(
             metavar="auto|HOST:PORT",
-            help="The Ray cluster. Default: RAY_ADDRESS, else auto, the one of this machine.",
+            help="The Ray cluster. Default: RAY_ADDRESS, else auto (the one of this machine).",
         ),
     ] = None
 
@@ -318,14 +319,14 @@ class ExecutorOptions:
 
 @dataclass(frozen=True)
 class StagingOptions:
-    """Options of where the files of URLs are staged. A field is an option."""
+    """Options of the cache of URLs. A field is an option."""
 
     cache_dir: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Where the files of URLs are staged. Default: NGRAMKIT_CACHE_DIR, else the user's "
-            "cache folder.",
+            help="The cache of files of URLs. Default: NGRAMKIT_CACHE_DIR, else the user's cache "
+            "folder.",
         ),
     ] = None
     cache_size: Annotated[
@@ -333,7 +334,7 @@ class StagingOptions:
         typer.Option(
             metavar="SIZE",
             callback=checked_size,
-            help="The most bytes that are staged, like 20G; files unused longest are deleted "
+            help="The maximum size of that cache, like 20G; least recently used files are deleted "
             "first. Default: NGRAMKIT_CACHE_SIZE, else half of the free space there.",
         ),
     ] = None

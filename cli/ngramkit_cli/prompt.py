@@ -1,4 +1,4 @@
-"""The prompt: from --prompt, --prompt-file, stdin, or for `demo` an embedded one."""
+"""The prompt: from --prompt, --prompt-file or stdin, or an embedded one for `demo`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MOST_BYTES = 1 << 26  # of a prompt: more than any model reads
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """Options of what the model goes on with. A field is an option."""
+    """Options of the prompt. A field is an option."""
 
     prompt: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="The prompt; may be repeated, with an answer to each."),
+        typer.Option(metavar="TEXT", help="The prompt. May be repeated; each gets an answer."),
     ] = None
     prompt_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Read the prompt from FILE; - is stdin.")
@@ -32,8 +32,8 @@ class PromptOptions:
         bool,
         typer.Option(
             "--chat",
-            help="The prompt is a user's turn: wrap it in the model's template. Without a prompt: "
-            "a conversation; through a pipe, a prompt a line.",
+            help="Make the prompt a user's turn in the model's template. Without a prompt: a "
+            "conversation; through a pipe, one prompt per line.",
         ),
     ] = False
     template: Annotated[
@@ -41,14 +41,14 @@ class PromptOptions:
         typer.Option(metavar="NAME", help=f"With --chat: {TEMPLATES}. Default: {RULE}."),
     ] = None
     system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With --chat: what the model is told first.")
+        str | None, typer.Option(metavar="TEXT", help="With --chat: the system message.")
     ] = None
     reference: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="A text that the answer is likely to repeat, as the old version of a file: drafts "
-            "are taken from it first. May be repeated.",
+            help="A text that the answer probably repeats, such as the old version of a file. May "
+            "be repeated.",
         ),
     ] = None
 
@@ -57,7 +57,7 @@ class PromptOptions:
         return self.chat and not self.prompt and self.prompt_file is None
 
     def keywords(self) -> dict[str, Any]:
-        """Return the words of DecodeOptions."""
+        """Return the keywords of DecodeOptions."""
         return {
             "chat": self.chat,
             "template": self.template,
@@ -66,16 +66,15 @@ class PromptOptions:
         }
 
     def read(self, model: str, out: Output) -> list[str]:
-        """Read the prompts' texts. Raises UsageError where there is none or two sources of them,
-        InputError where a file cannot be read."""
+        """Read the prompts. Raises UsageError without or with two sources of them, InputError for a
+        file that cannot be read."""
         if self.prompt and self.prompt_file is not None:
-            raise UsageError("--prompt and --prompt-file exclude each other", "give one of them")
+            raise UsageError("cannot use --prompt with --prompt-file", "give one of them")
         return self.prompt or [read_prompt(self.prompt_file, model, out)]
 
 
 def read_prompt(file: Path | None, model: str, out: Output) -> str:
-    """Read a prompt. Raises UsageError where there is none, InputError where a file cannot be
-    read."""
+    """Read a prompt. Raises UsageError without one, InputError for an unreadable file."""
     if file is not None and str(file) != "-":
         return _read_file(file)
     if file is not None or (sys.stdin is not None and not sys.stdin.isatty()):
@@ -87,10 +86,10 @@ def read_prompt(file: Path | None, model: str, out: Output) -> str:
 
 def _read_stdin() -> str:
     if sys.stdin is None:
-        raise InputError("stdin is closed", "give --prompt, or a file")
+        raise InputError("cannot read a prompt: stdin is closed", "give --prompt, or a file")
     raw = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
-        raise InputError(f"stdin has more than {MOST_BYTES:,} bytes", "give a shorter prompt")
+        raise InputError(f"stdin must have at most {MOST_BYTES:,} bytes", "shorten the prompt")
     return _decode(raw, "stdin")
 
 
@@ -105,15 +104,15 @@ def _decode(raw: bytes, where: str) -> str:
         text = raw.decode("utf-8-sig")
         return io.IncrementalNewlineDecoder(None, translate=True).decode(text, True)
     except UnicodeDecodeError as error:
-        raise InputError(f"{where} is not UTF-8: {error}", "convert it to UTF-8") from error
+        raise InputError(f"{where} must be UTF-8: {error}", "convert it to UTF-8") from error
 
 
 def _embedded_prompt(model: str, out: Output) -> str:
     if model != "demo":
-        raise UsageError("there is no prompt", "give --prompt, --prompt-file or text on stdin")
+        raise UsageError("a prompt must be given", "give --prompt, --prompt-file or text on stdin")
     from ngramkit.demo import demo_prompts
 
     where, text = demo_prompts(1)[0]
-    out.say(f"no prompt given; taking the embedded one, from the held-out file {where}:")
+    out.say(f"no prompt given; using the embedded one, from the held-out file {where}:")
     out.say(*text.rstrip("\n").split("\n"))
     return text

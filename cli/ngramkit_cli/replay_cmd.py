@@ -95,14 +95,14 @@ class ReplaySources(SourceOptions):
     ] = None
 
     def replayed(self) -> dict[str, Any]:
-        """Return what drafters share; with --curve, {curve: artifacts}."""
+        """Return the keywords of sources; with --curve, {curve: artifacts}."""
         if self.curve is None:
             return {**self.keywords()}
         shared = (*(role.removesuffix("s") for role in KIND_OF_ROLE), "history")
         given = [name for name in shared if getattr(self, name) is not None]
         if given:
             raise UsageError(
-                f"curve names one artifact after another, not beside {given[0]}",
+                f"cannot use curve with {given[0]}",
                 "leave out one of them",
                 option=("curve", given[0]),
             )
@@ -110,7 +110,7 @@ class ReplaySources(SourceOptions):
 
 
 def parse_curves(given: list[str]) -> dict[str, list[str]]:
-    """Return the artifacts of each curve, of NAME=PATH or PATH; a path that exists has no name.
+    """Return the artifacts of each curve from NAME=PATH or PATH; an existing path has no name.
 
     >>> parse_curves(["pruned=a/4M", "pruned=a/15M", "s3://b/x?y=1"])
     {'pruned': ['a/4M', 'a/15M'], '': ['s3://b/x?y=1']}
@@ -123,14 +123,14 @@ def parse_curves(given: list[str]) -> dict[str, list[str]]:
     return curves
 
 
-# The tables that `ngramkit replay` prints for people.
+# The tables of `ngramkit replay`.
 
 
 NOT_COUNTED = "n/a"
 
 
 def say(results: Replays, out: Output) -> None:
-    """Print tokens/step by budget, and more of the widest budget."""
+    """Print tokens/step by budget, and details of the largest budget."""
     budgets = sorted({r.budget for r in results})
     widest = [r for r in results if r.budget == budgets[-1]]
     replayed = [r for r in widest if r.missing is None]
@@ -158,15 +158,14 @@ def _say_budgets(results: Sequence[Replay], budgets: list[int], out: Output) -> 
 
 
 def _steps(result: Replay) -> str:
-    """Return tokens/step; with a star if evidence is missing."""
+    """Return tokens/step, with a star if evidence is missing."""
     if not result.total.passes:
         return NOT_COUNTED
     return f"{result.total.tokens_per_step:.3f}{'*' * (result.incomplete is not None)}"
 
 
 def _remarks(results: Sequence[Replay]) -> list[str]:
-    """Return a line for each drafter that was not replayed, and each replay without evidence of
-    some contexts."""
+    """Return a line for each drafter that was not replayed or lacked evidence."""
     missing = {r.drafter: r.missing for r in results if r.missing is not None}
     lines = [f"{name}: n/a, {needs}" for name, needs in missing.items()]
     for r in results:
@@ -249,8 +248,8 @@ def replay(
 ) -> None:
     """Replay recorded answers: tokens/step of any drafter, without the model.
 
-    With --oracle DIR in place of --answers, drafters also get the evidence that ngramkit record
-    has kept: the model's top-k at verified nodes.
+    With --oracle DIR in place of --answers, drafters also get recorded evidence: the model's top-k
+    at verified nodes, from ngramkit record.
 
     Example: ngramkit replay --questions question.jsonl --answers model_answer.jsonl
     --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64
@@ -259,7 +258,9 @@ def replay(
 
     budgets = whole_numbers(budget, "budget")
     if not keep_state and (seed is not None or repeat != 1 or prompts):
-        raise UsageError("--seed, --repeat and --prompts are for --keep-state", "add --keep-state")
+        raise UsageError(
+            "cannot use --seed, --repeat or --prompts without --keep-state", "add --keep-state"
+        )
     if plot is not None:
         from ngramkit.evaluate.plots import require_picture
 

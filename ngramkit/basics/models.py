@@ -94,7 +94,7 @@ def split_revision(name: str, revision: str | None = None) -> tuple[str, str | N
         raise UsageError(f"model must be ID@REVISION, got {name!r}", option="model")
     if revision not in (None, named):
         raise UsageError(
-            f"model has two revisions, {named} and {revision}",
+            f"model must have one revision, got {named} and {revision}",
             "name one revision",
             option=("model", "revision"),
         )
@@ -144,7 +144,7 @@ class ModelRef:
             )
         file = packaged_gguf(id_) or Path(id_).expanduser()
         if not file.is_file():
-            raise InputError(f"there is no model file {id_}", "check the path")
+            raise InputError(f"no such model file: {id_}", "check the path")
         return cls(name, id_, str(file), None, True)
 
 
@@ -172,7 +172,7 @@ def _resolve(name: str) -> str:
     if path.is_dir():
         return str(path)
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise InputError(f"there is no model folder {name}", "check the path")
+        raise InputError(f"no such model folder: {name}", "check the path")
     if "/" not in name:
         raise InputError(
             f"unknown model {name!r}",
@@ -194,7 +194,7 @@ def as_name(model: object) -> str:
     """Return a model's name, or the path of its folder or file, as text. Raises TypeError for
     anything else."""
     if not isinstance(model, str | PurePath):
-        raise TypeError(f"a model is called by a text or a path, not {model!r:.60}")
+        raise TypeError(f"model must be a name or a path, got {model!r:.60}")
     return str(model)
 
 
@@ -204,7 +204,7 @@ def chosen_model(name: str | Path | None = None) -> ChosenModel:
     Raises UsageError for an empty name, InputError where the settings cannot be read.
     """
     if name == "":
-        raise UsageError("model is empty", "name one, or leave it out", option="model")
+        raise UsageError("model must not be empty", "name one, or leave it out", option="model")
     if name is not None:
         return ChosenModel(as_name(name), "")
     if variable := os.environ.get(VARIABLE):
@@ -230,7 +230,7 @@ def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
     no model is called that; a Hub id is not looked up.
     """
     if unset and model is not None:
-        raise UsageError("a model and unset exclude each other", "give one of them", option="unset")
+        raise UsageError("cannot use unset with a model", "give one of them", option="unset")
     if not unset and model is None:
         return chosen_model()
     settings = {key: value for key, value in read_settings().items() if key != "model"}
@@ -249,7 +249,7 @@ def _require_some_model(folder: Path) -> None:
     build."""
     if folder.is_dir() and not any((folder / name).is_file() for name in FILES_OF_MODELS):
         raise InputError(
-            f"{folder} holds no model: it has neither {' nor '.join(FILES_OF_MODELS)}",
+            f"cannot use {folder}: it has neither {' nor '.join(FILES_OF_MODELS)}",
             "check the path",
         )
 
@@ -312,9 +312,9 @@ def write_settings(settings: dict[str, str]) -> None:
         partial.replace(path)
     except OSError as error:
         raise InputError(
-            f"{path} cannot be written: {error.strerror}", "or set NGRAMKIT_MODEL instead"
+            f"cannot write {path}: {error.strerror}", "set NGRAMKIT_MODEL instead"
         ) from error
 
 
 def _unreadable(path: Path) -> InputError:
-    return InputError(f"{path} cannot be understood", "delete it: it holds only the chosen model")
+    return InputError(f"cannot read {path}", "delete it: it holds only the chosen model")

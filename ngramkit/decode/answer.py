@@ -50,7 +50,7 @@ class Answer:
     comparison: Comparison | None = None
 
     def compared(self) -> Answer:
-        """Return the answer with a Comparison: decoded again with and without drafts, in turns.
+        """Return the answer with a Comparison: decoded again with and without drafts, alternately.
 
         Greedy decoding without stop texts is also compared with transformers' `generate`. Raises
         UsageError if a SpeCache was used.

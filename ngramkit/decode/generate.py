@@ -273,7 +273,7 @@ KNOWN_INPUTS = {
     "attention_mask", "position_ids", *CACHES, "use_cache", "logits_to_keep", "cache_position",
     "streamer",
 }  # fmt: skip
-# What transformers passes for images, also for a prompt without any.
+# Inputs that transformers passes for images, also for a prompt without any.
 VISION = {"mm_encoder_outputs": "images or videos (mm_encoder_outputs)"}
 TYPES = ("mm_token_type_ids", "token_type_ids")  # 0 is text, in vision models
 

@@ -189,7 +189,11 @@ def bench(
         if not isinstance(each, str) or _is_transformers(each):
             continue
         if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
-            raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
+            raise UsageError(
+                "drafters must not name none, which is always measured",
+                "leave out none",
+                option="drafters",
+            )
     require_package("matplotlib", "the report")
     require_template(template)
     require_files(questions)
@@ -532,8 +536,9 @@ def fitting(
     ]
     if not fit:
         raise InputError(
-            f"every question is longer than the context of {model.name}",
-            f"{model.context} tokens; use another model or other questions",
+            f"a question must be shorter than the {model.context} tokens of the context of "
+            f"{model.name}, got only longer ones",
+            "use another model or other questions",
         )
     return fit
 

@@ -216,7 +216,7 @@ def forecast(
     """
     require_between("concurrency", concurrency, 1, 4096)
     if not tokens:
-        raise UsageError("no length of drafts", "like 16", option="tokens")
+        raise UsageError("tokens must be a list of numbers, got none", option="tokens")
     for most in tokens:
         require_between("tokens", most, 1, 64)
     if drafts_from_evidence(drafter):
@@ -232,14 +232,14 @@ def forecast(
     )  # fmt: skip
     past = given.past.path
     if past is not None and not past.exists():
-        raise InputError(f"there is no history at {past}", "check the path", option="history")
+        raise InputError(f"no such history: {past}", "check the path", option="history")
     tokenizer, records, _ = read_answers(
         files, None, model, template, format, columns, where, reporter
     )
     records = records[:limit]
     if not any(len(turn.answer) > 1 for record in records for turn in record.turns):
         raise InputError(
-            "every answer of the log has at most one token, which the prefill writes",
+            "cannot forecast: no answer of the log has more than the token of its prefill",
             "check which column has the outputs",
         )
     if any(len(turn.references) for record in records for turn in record.turns):

@@ -71,5 +71,8 @@ def without_leaks(
     if drop:
         records = [record for record, flag in zip(records, flags, strict=True) if not flag]
         if not records:
-            raise InputError("every answer stands in a datastore", "nothing is left to replay")
+            raise InputError(
+                "cannot replay: a datastore contains every answer",
+                "use other answers or another datastore",
+            )
     return records, Leakage(len(records), count, drop)

@@ -54,7 +54,7 @@ class PassTimes:
         if seconds.shape[1] < 2 or not (np.isfinite(seconds).all() and seconds.min() > 0):
             what = "the curve" if curve else f"the profile {given}"
             raise UsageError(
-                f"{what} has no two times above 0", "like 1:57,9:109", option="pass_cost"
+                f"{what} must have two times above 0, as 1:57,9:109", option="pass_cost"
             )
         self._sizes, self._contexts = np.array(profile.sizes) + 1.0, np.array(profile.contexts)
         self._seconds = seconds
@@ -84,8 +84,8 @@ def _curve(times: Mapping[int, float]) -> Profile:
 def _profile(path: Path) -> Profile:
     if not path.is_file():
         raise InputError(
-            f"there is no profile {path}",
-            f"give one of ngramkit calibrate, or what a pass of {SHOWN} tokens costs",
+            f"no such profile: {path}",
+            f"give one of ngramkit calibrate, or the cost of a pass of {SHOWN} tokens",
             option="pass_cost",
         )
     return Profile.load(path)

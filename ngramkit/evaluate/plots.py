@@ -41,16 +41,18 @@ def require_picture(path: Path) -> None:
     """Raise UsageError for an unsupported image format."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
-            f"{path} is no picture's name", f"end it with {', '.join(SUFFIXES)}", option="plot"
+            f"unknown image format {path.suffix!r} of {path}",
+            f"choose from {', '.join(SUFFIXES)}",
+            option="plot",
         )
-    require_package("matplotlib", "a picture")
+    require_package("matplotlib", "a plot")
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}", "make it first", option="plot")
+        raise UsageError(f"no such folder: {path.parent}", "create it first", option="plot")
     try:
         tempfile.TemporaryFile(dir=path.absolute().parent).close()
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written: {reason(error)}", "choose another folder", option="plot"
+            f"cannot write {path}: {reason(error)}", "choose another folder", option="plot"
         ) from error
 
 

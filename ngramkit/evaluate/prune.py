@@ -49,7 +49,9 @@ def prune(
         texts = _answers(artifact, answers, questions, model, template, reporter)
     elif questions is not None:
         raise UsageError(
-            "questions need answers", "give both, or neither", option=("questions", "answers")
+            "cannot use questions without answers",
+            "give both, or neither",
+            option=("questions", "answers"),
         )
 
     place = out or f"{default_output(source)}-{bytes}"

@@ -273,8 +273,8 @@ def verifying_model(
     recorded = folder.plan.get("model")
     if loaded.name != recorded:
         raise UsageError(
-            f"{folder.path} was recorded of {recorded!s:.80}, not of {loaded.name}",
-            f"give model={recorded!s:.80}, or none",
+            f"model must be that of {folder.path}, {recorded!s:.80}, got {loaded.name}",
+            f"give model={recorded!s:.80}, or leave it out",
             option="model",
         )
     folder.tokenizer.require(loaded.tokenizer.record, str(folder.path))
@@ -282,7 +282,9 @@ def verifying_model(
 
     session = Session.settle(loaded, options)
     if session.verify == "chain":
-        raise UsageError(f"{loaded.name} verifies no trees", "leave out model", option="model")
+        raise UsageError(
+            f"cannot use {loaded.name}: it verifies no trees", "leave out model", option="model"
+        )
     return VerifyingModel(session)
 
 

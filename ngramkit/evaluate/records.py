@@ -80,7 +80,7 @@ def require_files(*paths: str | Path | Any) -> None:
     """Raise InputError for a missing file of answers or questions."""
     for path in paths:
         if isinstance(path, str | Path) and not Path(path).exists():
-            raise InputError(f"there is no file {path}", "check the path")
+            raise InputError(f"no such file: {path}", "check the path")
 
 
 def questions_for(
@@ -94,16 +94,18 @@ def questions_for(
         given = read_questions(Path(given))
     elif given is None:
         if model != DEFAULT:
-            raise UsageError("there are no questions", "give questions: a file", option="questions")
+            raise UsageError(
+                f"questions must be given for {model}", "give a file", option="questions"
+            )
         given = embedded_questions()
     if not isinstance(given, Questions):
         require_list("questions", given, "give a file, or Questions")
         given = tuple(given)
     if not given:
-        raise UsageError("there are no questions", "give at least one", option="questions")
+        raise UsageError("questions must not be empty", "give at least one", option="questions")
     if not all(isinstance(question, Question) for question in given):
         raise UsageError(
-            "questions are a file or Questions",
+            "questions must be a file or Questions",
             'give a file, or as ngramkit.Question(1, "mine", ["a text"])',
             option="questions",
         )
@@ -118,7 +120,7 @@ def read_questions(path: Path) -> Questions:
     require_files(path)
     questions = list(_plain(path) if reader_suffix(path) == ".txt" else _objects(path))
     if not questions:
-        raise InputError(f"{path} holds no questions", "check the path")
+        raise InputError(f"cannot read {path}: it has no questions", "check the path")
     return Questions(questions, path.name.split(".")[0])
 
 
@@ -140,7 +142,7 @@ def _objects(path: Path) -> Iterator[Question]:
     for number, (where, body) in enumerate(LogFile(path).objects(), 1):
         question = _question(where, number, body)
         if question.id in seen:
-            raise InputError(f"{where}: a second question {question.id}", "ids must be unique")
+            raise InputError(f"{where}: ids must be unique, got {question.id} twice")
         seen.add(question.id)
         yield question
 
@@ -149,7 +151,7 @@ def _question(where: FilePlace, number: int, body: dict[str, Any]) -> Question:
     category = str(body.get("category", "all"))
     name = body.get("question_id", body.get("id", number))
     if not isinstance(name, int | str):
-        raise InputError(f"{where}: the id {name!r} is neither a number nor a text")
+        raise InputError(f"{where}: the id must be a number or a text, got {name!r}")
     if "turns" in body:
         return Question(name, category, _texts(where, body["turns"]))
     if "prompt" in body:
@@ -160,15 +162,15 @@ def _question(where: FilePlace, number: int, body: dict[str, Any]) -> Question:
         category = str(body.get("category", "gsm8k"))
         return Question(name, category, _texts(where, [body["question"]], "question"))
     raise InputError(
-        f"{where}: neither `turns` nor `prompt` nor `question`",
-        "MT-Bench, Spec-Bench, HumanEval, GSM8K, or lines with a prompt",
+        f"{where}: a question must have `turns`, `prompt` or `question`",
+        "use the format of MT-Bench, Spec-Bench, HumanEval or GSM8K, or lines with a prompt",
     )
 
 
 def _texts(where: FilePlace, value: Any, key: str = "turns") -> list[str]:
     if not _is_texts(value) or not value or not all(value):
         wanted = "a list of texts" if key == "turns" else "a text"
-        raise InputError(f"{where}: `{key}` is not {wanted}")
+        raise InputError(f"{where}: `{key}` must be {wanted}")
     return list(value)
 
 
@@ -223,7 +225,8 @@ def read_records(
             read_log(files, format=format, columns=columns, where=where, reporter=reporter)
         )
     if not requests:
-        raise InputError(f"{', '.join(map(str, files[:3]))} holds no answers", "check the path")
+        names = ", ".join(map(str, files[:3]))
+        raise InputError(f"cannot read {names}: no answers", "check the path")
     tokens = RequestTokenizer(tokenizer, template, reporter)
     records: list[Record] = []
     ending_at: dict[int, Record] = {}  # by the place of their last turn so far
@@ -275,11 +278,14 @@ def _with_questions(files: Sequence[str | Path], questions: Path) -> list[Logged
     requests: list[LoggedRequest] = []
     for where, body in (line for file in files for line in LogFile(Path(file)).objects()):
         if "question_id" not in body:
-            raise InputError(f"{where}: no `question_id`", "FastChat's question and answer format")
+            raise InputError(
+                f"{where}: an answer must have `question_id`",
+                "use FastChat's formats of questions and answers",
+            )
         question = by_id.get(str(body["question_id"]))
         if question is None:
             raise InputError(
-                f"{where}: question {body['question_id']} is not in {questions}",
+                f"{where}: unknown question {body['question_id']}, not in {questions}",
                 "check that the files belong together",
             )
         choices = _choices(where, body)
@@ -294,7 +300,7 @@ def _alternate(
 ) -> Iterator[LoggedRequest]:
     if len(answers) > len(question.turns):
         raise InputError(
-            f"{where}: {len(answers)} answers to {len(question.turns)} turns",
+            f"{where}: answers must match {len(question.turns)} turns, got {len(answers)}",
             "check that the files belong together",
         )
     before: list[Message] = []

@@ -230,7 +230,7 @@ def replay(
     """
     names = asked_drafters(drafters)
     if not names:
-        raise UsageError("no drafter is named", "give at least one", option="drafters")
+        raise UsageError("drafters must name at least one", option="drafters")
     sources = given_sources(
         () if isinstance(artifacts, Mapping) else artifacts, datastores=datastores,
         frozen_table=frozen_table, bigram=bigram, unigram=unigram, history=history,
@@ -254,7 +254,7 @@ def replay(
         keep_state = KeepState() if keep_state else None
     elif keep_state is not None and not isinstance(keep_state, KeepState):
         raise UsageError(
-            f"keep_state is {keep_state!r:.60}", "give True, or a KeepState", option="keep_state"
+            f"keep_state must be True or a KeepState, got {keep_state!r:.60}", option="keep_state"
         )
     require_template(template)
     topk_record = None
@@ -281,7 +281,7 @@ def replay(
     }
     for label, needs in lacking.items():
         if needs:
-            reporter.note(f"{label} is not replayed: {needs}")
+            reporter.note(f"{label} is not replayed: it {needs}")
     if all(lacking.values()):
         raise _nothing_to_replay(choices, lacking)
     records, leakage = without_leaks(records, choices, drop_leaked, reporter)
@@ -376,7 +376,7 @@ def _choices(
     }
     by_place = {each.where: each for several in opened.values() for each in several}
     if not by_place:
-        raise UsageError("the curves name no artifact", "name two or more", option="artifacts")
+        raise UsageError("a curve must name artifacts, got none", option="artifacts")
     short = short_names(list(by_place))
     choices: list[DrafterChoice] = []
     lines: list[Curve] = []
@@ -409,7 +409,7 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 def _require_drafts_from(drafter: DrafterSpec, artifact: Artifact) -> None:
     if ROLES.get(artifact.kind) not in DRAFTERS[drafter.name].sources:
         raise UsageError(
-            f"{drafter.name} does not draft from the {artifact.kind} {artifact.where}",
+            f"cannot use the {artifact.kind} {artifact.where} with {drafter.name}",
             "leave out one of them",
             option="artifacts",
         )
@@ -443,8 +443,8 @@ def read_answers(
     """Return the tokenizer, the records and the template of their prompts. Raises as `replay`."""
     if answers is None:
         raise UsageError(
-            "there is nothing to replay",
-            "give answers, or a folder of `record`",
+            "answers must be given, or a folder of `record`",
+            "give answers or oracle",
             option=("answers", "oracle"),
         )
     many_answers: Any = answers
@@ -455,8 +455,8 @@ def read_answers(
         odd = [answers]
     if odd:
         raise UsageError(
-            f"answers are files or Records, not {type(odd[0]).__name__}",
-            'write them into a file, a line of {"prompt": ..., "output": ...} each, and name that',
+            f"answers must be files or Records, got {type(odd[0]).__name__}",
+            'write a file with a line of {"prompt": ..., "output": ...} each, and name that',
             option="answers",
         )
     given = [record for record in listed if isinstance(record, Record)]
@@ -488,7 +488,7 @@ def _require_turns(record: Record, vocabulary: int) -> None:
     most = max(int(ids.max(initial=0)) for each in turns for ids in (each.prompt, each.answer))
     if most >= vocabulary:
         raise UsageError(
-            f"the Record {record.name!r:.60} has the id {most}, its tokenizer {vocabulary:,} ids",
+            f"ids of the Record {record.name!r:.60} must be below {vocabulary:,}, got {most}",
             "give the TokenizerRecord of its ids as model",
             option="model",
         )
@@ -497,7 +497,7 @@ def _require_turns(record: Record, vocabulary: int) -> None:
 def _open_record(path: str | Path, files: Any) -> TopKRecord:
     if files is not None:
         raise UsageError(
-            "a top-k record has its own answers",
+            "cannot use answers with oracle: it has its own",
             "leave out answers and questions",
             option="oracle",
         )

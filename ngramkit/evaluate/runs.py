@@ -95,7 +95,7 @@ def require_room(folder: Path) -> None:
     """Raise UsageError or InputError if no benchmark can be kept in `folder`."""
     require_fit_for_output(folder)
     if os.path.lexists(folder) and not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder", "choose another out", option="out")
+        raise UsageError(f"{folder} must be a folder", "choose another out", option="out")
     require_writable(folder)
 
 
@@ -116,11 +116,17 @@ def _plan_line(folder: Path) -> str | None:
         if first.startswith(b'{"plan": ') and first.endswith(b"\n"):
             return first.decode(errors="replace")
         if not b'{"plan": '.startswith(first[:9]):
-            raise UsageError(f"{path} is not of a benchmark", "choose another out", option="out")
+            raise UsageError(
+                f"cannot replace {path}: it is not of a benchmark",
+                "choose another out",
+                option="out",
+            )
     for pattern in PUBLISHED:
         for path in folder.glob(pattern):
             raise UsageError(
-                f"{path} exists and is not of a benchmark", "choose another out", option="out"
+                f"cannot replace {path}: it is not of a benchmark",
+                "choose another out",
+                option="out",
             )
     return None
 
@@ -129,7 +135,7 @@ def _require_same(folder: Path, there: Mapping[str, Any], plan: Mapping[str, Any
     here = json.loads(json.dumps(plan))  # as it reads back: tuples and the like are lists there
     if there != here:
         raise UsageError(
-            f"{folder} holds another benchmark: {plan_difference(there, here)}",
+            f"cannot continue {folder}, another benchmark: {plan_difference(there, here)}",
             "choose another out, or replace it with force=True",
             option=("out", "force"),
         )
@@ -229,7 +235,7 @@ def _parse(path: Path, number: int, line: str, make: Callable[[Any], T]) -> T:
         return make(json.loads(line))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(
-            f"{path}, line {number}: {error}",
+            f"cannot read {path}, line {number}: {error}",
             "start over with force=True or another out",
             option=("out", "force"),
         ) from error

@@ -228,7 +228,9 @@ def require_own(path: Path) -> None:
     """Raise UsageError if `path` exists without a plan."""
     if path.exists() and not plan_path(path).exists():
         raise UsageError(
-            f"{path} is there, and no self-corpus wrote it", "choose another out", option="out"
+            f"cannot replace {path}: it has no plan of a self-corpus",
+            "choose another out",
+            option="out",
         )
 
 
@@ -288,7 +290,7 @@ class AnswerFile:
         if state.get("plan") != self._plan:
             other = plan_difference(state.get("plan"), self._plan)
             raise UsageError(
-                f"{self._path} holds other answers: {other}",
+                f"cannot continue {self._path}, other answers: {other}",
                 "choose another out, or replace it with force=True",
                 option=("out", "force"),
             )

@@ -80,14 +80,16 @@ class TopKRecord:
         return sum(map(len, self._requests.values()))
 
     def answers(self) -> list[Record]:
-        """Return the recorded answers by question, in recorded order. Raises ArtifactError if there
-        are none."""
+        """Return the recorded answers by question, in recorded order. Raises ArtifactError without
+        any."""
         turns: dict[str, dict[int, RequestRows]] = {}
         for request in self._requests.values():
             if len(request.answer):
                 turns.setdefault(request.about.question, {}).setdefault(request.about.turn, request)
         if not turns:
-            raise ArtifactError(f"{self.folder.path} holds no answers", "record some")
+            raise ArtifactError(
+                f"cannot replay {self.folder.path}: it has no answers", "record some"
+            )
         return [
             Record(
                 question,

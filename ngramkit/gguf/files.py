@@ -44,9 +44,7 @@ def find_gguf(model: ModelRef) -> Path | None:
         raise UsageError(f"model must be hf:OWNER/NAME:FILE.gguf, got {name}", option="model")
     repository, at, file = match.groups()
     if revision not in (None, at) and at is not None:
-        raise UsageError(
-            f"model has two revisions, {at} and {revision}", "name one revision", option="model"
-        )
+        raise UsageError(f"model must have one revision, got {at} and {revision}", option="model")
     from huggingface_hub import hf_hub_download
 
     with hub_errors(repository, "model"):
