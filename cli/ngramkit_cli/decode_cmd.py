@@ -158,7 +158,8 @@ def drafts_of(run: Decoded) -> str:
     had_none = run.passes - run.drafted_passes - declined
     rest = ""
     if declined and had_none:
-        rest = f"; {declined:,} were not worth verifying, {had_none:,} passes had no draft"
+        none = many(had_none, "pass", "passes")
+        rest = f"; {declined:,} drafts were not worth verifying, {none} had no draft"
     elif declined or had_none:
         rest = "; the other drafts were not worth it" if declined else "; the others had no draft"
     nodes = f"{run.nodes_per_draft:.1f} nodes on average"

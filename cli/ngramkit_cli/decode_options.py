@@ -105,7 +105,7 @@ class RunOptions(LoadOptions):
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="Maximum of draft tokens per pass. auto (default) adapts to measured pass times; N "
+            help="Maximum of draft tokens per pass. auto (default) adapts to pass times; N "
             "gives the same passes in every run.",
         ),
     ] = None

@@ -69,7 +69,7 @@ def to_ngramkit_error(error: BaseException) -> NgramkitError:
         return _refused(error)
     return NgramkitError(
         f"unexpected {type(error).__name__}: {visible(error, 500)}",
-        "report this bug with the traceback that --debug shows",
+        "report the traceback that --debug shows: this is a bug in ngramkit",
     )
 
 

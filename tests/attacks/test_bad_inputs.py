@@ -83,7 +83,7 @@ LINES = [
     ("calibrate demo --time nan", 2, "--seconds must be 0 to 86400, is nan"),
     ("calibrate demo --time 1e300", 2, "--seconds must be 0 to 86400"),
     ("calibrate demo --time -1", 2, "--seconds must be 0 to 86400"),
-    ("replay --answers a.txt --plot x.zzz", 2, "x.zzz is no picture's name"),
+    ("replay --answers a.txt --plot x.zzz", 2, "x.zzz"),
     ("toknize", 2, "tokenize"),
 ]
 

@@ -103,10 +103,10 @@ def test_a_terminal_is_a_conversation():
         terminal.until("> ")
         terminal.type("def main(\n")
         terminal.until("tokens/step")
-        assert "0 of " in terminal.until("prompt tokens were in memory")
+        assert "0 of " in terminal.until("prompt tokens were cached")
         terminal.until("> ")
         terminal.type("and then\n")
-        said = terminal.until("prompt tokens were in memory")
+        said = terminal.until("prompt tokens were cached")
         assert int(said.rpartition("; ")[2].split()[0]) > 20
         terminal.until("> ")
         terminal.type("/nonsense\n")
@@ -117,7 +117,7 @@ def test_a_terminal_is_a_conversation():
         terminal.until("> ")
         terminal.interrupt_until("> ")  # what was typed is dropped, nothing ends
         terminal.type("def main(\n")
-        terminal.until("prompt tokens were in memory")
+        terminal.until("prompt tokens were cached")
         terminal.until("> ")
         terminal.type("/exit\n")
         assert terminal.process.wait(60) == 0

@@ -273,12 +273,17 @@ def test_a_reporter_that_nobody_hears_needs_no_arguments():
     ("nodes", "declined", "said"),
     [
         ([4, 4, 1], 0, "drafted in 3 of 3 passes, 3.0 nodes on average"),
-        ([4, 0, 1], 0, "drafted in 2 of 3 passes, 2.5 nodes on average; the rest had none"),
-        ([4, 0], 1, "drafted in 1 of 2 passes, 4.0 nodes on average; the rest did not pay"),
+        ([4, 0, 1], 0, "drafted in 2 of 3 passes, 2.5 nodes on average; the others had no draft"),
+        (
+            [4, 0],
+            1,
+            "drafted in 1 of 2 passes, 4.0 nodes on average; the other drafts were not worth it",
+        ),
         (
             [4, 0, 0, 0],
             2,
-            "drafted in 1 of 4 passes, 4.0 nodes on average; in 2 it did not pay, 1 had none",
+            "drafted in 1 of 4 passes, 4.0 nodes on average; 2 drafts were not worth verifying, "
+            "1 pass had no draft",
         ),
         ([0, 0], 0, "no pass had a draft"),
         ([0, 0], 1, "no pass had a draft that paid"),

@@ -117,9 +117,9 @@ def test_a_revision_stands_behind_the_name(name, given, found):
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [
-        ("acme/tiny@", None, "names no model's revision"),
-        ("@v1", None, "names no model's revision"),
-        ("acme/tiny@v1", "v2", "is asked for at v2"),
+        ("acme/tiny@", None, "must be ID@REVISION"),
+        ("@v1", None, "must be ID@REVISION"),
+        ("acme/tiny@v1", "v2", "one revision"),
     ],
 )
 def test_revisions_that_make_no_sense(name, given, said):

@@ -139,7 +139,7 @@ def test_ngrammys_refuses_nonsense(wrong, bigram):
 def test_a_table_is_needed_and_of_the_right_kind(bigram, unigram):
     with pytest.raises(UsageError, match="needs a model-bigram"):
         load_drafter("ngrammys")
-    with pytest.raises(ArtifactError, match="is a model-unigram, not a model-bigram"):
+    with pytest.raises(ArtifactError, match="must be a model-bigram, got a model-unigram"):
         load_drafter("bigram", bigram=unigram)
 
 

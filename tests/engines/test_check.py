@@ -100,11 +100,11 @@ def test_a_clock_is_for_the_engine_whose_passes_it_times(built):
             "there is no history at /nowhere (check the path",
         ),
         ('{"history": "/usr"}', "/usr exists and is no history"),
-        ('{"history": "s3://a/b"}', "a history is a folder of this machine, not a URL"),
+        ('{"history": "s3://a/b"}', "history must be a folder"),
         ('{"history_by": "lora"}', "history_by of NGRAMKIT_DRAFT needs a history"),
         (
             '{"frozen_table": "DATASTORE"}',
-            "is a datastore, not a frozen-table",
+            "must be a frozen-table, got a datastore",
         ),
         ('{"drafer": "rest"}', "did you mean drafter?"),
     ],

@@ -62,9 +62,9 @@ def test_records_may_be_given_with_the_tokenizer_of_their_ids(made):
 
 
 def test_curves_that_cannot_be(made):
-    with pytest.raises(UsageError, match=r"rest does not draft from the frozen-table .*frozen"):
+    with pytest.raises(UsageError, match=r"frozen-table .*frozen with rest"):
         replayed(made, {"": [made / "frozen"]}, drafters="rest", budgets=[4])
-    with pytest.raises(UsageError, match="name no artifact"):
+    with pytest.raises(UsageError, match="must name artifacts"):
         replayed(made, {"pruned": []}, drafters="rest", budgets=[4])
     with pytest.raises(UsageError, match="drafters must be names"):
         replayed(made, {"": [made / "small"]}, drafters=[lambda: None], budgets=[4])
@@ -102,4 +102,4 @@ def test_the_command_prints_and_draws_the_curves(ngramkit_cli, made):
     assert f"{points[0][1]:.3f}" in told.out
     assert (made / "p.png").read_bytes().startswith(b"\x89PNG")
     assert clash.code == 2
-    assert "--curve names one artifact after another, not beside --datastore" in clash.err
+    assert "cannot use --curve with --datastore" in clash.err

@@ -51,8 +51,8 @@ def test_text_files_have_a_prompt_per_line(tmp_path):
         (['{"prompt": ""}'], "line 1: `prompt` is not a text"),
         (['{"question": 3}'], "line 1: `question` is not a text"),
         (['{"prompt": "a", "id": [1]}'], "line 1: the id"),
-        (['{"prompt": "a", "id": 1}', '{"prompt": "b", "id": 1}'], "line 2: a second question 1"),
-        ([""], "holds no questions"),
+        (['{"prompt": "a", "id": 1}', '{"prompt": "b", "id": 1}'], "line 2: ids"),
+        ([""], "no questions"),
     ],
 )
 def test_malformed_lines_are_named(tmp_path, lines, said):

@@ -127,13 +127,13 @@ def test_other_files_and_other_plans_are_kept(model, tmp_path):
     path = tmp_path / "thesis.jsonl"
     path.write_text("mine\n")
     for force in (False, True):
-        with pytest.raises(UsageError, match="no self-corpus wrote it"):
+        with pytest.raises(UsageError, match="no plan of a self-corpus"):
             ngramkit.self_corpus(questions(1), model, path, force=force)
     assert path.read_text() == "mine\n"
     own = tmp_path / "own.jsonl"
     ngramkit.self_corpus(questions(1), model, own, max_new_tokens=4)
     before = own.read_bytes()
-    with pytest.raises(UsageError, match=r"holds other answers: max new tokens was 4, is 5"):
+    with pytest.raises(UsageError, match=r"other answers: max new tokens was 4, is 5"):
         ngramkit.self_corpus(questions(1), model, own, max_new_tokens=5)
     assert own.read_bytes() == before
     ngramkit.self_corpus(questions(1), model, own, max_new_tokens=5, force=True)

@@ -230,11 +230,11 @@ def test_a_forecast_leaves_a_history_alone(log, tmp_path):
 def test_a_forecast_refuses_what_makes_no_sense(log, tmp_path):
     for options, error, said in (
         ({"concurrency": 0}, UsageError, "concurrency must be"),
-        ({"tokens": []}, UsageError, "no length of drafts"),
+        ({"tokens": []}, UsageError, "tokens must be"),
         ({"tokens": [65]}, UsageError, "tokens must be 1 to 64"),
         ({"pass_cost": 0.5}, UsageError, "pass_cost must be"),
         ({"pass_cost": 9.0}, UsageError, "pass_cost must be"),
-        ({"pass_cost": tmp_path / "none.json"}, InputError, "there is no profile"),
+        ({"pass_cost": tmp_path / "none.json"}, InputError, "no such profile"),
     ):
         with pytest.raises(error, match=said):
             ngramkit.forecast(log, model="demo", **options)
@@ -261,10 +261,10 @@ def test_what_a_pass_costs(tmp_path):
     assert curve.of(*read).tolist() == pytest.approx([1, 2, 2.6, 1])
     Profile("m", "cpu", "float32", passes[:2]).save(path)
     for cost, said in (
-        (path, "has no two times"),
-        ({1: 50}, "the curve has no two times"),
-        ({1: 0, 9: 4}, "the curve has no two times"),
-        ({1: float("nan"), 9: 4}, "the curve has no two times"),
+        (path, "must have two times"),
+        ({1: 50}, "the curve must have two times"),
+        ({1: 0, 9: 4}, "the curve must have two times"),
+        ({1: float("nan"), 9: 4}, "the curve must have two times"),
         ({0: 1, 9: 4}, "pass_cost must be"),
         ({1: 1, 9: 10}, "pass_cost must be"),
         (float("nan"), "pass_cost must be"),

@@ -151,7 +151,7 @@ def test_options_that_cannot_be_honoured_are_refused_by_name(folder, demo, tmp_p
     inputs = tokenizer(PROMPT, return_tensors="pt")
     with pytest.raises(UsageError, match="beam"):
         model.generate(**inputs, **hub, num_beams=2)
-    with pytest.raises(UsageError, match="no drafter is called"):
+    with pytest.raises(UsageError, match="unknown drafter"):
         model.generate(**inputs, **hub, drafter="resd")
 
 

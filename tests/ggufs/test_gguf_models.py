@@ -184,7 +184,7 @@ def test_a_file_is_kept_with_its_whole_path(whole, tmp_path, monkeypatch):
 
 def test_unknown_names(tmp_path):
     for name in ("nowhere.gguf", str(tmp_path / "a.gguf")):
-        with pytest.raises(InputError, match="there is no model file"):
+        with pytest.raises(InputError, match="no such model file"):
             resolve_model(name)
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
     with pytest.raises(UsageError, match="revision"):
