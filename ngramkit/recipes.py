@@ -1,32 +1,31 @@
-"""Recipes: artifacts/NAME.toml says everything that decides an artifact; it is built if stale.
+"""Recipes: artifacts/NAME.toml decides an artifact, which is built if it is missing or stale.
 
     kind = "frozen-table"               datastore, frozen-table or model-bigram
     summary = "..."                     for people
     destination = "USER/NAME"           where `--push` puts it
 
     dedup = "exact"                     exact or minhash: leave out duplicates
-    exclude = ["questions.jsonl"]       leave out what holds texts of these evaluation sets
+    exclude = ["questions.jsonl"]       leave out documents with texts of these evaluation sets
 
-    [model]                             its tokenizer, or for a model-bigram its weights
+    [model]                             of the tokenizer, or of a model-bigram
     id = "vicuna-7b"
     revision = "main"                   a branch, tag or commit
-    fingerprint = "..."                 the tokenizer's, if it is to be compared
+    fingerprint = "..."                 the tokenizer's, to be compared
 
     [corpus]                            the options of `ngramkit tokenize`; several
-    name = "openwebtext"                [[corpus]] are mixed, each with options of its own
-    weight = 0.3                        the share of its documents that is kept
+    name = "openwebtext"                [[corpus]] are mixed
+    weight = 0.3                        the share of its documents to keep
 
-    [parameters]                        those of the kind; no default depends on the machine
+    [parameters]                        of the kind; no default depends on the machine
 
-    [prune]                             made smaller at the end, as `ngramkit prune` does
-    bytes = "2G"                        the most it may take; NAME-whole stays beside it
+    [prune]                             make it smaller at the end, as `ngramkit prune`
+    bytes = "2G"                        the maximum size; NAME-whole keeps the whole one
 
 Unknown keys are errors.
 
-What an artifact was built from stands in its recipe.json: the resolved commits, fingerprints and
-parameters. It goes to the Hub with the artifact, so a machine that has nothing yet can tell whether
-the Hub's copy is still that of the recipe. Two builds give the same bytes in any folder, with any
-number of workers.
+recipe.json records the resolved commits, fingerprints and parameters of a build. It goes to the Hub
+with the artifact, so any machine can compare the Hub's copy with the recipe. Two builds give the
+same bytes in any folder, with any number of workers.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class Recipe:
     exclude: tuple[str, ...] = ()  # files of evaluation sets
 
     def open_corpus(self, reporter: Reporter = SILENT) -> AnyCorpus:
-        """Open the corpus, or the mixture of several, without what is to be left out."""
+        """Open the corpus or mixture, without duplicates and evaluation texts."""
         evaluation = read_evaluation_texts([self.folder / name for name in self.exclude], reporter)
         parts: list[tuple[Corpus, float | None]] = []
         for table in self.corpus:
@@ -164,12 +163,12 @@ def build(
     ray_address: str | None = None,
     reporter: Reporter = SILENT,
 ) -> RecipeResult:
-    """Build `out`/NAME where it is missing or not what the recipe says; `out` may be a URL.
+    """Build `out`/NAME if it is missing or differs from the recipe; `out` may be a URL.
 
     `recipe` is a file, or the name of one in artifacts/. `check` builds nothing. `push` verifies
-    the artifact and uploads it to the recipe's destination. `workers` bounds the threads, not the
-    bytes; `executor` and `ray_address` as in `ngramkit.tokenize`. Raises as `ngramkit.recipes` and
-    `push`, InputError where the destination is missing.
+    the artifact and uploads it to the recipe's destination. `workers` bounds the threads;
+    `executor` and `ray_address` are as in `tokenize`. Raises as `ngramkit.recipes` and `push`,
+    InputError for a missing destination.
     """
     validate(executor, ray_address)
     wanted = recipe if isinstance(recipe, Recipe) else read_recipe(str(recipe))
@@ -215,7 +214,7 @@ def build(
 
 @dataclass(frozen=True)
 class Verdict:
-    """A judgement: whether a recipe must be built, and what differs or where it was found."""
+    """Whether a recipe must be built, and what differs or where the artifact is."""
 
     stale: bool
     why: str
@@ -223,7 +222,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A recipe with what it names, opened once for judging and for building."""
+    """A recipe with its opened tokenizer and corpus."""
 
     recipe: Recipe
     tokenizer: TextTokenizer
@@ -232,11 +231,7 @@ class Resolved:
 
 
 def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
-    """Load the tokenizer and open the corpus.
-
-    Raises ArtifactError where the tokenizer is not the one whose fingerprint the recipe gives, else
-    what opening the corpus and the tokenizer raises.
-    """
+    """Load the tokenizer and open the corpus. Raises ArtifactError for another fingerprint."""
     tokenizer = load_tokenizer(recipe.model, recipe.revision)
     record = tokenizer.record
     if recipe.fingerprint not in (None, record.fingerprint):
@@ -260,7 +255,7 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
 
 
 def _weights(recipe: Recipe) -> str:
-    """Return the Hub's commit of the weights, or a digest of a folder's files."""
+    """Return the Hub's commit of the weights, or a digest of the files."""
     model = ModelRef.of(recipe.model, recipe.revision)
     if Path(model.source).is_dir():
         files = sorted(Path(model.source).glob("*.safetensors"))
@@ -275,7 +270,7 @@ def _weights(recipe: Recipe) -> str:
 
 
 def _judge_place(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
-    """Judge `root`/NAME, or the manifest and the recipe's record at `url`."""
+    """Judge `root`/NAME, or the record at `url`."""
     if url is None:
         return judge(resolved, root, hub=hub)
     with tempfile.TemporaryDirectory() as folder:
@@ -316,7 +311,7 @@ def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
 
 
 def _hub_recipe(destination: str) -> Any:
-    """Return recipe.json at the destination; None where there is none yet."""
+    """Return recipe.json at the destination, None if there is none."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -339,7 +334,7 @@ def _hub_recipe(destination: str) -> Any:
 
 
 def _read_made_of(path: Path) -> Any:
-    """Return the content of a recipe.json; None where it cannot be read."""
+    """Return the content of a recipe.json, None if it cannot be read."""
     try:
         body = read_json(path)
     except (ArtifactError, OSError, ValueError):
@@ -357,11 +352,10 @@ def build_resolved(
     reporter: Reporter = SILENT,
     force: bool = True,
 ) -> Artifact:
-    """Build the recipe at `path` (default: `root`/NAME), with `force` in place of what is there.
+    """Build the recipe at `path` (default: `root`/NAME), with `force` replacing what is there.
 
-    What it is made from, such as a token store, is in `root`. `workers` bounds the threads, not the
-    bytes; `executor` runs the tasks, of all but a model's table. A killed build goes on where it
-    was.
+    Intermediate artifacts, such as a token store, are in `root`. `executor` runs the tasks, except
+    those of a model's table. A killed build continues.
     """
     path = path or root / resolved.recipe.name
     options = {"recipe": resolved.inputs, "reporter": reporter, "force": force}
@@ -418,7 +412,7 @@ def _build_bigram(resolved: Resolved, path: Path, options: dict[str, Any]) -> Ar
 
 
 def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
-    """Yield a line for every value that is not what it was."""
+    """Yield a line for every changed value."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted(before.keys() | now.keys()):
             inner = f"{name}.{key}" if name else key
@@ -439,9 +433,9 @@ def _short(value: Any) -> str:
 
 
 def read_recipe(source: str) -> Recipe:
-    """Read a recipe: `source` is a path, or the name of a file in artifacts/.
+    """Read a recipe from a path, or by the name of a file in artifacts/.
 
-    Raises InputError where there is none, or a key is unknown, missing or of another type.
+    Raises InputError for a missing file, and for a key that is unknown, missing or of a wrong type.
     """
     path = _find_recipe(source)
     raw = read_plain(path, MAX_BYTES, error=InputError)
@@ -504,7 +498,7 @@ def _evaluation_sets(path: Path, names: list[str]) -> tuple[str, ...]:
 
 
 def _bytes_of_prune(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
-    """Return the bytes that the artifact may take; None where it is left whole."""
+    """Return the maximum size, None without [prune]."""
     if "prune" not in body:
         return None
     _check(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))

@@ -52,7 +52,7 @@ def inspect(
     top: Top = 10,
     out: Output,
 ) -> None:
-    """Look into an artifact: what it was made from, what it holds most of, what follows a phrase.
+    """Show the content of an artifact: its origin, frequent phrases, and what follows a phrase.
 
     Example: ngramkit inspect artifacts/python-stdlib-demo-frozen --query "def main"
     """
@@ -74,7 +74,7 @@ def inspect(
 
 @takes_urls
 def verify(*, path: ArtifactPath, out: Output) -> None:
-    """Prove an artifact whole: every checksum, every invariant of its format.
+    """Verify an artifact's integrity: every checksum and every invariant of its format.
 
     Example: ngramkit verify artifacts/python-stdlib-demo-frozen
     """
@@ -159,7 +159,7 @@ def prune(
     force: Force = False,
     out: Output,
 ) -> None:
-    """Make a datastore or frozen table smaller: keep what earns most per byte.
+    """Make a datastore or frozen table smaller: keep the best drafts per byte.
 
     Example: ngramkit prune artifacts/python-stdlib-demo-datastore --bytes 4M
     """
@@ -208,7 +208,7 @@ def merge(
     force: Force = False,
     out: Output,
 ) -> None:
-    """Make one artifact of several: datastores side by side, frozen tables with counts added.
+    """Merge several artifacts into one: all shards of datastores, summed counts of frozen tables.
 
     Example: ngramkit merge artifacts/chat-frozen artifacts/web-frozen --out artifacts/both-frozen
     """

@@ -224,7 +224,7 @@ def build(
     where: ExecutorOptions,
     out: Output,
 ) -> None:
-    """Build missing and stale artifacts from recipes, and say why.
+    """Build missing and stale artifacts from recipes.
 
     Example: ngramkit build demo --check
     """

@@ -1,7 +1,7 @@
-"""The Typer app, its groups and commands, and the options that every command has.
+"""The Typer app, its groups and commands, and the options of every command.
 
-A command is a function whose parameters are options. It takes `out: Output`, in whose place the
-options of the output stand; a parameter that is a dataclass stands for its fields, options too:
+A command is a function whose parameters are options. Its parameter `out: Output` is replaced by the
+output options, and a parameter that is a dataclass by its fields:
 
     @dataclass(frozen=True)
     class SamplingOptions:
@@ -38,8 +38,7 @@ WANTED = {"int": "is no whole number: write it like 4000000", "float": "is no nu
 
 
 class Command(TyperCommand):
-    """A command that refuses an empty word (of a path it would be the working folder), a text that
-    is not UTF-8, and an option that takes one value where it is given twice."""
+    """A command that refuses empty words, text that is not UTF-8, and repeated single options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[TYPED] = [self.name, *args]
@@ -68,8 +67,7 @@ class Command(TyperCommand):
 
 
 def fit(formatter: Any) -> None:
-    """Let help fit a narrow terminal: the option parser takes 50 columns at least, and puts the
-    words of an option behind 30 of them."""
+    """Let help fit a narrow terminal; the option parser assumes at least 50 columns."""
     columns = shutil.get_terminal_size().columns
     if columns < screen.NARROW:
         formatter.width = min(formatter.width, max(columns - 2, 20))
@@ -77,20 +75,20 @@ def fit(formatter: Any) -> None:
 
 
 def words_as_typed() -> list[str]:
-    """Return the running command's name and the words behind it."""
+    """Return the running command's name and its arguments."""
     words: list[str] = get_current_context().meta[TYPED]
     return words
 
 
 class Group(TyperGroup):
-    """Commands under one name; under --json an unknown one is an error in JSON, too."""
+    """A group of commands; with --json an unknown command is an error in JSON too."""
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
         fit(formatter)
         super().format_usage(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands with whole summaries, which Typer would cut to the terminal."""
+        """List the commands with whole summaries, which Typer would truncate."""
         with formatter.section("Commands"):
             formatter.write_dl(self.summaries())
 
@@ -114,7 +112,7 @@ def summary(text: str) -> str:
 
 @contextmanager
 def _errors_as_json(command: str | None, args: Sequence[str]) -> Iterator[None]:
-    """Print errors of the option parser as JSON, too, under --json; say which numbers it wants."""
+    """Print the option parser's errors as JSON too, with --json, and name the wanted numbers."""
     as_json = "--json" in args  # which the parser empties
     try:
         yield
@@ -146,7 +144,7 @@ class App(typer.Typer):
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Options of what a command prints. A field is an option."""
+    """Options of a command's output. A field is an option."""
 
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object in place of the result.")
@@ -167,13 +165,13 @@ class OutputOptions:
     ] = False
 
     def output(self, command: str) -> Output:
-        """Return the output of a command called `command`."""
+        """Return the output of a command."""
         verbosity = -1 if self.quiet else self.verbose
         return Output(command, json=self.json, debug=self.debug, verbosity=verbosity)
 
 
 def _parsed(command: Callable[..., None], name: str) -> Callable[..., None]:
-    """Return `command`, which is called `name`, as a function of its options alone."""
+    """Return a command as a function of plain options."""
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     for entry in inspect.signature(command, eval_str=True).parameters.values():
@@ -212,7 +210,7 @@ def with_parameters(
     command: Callable[..., None],
     parameters: Sequence[inspect.Parameter],
 ) -> Callable[..., None]:
-    """Return `wrapper`, which calls `command`, with the name of `command` and these parameters."""
+    """Return `wrapper` with the name of `command` and these parameters."""
     keywords = [entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in parameters]
     functools.update_wrapper(wrapper, command)
     wrapper.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""Names that a shell completes: of drafters, models, corpora and engines, and artifacts at hand.
+"""Shell completion: names of drafters, models, corpora and engines, and artifacts.
 
-Typer keeps those that begin with what is typed. Where none does, the shell completes files.
+Typer keeps the ones that begin with the typed text. Without a match, the shell completes files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def corpora() -> Named:
 
 
 def models(incomplete: str) -> Named:
-    """Return the short names, and the models in the folder that is typed."""
+    """Return the short names, and the models in the typed folder."""
     from ngramkit.basics.models import DEFAULT, GGUF, HUB_IDS, describe_model
 
     folder = _folder(incomplete)
@@ -44,7 +44,8 @@ def models(incomplete: str) -> Named:
 
 
 def artifacts(*kinds: str) -> Callable[[str], Named]:
-    """Return what completes an artifact of `kinds` (default: any): below artifacts/ or as typed."""
+    """Return a function that completes artifacts of `kinds` (default: all), under artifacts/ or the
+    typed folder."""
 
     def complete(incomplete: str) -> Named:
         from ngramkit.formats.outputs import ARTIFACTS, artifacts_in
@@ -60,10 +61,10 @@ def artifacts(*kinds: str) -> Callable[[str], Named]:
 
 
 def _folder(incomplete: str) -> str:
-    """Return what was typed up to the last /, as it was typed."""
+    """Return the typed text up to the last /."""
     return incomplete[: incomplete.rfind("/") + 1]
 
 
 def _typable(names: Iterable[tuple[str, str]]) -> Named:
-    """Return the names that mean themselves to a shell: a stranger's folder may be `$(...)`."""
+    """Return the names that a shell takes literally; a stranger's folder may be `$(...)`."""
     return [(name, what) for name, what in names if shlex.quote(name) == name]

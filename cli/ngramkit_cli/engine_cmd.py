@@ -51,7 +51,7 @@ def check_engine(
     trust_remote_code: TrustRemoteCode = False,
     out: Output,
 ) -> None:
-    """Open what a serving engine would open, compare it with the model, and draft once.
+    """Check the configuration of a serving engine: its sources, its tokenizer, one draft.
 
     Example: ngramkit check-engine vllm --model smollm2-135m
     """
@@ -113,7 +113,7 @@ def warm(
     workers: Workers = None,
     out: Output,
 ) -> None:
-    """Compile the kernels now, so that no command has to: for images and new machines.
+    """Compile the kernels now: for images and new machines.
 
     Example: ngramkit warm --engine vllm
     """

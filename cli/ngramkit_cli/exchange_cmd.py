@@ -97,7 +97,7 @@ def export(
     force: Force = False,
     out: Output,
 ) -> None:
-    """Write an artifact as another engine or a data tool reads it.
+    """Write an artifact in the format of another engine or data tool.
 
     Example: ngramkit export artifacts/python-stdlib-demo-datastore --to llama.cpp
     """
@@ -136,7 +136,7 @@ def import_(
     force: Force = False,
     out: Output,
 ) -> None:
-    """Make an artifact of another engine's file: a frozen table or a datastore.
+    """Create an artifact from another engine's file: a frozen table or a datastore.
 
     Example: ngramkit import lookup.bin --from llama.cpp --model vicuna-7b
     """

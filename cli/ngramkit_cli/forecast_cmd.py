@@ -1,4 +1,4 @@
-"""`ngramkit forecast`: what drafts would save a server on the traffic that it has logged."""
+"""`ngramkit forecast`: what drafts would save a server, from its log."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def parse_cost(text: str | None) -> float | dict[int, float] | Path | None:
 
 
 def say(results: Forecasts, out: Output) -> None:
-    """Print a row per length, the best one's kinds and runs, then what it comes to."""
+    """Print a row per length, details of the best one, and the summary."""
     best = results.best
     rows = [
         [
@@ -136,10 +136,10 @@ def forecast(
     model: Model = None,
     out: Output,
 ) -> None:
-    """Forecast what drafts would save a server: its log is served again, request by request.
+    """Forecast what drafts would save a server: its logged requests are served again.
 
-    Drafts are those of the engines' adapters, from a history that grows with the requests; with
-    --no-store it does not, with --history DIR it begins with what is there, which is left alone.
+    Drafts are those of the engines' adapters, with a history that grows with the requests. With
+    --no-store there is none; with --history DIR it starts from that one, which is not changed.
 
     Example: ngramkit forecast server.log --model qwen3-8b --concurrency 16 --tokens 8,16
     --pass-cost 1.1

@@ -1,4 +1,4 @@
-"""`ngramkit history`: inspect past requests, take in logs, merge histories, drop some or all."""
+"""`ngramkit history`: inspect, import, merge, trim and forget past requests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ app = App(
 
 @app.command()
 def inspect(*, path: Folder, last: Last = 0, out: Output) -> None:
-    """Show what a history holds.
+    """Show the content of a history.
 
     Example: ngramkit history inspect my-history --last 3
     """
@@ -80,7 +80,7 @@ def import_(
     model: Model = None,
     out: Output,
 ) -> None:
-    """Add the requests of logs to a history, which the next requests draft from.
+    """Add the requests of logs to a history.
 
     Example: ngramkit history import rollouts/step_7 --out past --model qwen3-8b --tokens 4000000
     """
@@ -105,7 +105,7 @@ def import_(
 
 @app.command()
 def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
-    """Join histories into a new one, the newest requests of each last, copies once.
+    """Merge histories into a new one, the newest requests last and duplicates once.
 
     Example: ngramkit history merge pod-1 pod-2 --out everything
     """
@@ -118,7 +118,7 @@ def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
 
 @app.command()
 def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
-    """Forget the oldest requests; processes that use the history notice.
+    """Drop the oldest requests. Running processes see the change.
 
     Example: ngramkit history trim my-history --tokens 4000000
     """
@@ -132,7 +132,7 @@ def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
 
 @app.command()
 def forget(*, path: Folder, text: Text = None, everything: Everything = False, out: Output) -> None:
-    """Forget requests by what they say, or all; an engine does when it starts again.
+    """Delete matching requests, or all. Running engines see the change after a restart.
 
     Example: ngramkit history forget my-history --text "jane@example.org"
     """

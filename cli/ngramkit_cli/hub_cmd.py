@@ -48,7 +48,7 @@ def push(
     ] = False,
     out: Output,
 ) -> None:
-    """Upload an artifact to the Hub, with a card; only what is not there yet.
+    """Upload an artifact to the Hub: new files and a card.
 
     Example: ngramkit push artifacts/python-stdlib-demo-frozen me/python-frozen --tag v1
     """
@@ -80,7 +80,7 @@ def pull(
     force: Force = False,
     out: Output,
 ) -> None:
-    """Download an artifact from the Hub, every checksum compared before it has its name.
+    """Download an artifact from the Hub: checked before it appears.
 
     Example: ngramkit pull me/python-frozen@v1
     """

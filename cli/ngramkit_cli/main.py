@@ -1,6 +1,6 @@
 """The command line: corpus -> tokens -> artifact -> drafter -> decode.
 
-A command is imported when it runs, so that a start pays for one alone.
+A command is imported only when it runs.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from ngramkit_cli import screen
 from ngramkit_cli.command import App, Group
 from ngramkit_cli.errors import FAILED
 
-# name -> (module and attribute, summary): in the order of use, then the commands that judge, ship
-# and exchange artifacts.
+# name -> (module and attribute, summary), in the order of use
 COMMANDS = {
     "corpora": ("corpus_cmd.corpora", "List the corpora that have names"),
-    "tokenize": ("build_cmd.tokenize", "Tokenise a corpus once"),
+    "tokenize": ("build_cmd.tokenize", "Tokenise a corpus"),
     "build-datastore": ("build_cmd.build_datastore", "Build a datastore (REST)"),
     "build-frozen": ("build_cmd.build_frozen", "Build a frozen table (Cacheback)"),
     "models": ("model_cmd.models", "List the models that have short names"),
-    "use": ("model_cmd.use", "Choose the model of every command that is not given one"),
+    "use": ("model_cmd.use", "Set the default model"),
     "model-bigram": ("model_cmd.model_bigram", "Build a model's bigram table (N-Grammys)"),
     "model-unigram": ("model_cmd.model_unigram", "Build a model's unigram table (N-Grammys)"),
-    "inspect": ("artifact_cmd.inspect", "Look into an artifact"),
-    "verify": ("artifact_cmd.verify", "Prove an artifact whole"),
+    "inspect": ("artifact_cmd.inspect", "Show the content of an artifact"),
+    "verify": ("artifact_cmd.verify", "Verify an artifact's integrity"),
     "drafters": ("drafters_cmd.drafters", "List the drafters"),
     "replay": ("replay_cmd.replay", "Replay recorded answers"),
     "forecast": (
@@ -44,27 +43,27 @@ COMMANDS = {
     "bench": ("questions_cmd.bench", "Measure drafters on a model"),
     "record": ("questions_cmd.record", "Record a model's answers and its top-k at verified nodes"),
     "self-corpus": ("questions_cmd.self_corpus", "Write a model's own answers as a corpus"),
-    "build": ("build_cmd.build", "Build artifacts from recipes"),
+    "build": ("build_cmd.build", "Build missing and stale artifacts from recipes"),
     "push": ("hub_cmd.push", "Upload an artifact to the Hub"),
     "pull": ("hub_cmd.pull", "Download an artifact from the Hub"),
     "search": ("hub_cmd.search", "List the artifacts on the Hub"),
     "export": (
         "exchange_cmd.export",
-        "Write an artifact as another engine or a data tool reads it",
+        "Write an artifact in the format of another engine or data tool",
     ),
-    "import": ("exchange_cmd.import_", "Make an artifact of another engine's file"),
-    "merge": ("artifact_cmd.merge", "Make one artifact of several"),
+    "import": ("exchange_cmd.import_", "Create an artifact from another engine's file"),
+    "merge": ("artifact_cmd.merge", "Merge several artifacts into one"),
     "prune": ("artifact_cmd.prune", "Make a datastore or frozen table smaller"),
     "check-engine": (
         "engine_cmd.check_engine",
-        "Open what a serving engine would open",
+        "Check the configuration of a serving engine",
     ),
     "warm": ("engine_cmd.warm", "Compile the kernels now"),
 }
 
 
 class LazyCommands(Mapping[str, Any]):
-    """The option parser's commands by name, each made when it is first looked up."""
+    """The commands by name, created at their first use."""
 
     def __getitem__(self, name: str) -> Any:
         return _parser_command(name)
@@ -78,7 +77,7 @@ class LazyCommands(Mapping[str, Any]):
 
 @functools.cache
 def _parser_command(name: str) -> Any:
-    """Return the parser's command for a function, its group for an app of several commands."""
+    """Return the parser's command of a function, or its group of an app."""
     module, _, attribute = COMMANDS[name][0].partition(".")
     command = getattr(importlib.import_module(f"ngramkit_cli.{module}"), attribute)
     if isinstance(command, App):
@@ -89,7 +88,7 @@ def _parser_command(name: str) -> Any:
 
 
 class Commands(Group):
-    """The group of all commands. Listing them imports none."""
+    """The group of all commands; listing them imports none."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -80,7 +80,7 @@ def model_bigram(
     force: Force = False,
     out: Output,
 ) -> None:
-    """Build a model's bigram table (N-Grammys): what it holds likely after every single token.
+    """Build a model's bigram table (N-Grammys): its most likely tokens after every token.
 
     Example: ngramkit model-bigram demo
     """
@@ -134,7 +134,7 @@ def model_unigram(
 def _done(
     table: ModelBigram | ModelUnigram, contents: str, width: int, seconds: float | None, out: Output
 ) -> None:
-    """Say what was built, and in what time where there was any work to do."""
+    """Print what was built, and in what time."""
     took = "" if seconds is None else f"; {seconds:.2f} s after loading"
     out.show(f"{table.where}: {contents}, {table.manifest.bytes:,} bytes{took}")
     out.result(
@@ -158,7 +158,7 @@ Unset = Annotated[bool, typer.Option("--unset", help="Forget it: the embedded mo
 
 
 def use(*, model: ModelName = None, unset: Unset = False, out: Output) -> None:
-    """Choose the model of every command that is not given one; it is kept for you.
+    """Set the default model: of every command without --model.
 
     Example: ngramkit use vicuna-7b
     """
@@ -181,7 +181,7 @@ def calibrate(
     seconds: Seconds = 20.0,
     out: Output,
 ) -> None:
-    """Measure passes by draft size and context length; decode then need not learn it first.
+    """Measure passes by draft size and context length; decode then starts from these times.
 
     Example: ngramkit calibrate demo
     """
@@ -197,7 +197,7 @@ def calibrate(
 
 
 def table_lines(profile: Profile) -> list[str]:
-    """Return milliseconds by draft nodes (rows) and tokens of context, with the slow-down."""
+    """Return milliseconds by draft nodes (rows) and context length, with the slow-down."""
     where = f"{device_text(profile.device)}, {profile.dtype}"
     table = profile.measured()
     rows = [

@@ -1,8 +1,8 @@
-"""A command's output: its result on stdout, progress and notes on stderr.
+"""A command's output: the result on stdout, progress and notes on stderr.
 
-Under --json the result is one object, the only line of stdout.
-A command's body runs inside `Output`; an error in it becomes one or two lines and an exit code. The
-library's log goes to stderr: warnings; with -v all of it, with -vv other libraries' too.
+With --json the result is one object, the only line of stdout. A command's body runs inside
+`Output`; an error becomes one or two lines and an exit code. The library's warnings go to stderr,
+with -v its whole log, with -vv other libraries' logs too.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ logging.addLevelName(NOTICE, "NOTICE")
 
 
 class Output:
-    """The output of one command, in whose `with` block it runs.
-
-    `verbosity` is -1 under --quiet, 1 under -v, 2 under -vv.
-    """
+    """The output of one command. `verbosity` is -1 with --quiet, 1 with -v, 2 with -vv."""
 
     def __init__(self, command: str, *, json: bool, debug: bool, verbosity: int = 0) -> None:
         self.command, self.json = command, json
@@ -57,14 +54,13 @@ class Output:
         return self
 
     def say(self, *lines: str) -> None:
-        """Write lines for people, below any bars, without control characters and what is secret in
-        URLs."""
+        """Write lines for people below any bars, without control characters and URLs' secrets."""
         if self._verbosity >= 0:
             self._finish()
             self._to_stderr(*map(without_secrets, lines))
 
     def show(self, *lines: str) -> None:
-        """Write lines that are the command's result to stdout; under --json the object is that."""
+        """Write lines of the result to stdout; nothing with --json."""
         if self.json:
             return
         self._finish()
@@ -73,7 +69,7 @@ class Output:
 
     @property
     def reporter(self) -> QuietReporter:
-        """The reporter: bars on a terminal, else lines; none under --quiet."""
+        """The reporter: bars on a terminal, else lines; nothing with --quiet."""
         if self._reporter is None:
             if self._verbosity < 0:
                 self._reporter = QuietReporter()
@@ -83,7 +79,7 @@ class Output:
         return self._reporter
 
     def note(self, text: str) -> None:
-        """Write a line above the bars, under --quiet too, without what is secret in URLs."""
+        """Write a line above the bars, also with --quiet, without URLs' secrets."""
         text = without_secrets(text)
         if isinstance(self._reporter, BarReporter):
             self._reporter.note(text)
@@ -105,7 +101,7 @@ class Output:
         return time.perf_counter() - self._started
 
     def result(self, artifact: object = None, **values: Any) -> None:
-        """Write the JSON line, under --json."""
+        """Write the JSON object, with --json."""
         self._finish()
         if not self.json:
             return
@@ -117,7 +113,7 @@ class Output:
         self._written = True
 
     def made(self, artifact: Artifact, from_bytes: int | None = None) -> None:
-        """Say what was made, and write the JSON line; `from_bytes`: of what it was made smaller."""
+        """Print what was created, and the JSON object; `from_bytes` is the size before."""
         manifest, kind = artifact.manifest, artifact.kind
         counts = ", ".join(f"{count:,} {name}" for name, count in manifest.counts.items())
         before = "" if from_bytes is None else f" of {from_bytes:,}"
@@ -164,7 +160,7 @@ class _NoteHandler(logging.Handler):
 
 @contextmanager
 def _log_to(note: Callable[[str], None], verbosity: int) -> Iterator[None]:
-    """Send warnings to `note`; with a verbosity above 0 everything to stderr, with times."""
+    """Send warnings to `note`, or with a verbosity above 0 the whole log to stderr."""
     logger = logging.getLogger("" if verbosity > 1 else LIBRARY)
     level = logger.level
     handler: logging.Handler = _NoteHandler(note)

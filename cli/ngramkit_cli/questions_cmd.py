@@ -52,11 +52,11 @@ def bench(
     force: Force = False,
     out: Output,
 ) -> None:
-    """Measure drafters on a model: tokens/step, speed-up, and that the output stays the same.
+    """Measure drafters on a model: tokens/step, speed-up, and that the text stays the same.
 
-    Interrupted, it goes on where it was when it is run again. Without --drafter: all that fit.
-    --drafter generate and generate-lookup are transformers' own ways, without and with its prompt
-    lookup; blend:budget=auto has a budget of its own.
+    An interrupted run continues when it is repeated. Without --drafter: all that fit. --drafter
+    generate and generate-lookup are transformers' own methods, without and with its prompt lookup;
+    blend:budget=auto has a budget of its own.
 
     Example: ngramkit bench --questions question.jsonl --model vicuna-7b --drafter rest --limit 20
     """
@@ -126,13 +126,13 @@ def _say(results: BenchResults, out: Output) -> None:
 
 
 RecordFolder = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="New, or a record that this adds to.")
+    Path, typer.Option("--out", metavar="DIR", help="A new folder, or a record to extend.")
 ]
 
 
 @dataclass(frozen=True)
 class RecordingOptions(opt.RunOptions):
-    """Options of passes that are recorded, all of one size. A field is an option."""
+    """Options of recorded passes, which have one size. A field is an option."""
 
     budget: Annotated[
         str | None, typer.Option(metavar="N", help="Draft tokens per pass at most. Default: 64.")
@@ -151,12 +151,12 @@ def record(
     out_path: RecordFolder,
     out: Output,
 ) -> None:
-    """Record a model's answers and its top-k at verified nodes, for replays without it.
+    """Record a model's answers and its top-k at verified nodes, for replays without the model.
 
-    The model answers the questions with drafts; its 16 likeliest tokens at every node that it
-    verifies are kept. ngramkit replay --oracle DIR gives them to drafters as decoding does.
+    The model answers the questions with drafts, and its 16 most likely tokens at every verified
+    node are kept. ngramkit replay --oracle DIR gives them to drafters as evidence.
 
-    Without --drafter: blend. Interrupted, it goes on where it was when it is run again.
+    Without --drafter: blend. An interrupted run continues when it is repeated.
 
     Example: ngramkit record --questions question.jsonl --model smollm2-135m --out evidence
     """
@@ -182,9 +182,7 @@ OutFile = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="Default: self-corpus/QUESTIONS-MODEL.jsonl."),
 ]
-Batch = Annotated[
-    int, typer.Option("--batch", metavar="N", help="Questions that are answered at once.")
-]
+Batch = Annotated[int, typer.Option("--batch", metavar="N", help="Questions answered at once.")]
 
 
 def self_corpus(
@@ -200,10 +198,9 @@ def self_corpus(
     force: Force = False,
     out: Output,
 ) -> None:
-    """Write a model's own answers as a corpus: the text that drafts for this model want most.
+    """Write a model's own answers as a corpus: the best text to draft for this model.
 
-    Interrupted, it goes on where it was when it is run again. The file is for --corpus of every
-    builder.
+    An interrupted run continues when it is repeated. The file can be the --corpus of every builder.
 
     Example: ngramkit self-corpus demo --max-new-tokens 64
     """
@@ -224,7 +221,7 @@ def self_corpus(
     out.show(
         f"{corpus.path}: {many(corpus.answers, 'answer')}, {many(corpus.tokens, 'token')}"
         + (f", {rate:,.0f} tokens/s" if rate else "")
-        + (f"; {corpus.repeated:,} left out, there already or empty" if corpus.repeated else "")
+        + (f"; {corpus.repeated:,} left out, repeated or empty" if corpus.repeated else "")
         + (f"; {corpus.left_out:,} did not fit into the context" if corpus.left_out else ""),
         f"next: ngramkit build-datastore --corpus {corpus.path} --model {name}",
     )

@@ -1,5 +1,4 @@
-"""Models' names: short names, each pinned to one Hub id; Hub ids, folders and GGUF files; the
-default.
+"""Models' names: short names, each for one Hub id; Hub ids, folders and GGUF files; the default.
 
 `ngramkit use ./my-model` keeps the default in settings.json in the user's configuration folder:
 {"model": "..."}.
@@ -46,7 +45,7 @@ MOST_SETTINGS = 1 << 20  # bytes
 
 
 def packaged_gguf(name: str) -> Path | None:
-    """Return the GGUF file of a short name, where the package that brings it is installed."""
+    """Return the GGUF file of a short name, if the package with it is installed."""
     if name not in PACKAGES:
         return None
     from importlib.util import find_spec
@@ -60,7 +59,7 @@ def packaged_gguf(name: str) -> Path | None:
 
 
 def describe_model(name: str) -> str:
-    """Return what a short name stands for on this machine; "" for any other name."""
+    """Return what a short name means on this machine; "" for any other name."""
     if name == DEFAULT:
         return "embedded"
     if packaged_gguf(name) is not None:
@@ -70,8 +69,8 @@ def describe_model(name: str) -> str:
 
 
 def is_gguf(name: str) -> bool:
-    """Return whether a name means a GGUF file: PATH.gguf, hf:OWNER/NAME:FILE.gguf, or a short name
-    for which a package is installed."""
+    """Whether a name means a GGUF file: PATH.gguf, hf:OWNER/NAME:FILE.gguf, or a short name with an
+    installed package."""
     if name.startswith("hf:") and not name.startswith("hf://"):
         return True
     ends = name.lower().endswith(GGUF) and not Path(name).expanduser().is_dir()
@@ -184,15 +183,14 @@ def _resolve(name: str) -> str:
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """The model that a command uses, and where its name comes from."""
+    """The model of a command, and where its name comes from."""
 
     name: str
     why: str  # "" for a name that was given
 
 
 def as_name(model: object) -> str:
-    """Return a model's name, or the path of its folder or file, as text. Raises TypeError for
-    anything else."""
+    """Return a model's name or path as text. Raises TypeError for anything else."""
     if not isinstance(model, str | PurePath):
         raise TypeError(f"model must be a name or a path, got {model!r:.60}")
     return str(model)
@@ -201,7 +199,7 @@ def as_name(model: object) -> str:
 def chosen_model(name: str | Path | None = None) -> ChosenModel:
     """Return the model to use: `name`, else NGRAMKIT_MODEL, else that of `use`, else "demo".
 
-    Raises UsageError for an empty name, InputError where the settings cannot be read.
+    Raises UsageError for an empty name, InputError for unreadable settings.
     """
     if name == "":
         raise UsageError("model must not be empty", "name one, or leave it out", option="model")
@@ -223,11 +221,10 @@ def named_model(name: str | Path | None, reporter: Reporter) -> ModelRef:
 
 
 def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
-    """Make `model` the default of everything that is given none, and return what the default is.
+    """Set the default model of the user, and return the default.
 
-    It is kept for the user; a folder or a file by its absolute path. With `unset`, as with "demo",
-    the embedded model is the default again; with neither nothing changes. Raises InputError where
-    no model is called that; a Hub id is not looked up.
+    A folder or file is kept as an absolute path. `unset` and "demo" restore the embedded model;
+    without arguments nothing changes. Raises InputError for an unknown model; the Hub is not asked.
     """
     if unset and model is not None:
         raise UsageError("cannot use unset with a model", "give one of them", option="unset")
@@ -245,8 +242,7 @@ def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
 
 
 def _require_some_model(folder: Path) -> None:
-    """Raise InputError for a folder with neither a model nor a tokenizer, which is enough to
-    build."""
+    """Raise InputError for a folder with neither a model nor a tokenizer."""
     if folder.is_dir() and not any((folder / name).is_file() for name in FILES_OF_MODELS):
         raise InputError(
             f"cannot use {folder}: it has neither {' nor '.join(FILES_OF_MODELS)}",
@@ -265,8 +261,7 @@ class KnownModel(Result):
 
 
 def models() -> Rows[KnownModel]:
-    """Return the models that have short names, and the chosen one. Any other model is called by its
-    Hub id, its folder or its GGUF file."""
+    """Return the models with short names, and the default one."""
     chosen = chosen_model()
     names = dict.fromkeys([DEFAULT, *HUB_IDS, chosen.name])
     why = {chosen.name: chosen.why}
@@ -287,7 +282,7 @@ def settings_path() -> Path:
 
 
 def read_settings() -> dict[str, str]:
-    """Read the settings, {} by default. Raises InputError where the file cannot be parsed."""
+    """Read the settings, {} by default. Raises InputError for an invalid file."""
     path = settings_path()
     try:
         body = parse_json(read_plain(path, MOST_SETTINGS, error=InputError), str(path))
@@ -303,7 +298,7 @@ def read_settings() -> dict[str, str]:
 
 
 def write_settings(settings: dict[str, str]) -> None:
-    """Replace the settings file. Raises InputError where it cannot be written."""
+    """Replace the settings file. Raises InputError if it cannot be written."""
     path = settings_path()
     partial = path.with_name(f"{SETTINGS}.{os.getpid()}.partial")
     try:
