@@ -147,7 +147,9 @@ def load_weights(
     except Exception as error:  # transformers reads a stranger's values
         raise _not_loaded(name, source, method, error) from error
     if method and not hasattr(model, "is_quantized"):  # transformers only warns
-        raise _not_loaded(name, source, method, ValueError("transformers does not know how"))
+        raise _not_loaded(
+            name, source, method, ValueError("transformers does not support that method")
+        )
     # Quantised weights must not be moved or cast.
     placed = (model if device_map or method else model.to(where)).eval()
     if not (device_map or method) and where.type == "cpu":

@@ -46,7 +46,7 @@ BUDGET = 64
 
 @dataclass
 class Recording(Result):
-    """What one call added to a folder."""
+    """The additions of one call to a folder."""
 
     path: Path
     questions: int = 0

@@ -285,7 +285,7 @@ def _with_questions(files: Sequence[str | Path], questions: Path) -> list[Logged
         question = by_id.get(str(body["question_id"]))
         if question is None:
             raise InputError(
-                f"{where}: unknown question {body['question_id']}, not in {questions}",
+                f"{where}: questions must be in {questions}, got {body['question_id']}",
                 "check that the files belong together",
             )
         choices = _choices(where, body)
