@@ -547,7 +547,7 @@ def _check(
             raise InputError(f"{path}: {where}{key} must not be empty", "leave it out")
         if type(value) not in kinds and not number:
             raise InputError(
-                f"{path}: {where}{key} must be a {_type_name(kinds[0])}, got {value!r:.80}"
+                f"{path}: {where}{key} must be {_type_name(kinds[0])}, got {value!r:.80}"
             )
     for key in required:
         if key not in table:
@@ -555,5 +555,5 @@ def _check(
 
 
 def _type_name(kind: type) -> str:
-    names = {str: "string", int: "whole number", float: "number", bool: "true or false"}
-    return names.get(kind, "table" if kind is dict else "list")
+    names = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+    return names.get(kind, "a table" if kind is dict else "a list")

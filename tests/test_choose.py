@@ -244,7 +244,7 @@ def test_what_is_named_and_not_drafted_from_is_said(here, tmp_path):
     named = Sources(datastores=[path], past=PastUse(tmp_path / "past"))
     _, notes = chosen("context", artifacts=named)
     assert "context does not draft from a datastore" in notes
-    assert f"context does not learn from past requests: {tmp_path / 'past'} is left" in notes
+    assert f"context does not learn from past requests: {tmp_path / 'past'}" in notes
     assert "does not" not in str(chosen("none", artifacts=named)[1])  # others' measure
     assert "does not" not in str(chosen("blend", artifacts=named)[1])
 
@@ -270,7 +270,7 @@ def test_past_requests_are_used_where_they_are_named(here, tmp_path):
     assert (tmp_path / "past" / "manifest.json").exists()
     recorded = Sources(past=PastUse(tmp_path / "none")).recorded()
     choice, notes = chosen("ssd", artifacts=recorded)
-    assert "there is no history at" in notes
+    assert "no history at" in notes
     assert not (tmp_path / "none").exists()
     choice.load().start(np.array([1], np.int32))
 

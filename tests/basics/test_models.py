@@ -101,7 +101,7 @@ def test_a_hub_corpus_for_the_embedded_model_is_noticed_before_the_work(monkeypa
         lambda name, *rest, **options: asked.append(name) or pytest.fail("not reached"),
     )
     said = run(*typed).stderr
-    assert "will serve the embedded model demo alone" in said
+    assert "will serve the embedded model demo only" in said
     assert "ngramkit build-frozen --corpus openwebtext --sample 0.01 --model MODEL" in said
     assert asked
     assert "will serve" not in run(*typed, "--model", "demo").stderr

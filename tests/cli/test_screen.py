@@ -286,7 +286,7 @@ def test_a_reporter_that_nobody_hears_needs_no_arguments():
             "1 pass had no draft",
         ),
         ([0, 0], 0, "no pass had a draft"),
-        ([0, 0], 1, "no pass had a draft that paid"),
+        ([0, 0], 1, "no draft was worth verifying"),
     ],
 )
 def test_how_much_was_drafted_is_said(nodes, declined, said):

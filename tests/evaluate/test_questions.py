@@ -45,11 +45,11 @@ def test_text_files_have_a_prompt_per_line(tmp_path):
     [
         (['{"prompt": "a"}', "{"], "line 2: not JSON"),
         (['{"prompt": "a"}', "[1]"], "line 2: not a JSON object"),
-        (['{"answer": "a"}'], "line 1: neither"),
-        (['{"turns": []}'], "line 1: `turns` is not a list of texts"),
-        (['{"turns": ["a", 1]}'], "line 1: `turns` is not a list of texts"),
-        (['{"prompt": ""}'], "line 1: `prompt` is not a text"),
-        (['{"question": 3}'], "line 1: `question` is not a text"),
+        (['{"answer": "a"}'], "line 1: a question must"),
+        (['{"turns": []}'], "line 1: `turns` must be"),
+        (['{"turns": ["a", 1]}'], "line 1: `turns` must be"),
+        (['{"prompt": ""}'], "line 1: `prompt` must be"),
+        (['{"question": 3}'], "line 1: `question` must be"),
         (['{"prompt": "a", "id": [1]}'], "line 1: the id"),
         (['{"prompt": "a", "id": 1}', '{"prompt": "b", "id": 1}'], "line 2: ids"),
         ([""], "no questions"),
@@ -63,7 +63,7 @@ def test_malformed_lines_are_named(tmp_path, lines, said):
 
 
 def test_missing_and_damaged_files(tmp_path):
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="no such file"):
         read_questions(tmp_path / "none.jsonl")
     (tmp_path / "q.jsonl.gz").write_bytes(b"not gzip")
     with pytest.raises(InputError, match="damaged"):

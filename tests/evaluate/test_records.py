@@ -79,13 +79,13 @@ def test_an_eos_that_the_recorder_left_in_the_text_counts_once(tokenizer, tmp_pa
     [
         ("{", "not JSON"),
         ("[1]\n", "not a JSON object"),
-        ({"choices": []}, "no `question_id`"),
+        ({"choices": []}, "must have `question_id`"),
         ({"question_id": 1}, "no `choices`"),
         ({"question_id": 1, "choices": {}}, "`choices` must be a list"),
         ({"question_id": 1, "choices": []}, "must have `turns`"),
         ({"question_id": 1, "choices": [{"turns": [3]}]}, "must have `turns`"),
-        ({"question_id": 2, "choices": [{"turns": ["x"]}]}, "question 2 is not in"),
-        ({"question_id": 1, "choices": [{"turns": ["x", "y"]}]}, "2 answers to 1 turns"),
+        ({"question_id": 2, "choices": [{"turns": ["x"]}]}, "got 2"),
+        ({"question_id": 1, "choices": [{"turns": ["x", "y"]}]}, "1 turns, got 2"),
     ],
 )
 def test_a_bad_answer_line_is_named(tokenizer, tmp_path, answer, complaint):
