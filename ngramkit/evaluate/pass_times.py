@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.budget.costs import FREE_TOKENS
 from ngramkit.budget.profile import Pass, Profile
-from ngramkit.engines.token_cost import FREE
 
 SHOWN = 9  # tokens of the pass whose cost is told
 MOST_COST = SHOWN - 0.01
@@ -24,8 +24,8 @@ class PassTimes:
     """The times of passes, in passes of one token.
 
     `cost` is the time of a pass of SHOWN tokens: a pass of T tokens takes 1 + T / free, as in
-    `budget.costs.TokenCost`; None is the engines' assumption for a GPU. It may also be times by tokens,
-    such as {1: 57, 9: 109}, or the path of a profile of `ngramkit calibrate`. Times are
+    budget.costs.TokenCost; None is the engines' assumption for a GPU. It may also be times by
+    tokens, such as {1: 57, 9: 109}, or the path of a profile of `ngramkit calibrate`. Times are
     interpolated, and extrapolated beyond the last. Raises UsageError for an invalid cost,
     InputError for a file that is not a profile.
     """
@@ -33,7 +33,7 @@ class PassTimes:
     def __init__(self, cost: Cost = None) -> None:
         self._seconds: Floats | None = None  # [contexts, sizes]
         shown = self._read(cost) if isinstance(cost, str | Path | Mapping) else cost
-        self.free = float(FREE)  # tokens that cost as much as reading the weights
+        self.free = float(FREE_TOKENS["cuda"])  # tokens that cost as much as reading the weights
         if shown is not None:
             require_between("pass_cost", shown, 1, MOST_COST)
             self.free = min((SHOWN - shown) / max(shown - 1, 1e-12), UNBOUNDED)
