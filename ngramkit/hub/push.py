@@ -229,7 +229,7 @@ def push(
         info = remote.info()
         if private and not info.private:
             raise UsageError(
-                f"{name} is public, but {path} must be private",
+                f"cannot push {path} to {name}: the repository is public",
                 "choose another repository, or give private=False",
                 option="private",
             )

@@ -83,7 +83,7 @@ def test_a_public_repository_needs_a_word(hub, shared, tmp_path):
         ["push", "past", "acme/our-open", "--public"],
     )
     assert (refused.code, other.code) == (2, 2)
-    assert "acme/our-open is public, but past must be private" in refused.err
+    assert "cannot push past to acme/our-open" in refused.err
     assert "--public" in refused.err
     assert allowed.code == 0, allowed.err
     assert "1 request, 3 tokens" in allowed.err
@@ -149,7 +149,7 @@ def test_a_squash_goes_with_histories_and_branches_alone(hub, shared, tmp_path, 
     )
     assert (both.code, other.code) == (2, 2)
     assert "--squash" in both.err
-    assert "is no history" in other.err
+    assert "for histories only" in other.err
 
 
 def test_the_card_of_a_history(hub, shared, tmp_path):
