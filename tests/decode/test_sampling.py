@@ -22,11 +22,13 @@ from ngramkit.drafters.registry import NoDraft
 
 VOCABULARY = 5
 PROMPT = np.array([1, 4, 2, 2, 3], np.int32)
-RUNS = 800
+RUNS = 500
 SETTINGS = {"temperature": 1.3, "top_k": 4, "top_p": 0.95}
 
 
-SMALL = {"vocab_size": VOCABULARY, "initializer_range": 0.25, "eos_token_id": None}
+SMALL = {
+    "vocab_size": VOCABULARY, "num_hidden_layers": 1, "initializer_range": 0.2, "eos_token_id": None
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def distribution(model, setting=SETTINGS):
     return first[:, None, None] * second[:, :, None] * steps[:, :, 2]
 
 
-def sampled(model, drafter, seed, new_tokens=5, verifier=TreeVerifier, setting=SETTINGS):
+def sampled(model, drafter, seed, new_tokens=4, verifier=TreeVerifier, setting=SETTINGS):
     request = Request(PROMPT, new_tokens, 12, choice_of(Sampling(**setting, seed=seed)))
     return decode(verifier(model, room=32), drafter, request)
 
@@ -79,13 +81,13 @@ def test_first_three_tokens_follow_the_exact_distribution(model, exact, drafts):
         run = sampled(model, drafter, seed + 10_000 * drafts)
         counts[tuple(run.token_ids[:3])] += 1
         accepted += sum(run.accepted_per_pass)
-    assert accepted > RUNS / 2 if drafts else accepted == 0
+    assert accepted > RUNS / 4 if drafts else accepted == 0
     assert np.all(counts[exact == 0] == 0)
     assert p_value(counts, exact) > 0.001
 
 
 def test_so_do_those_of_a_model_with_recurrent_layers():
-    model = tiny_model("mamba2", num_hidden_layers=1, **SMALL)
+    model = tiny_model("mamba2", **SMALL)
     exact, accepted = distribution(model), 0
     counts = np.zeros(exact.shape)
     for seed in range(RUNS):
@@ -111,9 +113,9 @@ EACH = [
 @pytest.mark.attack
 @pytest.mark.parametrize("setting", EACH, ids=str)
 def test_so_does_every_setting(model, setting):
-    """1,500 seeds of each with `python -m tests.attacks`, 200 in the suite; with drafts as without,
+    """1,500 seeds of each with `python -m tests.attacks`, 100 in the suite; with drafts as without,
     a seed gives the same text."""
-    seeds = 1_500 if attacks.FOLDER in os.environ else 200
+    seeds = 1_500 if attacks.FOLDER in os.environ else 100
     exact, accepted = distribution(model, setting), 0
     counts = np.zeros(exact.shape)
     for seed in range(seeds):
@@ -125,7 +127,7 @@ def test_so_does_every_setting(model, setting):
         accepted += sum(drafted.accepted_per_pass)
     assert accepted > seeds
     assert np.all(counts[exact == 0] == 0)
-    axes = () if seeds == 1_500 else (2,)  # of 200 seeds, two tokens can be judged
+    axes = () if seeds == 1_500 else (2,)  # of 100 seeds, two tokens can be judged
     assert p_value(counts.sum(axes), exact.sum(axes), least=2) > 0.001
     attacks.tally("seeds of every sampling setting", "the model's distribution", seeds)
 
