@@ -18,7 +18,7 @@ from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 
-PROMPTS = 100
+PROMPTS = 40
 SPARE = 12
 LENGTHS = (17, 25, 33, 41)
 NEW_TOKENS = 12

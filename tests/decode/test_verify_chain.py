@@ -34,7 +34,7 @@ KINDS = {"chain": ChainVerifier, "batch": BatchVerifier}
 
 
 @pytest.mark.parametrize("name", RECURRENT)
-def test_a_hundred_prompts_are_answered_as_the_model_does(tokenizer, name):
+def test_prompts_are_answered_as_the_model_does(tokenizer, name):
     model, steps = tiny_model(name), []
     for seed, reference in enumerate(references(model, tokenizer)):
         mode = ("chain", "batch")[seed % 2]

@@ -1,4 +1,4 @@
-"""Random models of every supported architecture, small enough for a hundred prompts in seconds."""
+"""Random models of every supported architecture, small enough for many prompts in seconds."""
 
 from __future__ import annotations
 
