@@ -1,10 +1,10 @@
-"""`ngramkit.warm`: kernels compiled beforehand.
+"""`ngramkit.warm`: compile kernels before they are needed.
 
-Each task is run by a process of its own, as in `decode.compile_while_loading`:
+Each task runs in a process of its own, as in `decode.compile_while_loading`:
 
-    NAME              all that a drafter's requests may need
-    serve-NAME        what a serving engine's process needs with that drafter
-    build             what building and verifying artifacts needs
+    NAME              a drafter's requests
+    serve-NAME        a serving engine's process with that drafter
+    build             building, verifying, merging, pruning, exporting and replaying
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ PROGRAM = "from ngramkit.warming import main; main()"
 
 @dataclass(frozen=True)
 class Warmed(Result):
-    """The result of `warm`. `compiled`: by task, the kernels that were not on disk before."""
+    """The result of `warm`."""
 
     folder: Path
-    compiled: dict[str, list[str]]
-    kernels: int  # machine code files there now
+    compiled: dict[str, list[str]]  # by task, the kernels that were not on disk before
+    kernels: int  # files of machine code in the folder
     processes: int
     seconds: float
 
@@ -73,16 +73,16 @@ def warm(
     workers: int | None = None,
     reporter: Reporter = SILENT,
 ) -> Warmed:
-    """Compile the kernels of one drafter and of decoding, or with "all" those of every drafter, of
-    building and of verifying.
+    """Compile the kernels of decoding with one drafter, or with "all" those of every command.
 
-    With `engine`, a name of `check_engine`, those that its process needs with that drafter
-    (default: blend), whatever artifacts and history it is given. At most `workers` processes at a
-    time (default: every core). What is on disk is not compiled again. Raises UsageError for an
-    unknown drafter or engine, InputError where machine code cannot be kept or a kernel cannot be
-    compiled.
+    With `engine`, a name of `check_engine`, compile those of its process with that drafter
+    (default: blend), for any artifacts and history. At most `workers` processes run at a time
+    (default: the number of cores). Kernels on disk are not compiled again.
+
+    Raises UsageError for an unknown drafter or engine, InputError if machine code cannot be kept or
+    a kernel cannot be compiled.
     """
-    # A drafter's options change no kernel.
+    # A drafter's options do not change its kernels.
     tasks = TASKS if drafter == ALL else (DrafterSpec.parse(drafter).name,)
     if engine is not None:
         require_engine(engine)
@@ -92,8 +92,8 @@ def warm(
     folder = code_folder.folder()
     if folder is None or not os.access(folder, os.W_OK):
         raise InputError(
-            f"compiled kernels cannot be kept in {folder or 'any folder'}",
-            "set NUMBA_CACHE_DIR to a folder that you may write",
+            f"cannot keep compiled kernels in {folder or 'any folder'}",
+            "set NUMBA_CACHE_DIR to a folder of yours that others cannot write",
         )
     processes = min(workers or cores(), len(tasks))
     begun, compiled = time.perf_counter(), {}
@@ -103,7 +103,7 @@ def warm(
             compiled[task] = names
             reporter.advance(1)
             reporter.note(f"{task}: {many(len(names), 'kernel')} compiled")
-    kernels = len(list(folder.glob(f"*{code_folder.SUFFIX}")))
+    kernels = len(list(folder.glob(f"*{code_folder.file_ending()}")))
     return Warmed(folder, compiled, kernels, processes, time.perf_counter() - begun)
 
 
@@ -114,8 +114,8 @@ def _compile(task: str) -> list[str]:
     if process.returncode:
         last = (errors.strip().splitlines() or ["it was killed"])[-1]
         raise InputError(
-            f"the kernels of {task} could not be compiled: {last}",
-            "run again with workers=1 if memory is short",
+            f"cannot compile the kernels of {task}: {last}",
+            "run it with workers=1 if memory is short",
             option="workers",
         )
     names: list[str] = json.loads(out.splitlines()[-1])
@@ -140,22 +140,23 @@ def run_task(task: str, scratch: Path) -> None:
 
 
 def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
-    """Draft as decode does, from the artifacts that the drafter needs, then from all that it takes,
-    past requests and references included; lay out a draft as rows."""
-    from ngramkit.kernels.tree_paths import paths
+    """Draft as decode does: from the required sources, then from all; verify a draft as rows."""
+    from ngramkit.kernels.tree_paths import best_path, paths
 
     sources = tiny_sources(folder, tokenizer)
     draft_first(name, sources)
     drafter = load_drafter(name, **sources)
     serve_request(drafter)
-    serve_request(drafter)  # the first is a past request now
+    serve_request(drafter)  # with the first as a past request
     if drafter_entry(name).references:
         serve_request(load_drafter(name, **sources), references=[TOKENS])
-    paths(np.array([-1, 0, -1], np.int32))
+    parents = np.array([-1, 0, -1], np.int32)
+    paths(parents)
+    best_path(parents, np.zeros(3, np.float32), 2, 0.0)
 
 
 def warm_engines(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
-    """Draft as engines do, from all that the drafter takes, with a history that grows."""
+    """Draft as engines do, from all sources of the drafter and a growing history."""
     from ngramkit.engines.batch import BatchDrafter
     from ngramkit.engines.config import DraftConfig
 
@@ -172,10 +173,15 @@ def warm_engines(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
 
 
 def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
-    """Build a datastore and a frozen table, and verify them."""
+    """Build a datastore and a frozen table; verify, merge, prune, export and look into them."""
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
+    from ngramkit.builders.merge import merge
+    from ngramkit.builders.prune import prune_artifact
+    from ngramkit.exchange.llama_cpp import export_cache, read_cache
+    from ngramkit.formats.datastore import search_table
     from ngramkit.formats.opening import verify_artifact
+    from ngramkit.kernels.suffix.search import look_up
 
     size = len(TOKENS)
     arrays = {
@@ -188,3 +194,11 @@ def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
     for artifact in (datastore, frozen):
         for _ in verify_artifact(artifact.path):
             """Each check calls its kernels."""
+        least = 1024 + 8 * (tokenizer.vocabulary + 2) * (artifact is datastore)
+        pruned = folder / f"pruned-{artifact.kind}"
+        prune_artifact(artifact, pruned, least + 900, answers=[TOKENS])
+        cache = folder / f"{artifact.kind}.bin"
+        export_cache(artifact, cache, dynamic=True)
+        read_cache(cache)
+    merge([frozen, build_frozen(store, folder / "another", leaders=1)], folder / "merged")
+    look_up(search_table(datastore.shards)[0], TOKENS[:2])

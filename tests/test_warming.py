@@ -33,9 +33,8 @@ def test_processes_that_compile_at_once_lose_nothing(tmp_path):
     first, second = map(compiled_by, both)
     assert "draft_cut.fill_cut" in first
     assert any(name.startswith("recycling.") for name in second)
-    (folder,) = tmp_path.iterdir()
-    assert len(list(folder.glob("*.nbc"))) == len({*first, *second})
-    assert not [path for path in folder.iterdir() if path.suffix not in (".nbc", ".done")]
+    assert len(list(tmp_path.glob("*.nbc"))) == len({*first, *second})
+    assert not [path for path in tmp_path.iterdir() if path.suffix not in (".nbc", ".done")]
     assert compiled_by(started("none@2", tmp_path)) == []
     assert compiled_by(started("recycling@2", tmp_path)) == []
 
@@ -54,7 +53,7 @@ def test_each_task_is_compiled_in_the_background_once(tmp_path, monkeypatch):
     monkeypatch.setattr(code_folder, "folder", lambda: tmp_path)
     monkeypatch.setattr(compiling, "cores", lambda: 2)
     monkeypatch.setattr(compiling, "start_python", lambda _, *tasks, **__: started.append(tasks))
-    (tmp_path / "rest@2.done").touch()
+    (tmp_path / compiling.done_file("rest@2")).touch()
     compiling.start_compiling.cache_clear()
     for name, vocabulary in (("blend", 10), ("blend", 10), ("rest", 10), ("rest", 1 << 20)):
         with compiling.compile_meanwhile([name], vocabulary):
@@ -131,16 +130,16 @@ for name in ("blend", "automaton"):
 def test_unknown_drafters_and_folders_that_cannot_be_written(monkeypatch):
     with pytest.raises(UsageError, match="'blent'"):
         ngramkit.warm("blent")
-    with pytest.raises(UsageError, match="no adapter for 'vlm'"):
+    with pytest.raises(UsageError, match="'vlm'"):
         ngramkit.warm(engine="vlm")
-    with pytest.raises(UsageError, match="workers must be at least 1"):
+    with pytest.raises(UsageError, match="workers"):
         ngramkit.warm("none", workers=0)
     monkeypatch.setattr(code_folder, "folder", lambda: None)
-    with pytest.raises(InputError, match="cannot be kept"):
+    with pytest.raises(InputError, match="cannot keep compiled kernels"):
         ngramkit.warm("none")
 
 
 def test_a_task_that_fails_is_named(monkeypatch):
     monkeypatch.setattr(warming, "PROGRAM", "raise SystemExit('no memory')")
-    with pytest.raises(InputError, match="kernels of none could not be compiled: no memory"):
+    with pytest.raises(InputError, match="kernels of none: no memory"):
         ngramkit.warm("none")

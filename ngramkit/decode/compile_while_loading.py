@@ -1,9 +1,8 @@
-"""Kernels compiled in a process of their own while this one loads a model.
+"""Compile kernels in a second process while this one loads a model.
 
-A kernel is compiled when it is first called, for the types of its arguments. So a process drafts
-with each drafter over artifacts of a few tokens; the machine code stays on disk
-(`kernels.code_folder`). A task of such a process, NAME@2 or NAME@4, is what the first draft of a
-drafter needs, with token ids of so many bytes.
+A kernel is compiled when it is first called with arguments of some types. So the process drafts
+over artifacts of a few tokens, which leaves the machine code on disk (`kernels.code_folder`). Its
+tasks are named NAME@2 or NAME@4: the first draft of a drafter, with token ids of 2 or 4 bytes.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ from ngramkit.formats.tokens import TokenStore
 from ngramkit.kernels import code_folder
 
 PROGRAM = "from ngramkit.decode.compile_while_loading import main; main()"
-DONE = ".done"  # after a task's name: an empty file in the folder, where all of it is compiled
-# Token ids take two bytes or four, and kernels are compiled for each.
+# By bytes of a token id: kernels are compiled for both.
 TOKENIZERS = {
     token_dtype(size).itemsize: TokenizerRecord(f"none-{size}", size, f"{size:064}", 0)
     for size in (64, 1 << 17)
@@ -48,8 +46,10 @@ A = TypeVar("A", bound=Artifact)
 
 @contextlib.contextmanager
 def compile_meanwhile(drafters: Iterable[str], vocabulary: int) -> Iterator[None]:
-    """Compile the kernels of drafters' first drafts while what is within runs, for token ids of a
-    tokenizer with `vocabulary` ids; then wait. What fails is compiled by the first draft."""
+    """Compile the kernels of the drafters' first drafts while the block runs, then wait.
+
+    If the process fails, the first draft compiles them.
+    """
     width = token_dtype(vocabulary).itemsize
     names = sorted(set(drafters))
     tasks = tuple(f"{name}@{width if needs_artifacts(name) else 2}" for name in names)
@@ -65,8 +65,10 @@ def compile_meanwhile(drafters: Iterable[str], vocabulary: int) -> Iterator[None
 
 @functools.cache
 def start_compiling(tasks: tuple[str, ...]) -> subprocess.Popen[str] | None:
-    """Start a process that runs the tasks, once; None where all are compiled already, on a single
-    core, or where nothing can be kept."""
+    """Start a process that runs the tasks, once.
+
+    Return None if all are compiled, on a single core, and if machine code cannot be kept.
+    """
     missing = [task for task in tasks if not is_done(task)]
     if not missing or cores() < 2 or code_folder.folder() is None:
         return None
@@ -77,10 +79,15 @@ def start_compiling(tasks: tuple[str, ...]) -> subprocess.Popen[str] | None:
 
 
 def is_done(task: str) -> bool:
-    """Return whether a process has run the task, or all that its drafter needs."""
+    """Return whether a process has run the task, or the whole task of `warm` for its drafter."""
     folder = code_folder.folder()
     names = (task, task.partition("@")[0])
-    return folder is not None and any((folder / f"{name}{DONE}").exists() for name in names)
+    return folder is not None and any((folder / done_file(name)).exists() for name in names)
+
+
+def done_file(task: str) -> str:
+    """Return the name of the empty file that marks a task as compiled."""
+    return task + code_folder.file_ending(".done")
 
 
 def needs_artifacts(drafter: str) -> bool:
@@ -89,10 +96,9 @@ def needs_artifacts(drafter: str) -> bool:
 
 
 def start(program: str, tasks: Sequence[str], *, out: int, errors: int) -> subprocess.Popen[str]:
-    """Start a process that runs `program` with the tasks, and keeps machine code where this one
-    does."""
+    """Start a process that runs `program` with the tasks, with the same folder for machine code."""
     folder = code_folder.folder()
-    env = {} if folder is None else {code_folder.VARIABLE: str(folder.parent)}
+    env = {} if folder is None else {code_folder.VARIABLE: str(folder)}
     return start_python(
         program, *tasks, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=errors
     )
@@ -104,8 +110,7 @@ def main() -> None:
 
 
 def run_tasks(run: Callable[[str, Path], None]) -> None:
-    """Run each task in sys.argv with a folder for its artifacts; print the names of the kernels
-    that were compiled, as JSON."""
+    """Run each task in sys.argv with a scratch folder; print the compiled kernels as JSON."""
     from ngramkit.kernels import jit
 
     folder = code_folder.folder()
@@ -113,7 +118,7 @@ def run_tasks(run: Callable[[str, Path], None]) -> None:
         with tempfile.TemporaryDirectory(prefix="ngramkit-warm-") as scratch:
             run(task, Path(scratch))
         if folder is not None:
-            (folder / f"{task}{DONE}").touch()
+            (folder / done_file(task)).touch()
     sys.stdout.write(json.dumps(jit.compiled()) + "\n")
 
 
@@ -126,7 +131,7 @@ def run_first_draft(task: str, scratch: Path) -> None:
 
 
 def draft_first(name: str, sources: Mapping[str, Any]) -> None:
-    """Draft as decode does first, from those of the sources that the drafter needs."""
+    """Draft as the first request of decode does, from the sources that the drafter requires."""
     from ngramkit.budget.rule import prepare
 
     needed = sources if needs_artifacts(name) else {"tokenizer": sources["tokenizer"]}
@@ -151,9 +156,9 @@ def serve_request(drafter: Drafter, **options: Any) -> None:
 
 
 def tiny_sources(folder: Path, tokenizer: TokenizerRecord) -> dict[str, Any]:
-    """Write artifacts of TOKENS into `folder`; return all that `load_drafter` takes.
+    """Write artifacts of TOKENS into `folder`; return all sources that `load_drafter` takes.
 
-    The datastore is sorted by Python: drafting from it must not wait for the kernels of building.
+    Python sorts the datastore, so that the kernels of building are not compiled first.
     """
     from ngramkit.drafters.past_requests import PastRequests
 
@@ -199,7 +204,7 @@ def tiny_sources(folder: Path, tokenizer: TokenizerRecord) -> dict[str, Any]:
         "unigram": write_tiny(ModelUnigram, *place, unigram, {"rows": 2}, {"k": 2}),
         "past": PastRequests(
             tokenizer=tokenizer, background=False, rebuild_tokens=64, newest_tokens=64
-        ),  # so that two requests are more than the newest
+        ),  # two requests exceed `newest_tokens`
         "tokenizer": tokenizer,
     }
 
@@ -212,7 +217,7 @@ def write_tiny(
     counts: dict[str, int],
     parameters: dict[str, Any] | None = None,
 ) -> A:
-    """Write an artifact of `kind`; return it opened."""
+    """Write an artifact and open it."""
     path = folder / kind.kind
     sharded = kind in (TokenStore, Datastore)
     counts = {"tokens": len(TOKENS), **counts}

@@ -1,4 +1,4 @@
-"""Arrays for type checkers, the id that is no token, and sources by number. Imports no numba."""
+"""Array types, large allocations and the numbers of draft sources. Imports no numba."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]  # comments and docstrings say which dtype and shape
+Array = npt.NDArray[Any]  # docstrings give dtype and shape
 
 NO_TOKEN = -1
-LARGE = 1 << 20  # bytes
 
 
 def empty(size: int, dtype: npt.DTypeLike) -> Array:
-    """Return an array [size] of any content, whose memory the system has back when it is gone.
+    """Return an uninitialised array [size]; from 1 MiB on, its memory is mapped.
 
-    Of arrays up to 32 MB malloc may keep it, which would double that of arrays that are replaced by
-    longer ones again and again.
+    malloc may keep the memory of deleted arrays up to 32 MB, which would double the memory of
+    arrays that grow by replacement.
     """
     count = size * np.dtype(dtype).itemsize
-    if count < LARGE:
+    if count < 1 << 20:
         return np.empty(size, dtype)
     pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # not in every Linux
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, dtype)
 
 
-# The sources of draft nodes, which `drafters.base.Source` names.
+# The sources of draft nodes, named by `drafters.base.Source`.
 
 DATASTORE, FROZEN, DYNAMIC, CONTEXT, MODEL, HISTORY, REFERENCE = range(7)

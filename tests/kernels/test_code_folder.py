@@ -7,7 +7,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -23,18 +22,20 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "above" / "named"
     monkeypatch.setenv(code_folder.VARIABLE, str(folder))
-    return folder
+    code_folder.folder.cache_clear()
+    yield folder
+    code_folder.folder.cache_clear()
 
 
 def test_the_named_folder_is_taken(place, caplog):
-    assert code_folder.choose_folder("digest") == place
+    assert code_folder.folder() == place
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     assert caplog.text == ""
 
 
 def test_without_one_it_is_the_users_cache(place, tmp_path, monkeypatch):
     monkeypatch.delenv(code_folder.VARIABLE)
-    assert code_folder.choose_folder("digest") == tmp_path / "cache" / "ngramkit" / "kernels"
+    assert code_folder.folder() == tmp_path / "cache" / "ngramkit" / "kernels"
 
 
 def test_a_folder_that_cannot_be_written_serves_if_it_holds_the_kernels(place, monkeypatch):
@@ -43,19 +44,23 @@ def test_a_folder_that_cannot_be_written_serves_if_it_holds_the_kernels(place, m
     def refuse(**options):
         raise PermissionError
 
-    (place / "digest").mkdir(parents=True)
+    place.mkdir(parents=True)
+    kernel = place / f"rest.draft-0{code_folder.file_ending()}"
+    kernel.touch()
     monkeypatch.setattr(code_folder.tempfile, "TemporaryFile", refuse)
-    assert code_folder.choose_folder("digest") == place
-    assert code_folder.choose_folder("another") != place
+    assert code_folder.folder() == place
+    kernel.rename(place / f"rest.draft-0-another{code_folder.SUFFIX}")
+    code_folder.folder.cache_clear()
+    assert code_folder.folder() != place
 
 
 def test_without_a_place_kernels_go_to_a_private_temporary_folder(place, monkeypatch, caplog):
     monkeypatch.setenv(code_folder.VARIABLE, "/proc/nowhere")
     monkeypatch.setattr(code_folder, "private_folder", lambda name: None)
-    chosen = code_folder.choose_folder("digest")
+    chosen = code_folder.folder()
     assert chosen == place.parents[1] / "temporary" / f"ngramkit-kernels-{os.getuid()}"
     assert stat.S_IMODE(chosen.stat().st_mode) == 0o700
-    assert "/proc/nowhere is not used" in caplog.text
+    assert "/proc/nowhere" in caplog.text
     assert "are kept in" in caplog.text
 
 
@@ -86,7 +91,7 @@ def test_a_folder_that_others_can_reach_is_not_used(place, tmp_path, monkeypatch
         place.parent.symlink_to(real)
         os.chown(place.parent, 65534, -1, follow_symlinks=False)
     assert not cache.is_private(place)
-    assert code_folder.choose_folder("digest") != place
+    assert code_folder.folder() != place
 
 
 def test_a_sticky_folder_and_links_of_ones_own_are_private(tmp_path):
@@ -133,44 +138,12 @@ for number in range(3):
     assert done.stdout.splitlines() == ["compiling kernels (once: later runs find them)"]
 
 
-@pytest.fixture
-def others(tmp_path):
-    """others(days=...): a folder of another version's kernels beside `own`, last used then."""
-    own = tmp_path / f"{0:016x}"
-    own.mkdir()
-
-    def make(number, days, stranger=False):
-        folder = tmp_path / f"{number:016x}"
-        folder.mkdir()
-        (folder / "rest.draft-0.nbc").write_bytes(b"code")
-        (folder / "rest-0.done").touch()
-        if stranger:
-            (folder / "mine.txt").touch()
-        then = time.time() - days * code_folder.DAY
-        os.utime(folder, (then, then))
-        return folder
-
-    return own, make
-
-
-def test_old_kernels_are_deleted_and_nothing_else(others):
-    own, make = others
-    recent, old, strange = make(1, 20), make(2, 31), make(3, 40, stranger=True)
-    unrelated = own.parent / "kernels_0123456789abcdef"
-    unrelated.mkdir()
-    os.utime(unrelated, (0, 0))
-    code_folder.delete_old(own)
-    assert own.exists()
-    assert recent.exists()
-    assert unrelated.exists()
-    assert not old.exists()
-    assert [path.name for path in strange.iterdir()] == ["mine.txt"]
-
-
-def test_of_several_the_last_used_stay_and_those_of_today(others):
-    own, make = others
-    today = [make(number, 0.5) for number in range(1, 6)]
-    earlier = make(6, 2)
-    code_folder.delete_old(own)
-    assert all(folder.exists() for folder in today)
-    assert not earlier.exists()
+def test_the_oldest_machine_code_is_deleted_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_folder, "MAX_FILES", 2)
+    names = ["old.nbc", "mine.txt", "newer.nbc", "newest.nbc"]
+    for age, name in enumerate(names):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (age, age))
+    (tmp_path / "folder").mkdir()
+    code_folder.delete_oldest(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["folder", *names[1:]])

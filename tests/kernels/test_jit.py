@@ -63,22 +63,22 @@ def test_a_damaged_file_is_written_again(kept_in, tmp_path):
         assert len(written.read_bytes()) > 1000
 
 
-def test_another_source_of_any_kernel_is_another_folder(kept_in, tmp_path, monkeypatch):
+def test_another_source_of_any_kernel_is_another_file(kept_in, tmp_path, monkeypatch):
     folder = kept_in(tmp_path / "code")
     sources = tmp_path / "sources" / "deeper"
     sources.mkdir(parents=True)
     (sources / "one.py").write_text("x = 1")
     monkeypatch.setattr(code_folder, "KERNELS", tmp_path / "sources")
     kept_in(folder)
-    first = code_folder.folder()
+    first = code_folder.file_ending()
     (sources / "one.py").write_text("x = 2")
     kept_in(folder)
-    assert code_folder.folder() != first
+    assert code_folder.file_ending() != first
 
 
 def test_where_nothing_can_be_kept_kernels_run(kept_in, tmp_path, monkeypatch):
     kept_in(tmp_path)
-    monkeypatch.setattr(code_folder, "choose_folder", lambda name: None)
+    monkeypatch.setattr(code_folder, "serves", lambda place: False)
     assert code_folder.folder() is None
     assert entry(kernel)(np.array([3])) == 7
 
@@ -151,11 +151,9 @@ def test_an_untested_numba_compiles_in_its_own_way(tmp_path):
     command = [sys.executable, str(tmp_path / "unknown.py")]
     for _ in range(2):  # compiled, then kept
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        notices = [line for line in done.stdout.splitlines() if "none that ngramkit was" in line]
-        assert notices == [
-            "numba 0.99.0 is none that ngramkit was tested with (0.62 to 0.68): kernels take "
-            "longer to compile"
-        ]
+        notices = [line for line in done.stdout.splitlines() if "not tested" in line]
+        assert len(notices) == 1
+        assert "0.99.0" in notices[0]
         assert done.stdout.splitlines()[-1] == "14 8"
     assert list((tmp_path / "code").rglob("*.nbi"))
 
