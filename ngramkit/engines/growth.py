@@ -37,6 +37,7 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import PastUse
 from ngramkit.engines.config import DraftConfig
+from ngramkit.formats.eviction import Dropped, expire, shrink
 from ngramkit.formats.history import DAMAGED, PRIVATE, History
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -376,8 +377,8 @@ class _Writing:
         self.written += 1
         if self._idle:
             self._idle, self._looked = False, -math.inf
-        if history.bytes > self._most:
-            _log_dropped(history, *history.trim(self._most // 2 // history.log.width.itemsize))
+        if (dropped := shrink(history, self._most)) is not None:
+            _log_dropped(history, dropped)
         self._unsorted[key] = self._unsorted.get(key, 0) + len(tokens)
         if self._unsorted[key] >= max(self._searched // PART, LEAST):
             self._unsorted[key] = 0
@@ -397,7 +398,7 @@ class _Writing:
 
     def _expire(self, folder: Path, age: float, now: float) -> None:
         history = History.open(folder)
-        _log_dropped(history, *history.expire(age, now))
+        _log_dropped(history, expire(history, age, now))
 
     def complain(self, what: str) -> None:
         if what not in self._complained:
@@ -405,12 +406,12 @@ class _Writing:
             LOG.warning("the history is not written: %s; drafts go on", what)
 
 
-def _log_dropped(history: History, requests: int, damaged: int) -> None:
-    if requests:
-        LOG.info("%s: %s oldest requests were dropped", history.path, f"{requests:,}")
-    if damaged:
+def _log_dropped(history: History, dropped: Dropped) -> None:
+    if dropped.requests:
+        LOG.info("%s: dropped the oldest %s requests", history.path, f"{dropped.requests:,}")
+    if dropped.damaged:
         aside = history.path / DAMAGED
-        LOG.warning("%s: %s damaged bytes were put aside", aside, f"{damaged:,}")
+        LOG.warning("%s: moved %s damaged bytes there", aside, f"{dropped.damaged:,}")
 
 
 class Departures:

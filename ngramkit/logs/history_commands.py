@@ -23,6 +23,7 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
+from ngramkit.formats.eviction import forget, trim
 from ngramkit.formats.history import History, clear_partials, merge_histories, require_no_other
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
@@ -163,7 +164,7 @@ def history_import(
     history.extend(requests)
     dropped = imported - len(requests)
     if tokens is not None:
-        dropped += history.trim(tokens)[0]
+        dropped += trim(history, tokens)[0]
     size = HistorySize.of(history)
     return ImportedHistory(Path(out), imported, total, dropped, size.requests, size.tokens)
 
@@ -191,7 +192,7 @@ def history_trim(path: str | Path, tokens: int) -> HistorySize:
     """
     check_types(int, tokens=tokens)
     history = History.open(path)
-    return HistorySize.of(history, *history.trim(tokens))
+    return HistorySize.of(history, *trim(history, tokens))
 
 
 def history_forget(
@@ -215,11 +216,11 @@ def history_forget(
     clear_partials(Path(path))
     history = History.open(path)
     if everything:
-        return HistorySize.of(history, *history.forget(lambda request: True))
+        return HistorySize.of(history, *forget(history, lambda request: True))
     tokenizer = load_tokenizer(history.tokenizer.id)
     history.tokenizer.require(tokenizer.record, str(history.path))
 
     def contains_text(request: PastRequest) -> bool:
         return str(text) in tokenizer.decode(request.tokens)
 
-    return HistorySize.of(history, *history.forget(contains_text))
+    return HistorySize.of(history, *forget(history, contains_text))

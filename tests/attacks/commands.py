@@ -18,6 +18,7 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.evaluate.results import write_answers, write_results
 from ngramkit.evaluate.runs import QuestionRun, Runs, TurnRun
+from ngramkit.formats.eviction import forget, trim
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History, merge_histories as history_merge
 from ngramkit.formats.opening import verify_artifact
@@ -169,11 +170,11 @@ def commands(endpoint: str) -> dict[str, Command]:
             state=logged_requests, settled=lambda: sorted(files_below(Path())),
         ),
         "history trim": Command(
-            "x", several_requests, lambda: History.open("x").trim(20), state=requests,
+            "x", several_requests, lambda: trim(History.open("x"), 20), state=requests,
             settled=names_and_requests,
         ),
         "history forget": Command(
-            "x", several_requests, lambda: History.open("x").forget(begins_odd), state=requests,
+            "x", several_requests, lambda: forget(History.open("x"), begins_odd), state=requests,
             settled=names_and_requests,
         ),
         "history merge": Command("y", several_requests, merged_histories),

@@ -10,6 +10,7 @@ from histories import RECORD, held, ids
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.formats.datastore import DatastoreShard
+from ngramkit.formats.eviction import expire, forget, trim
 from ngramkit.formats.history import DAMAGED, INDEX, LOG, History, merge_histories
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.opening import open_folder
@@ -82,35 +83,35 @@ def test_trim_keeps_the_newest_and_readers_notice(history):
     for request in ([1] * 5, [2] * 4, [3] * 3):
         history.append(ids(*request), 1)
     assert len(reader.news()[0]) == 3
-    assert history.trim(8) == (1, 0)
+    assert trim(history, 8) == (1, 0)
     requests, restarted = reader.news()
     assert restarted
     assert [r.tokens.tolist() for r in requests] == [[2] * 4, [3] * 3]
     history.append(ids(9), 1)
     assert held(history.path) == [[2] * 4, [3] * 3, [9]]
-    assert history.trim(0) == (3, 0)
+    assert trim(history, 0) == (3, 0)
     with pytest.raises(UsageError):
-        history.trim(-1)
+        trim(history, -1)
 
 
 def test_requests_expire_by_what_was_noted_of_their_age(history):
-    assert history.expire(100.0, 50.0) == (0, 0)
+    assert expire(history, 100.0, 50.0) == (0, 0)
     for at, tokens in ((100.0, [1]), (200.0, [2]), (300.0, [3])):
         history.append(ids(*tokens), 1)
-        assert history.expire(1e6, at) == (0, 0)
-    assert history.expire(201.0, 300.0) == (0, 0)
-    assert History.open(history.path).expire(50.0, 300.0) == (2, 0)
+        assert expire(history, 1e6, at) == (0, 0)
+    assert expire(history, 201.0, 300.0) == (0, 0)
+    assert expire(History.open(history.path), 50.0, 300.0) == (2, 0)
     assert held(history.path) == [[3]]
     history.append(ids(4), 1)
-    history.expire(1e6, 400.0)
-    assert history.forget(lambda request: request.tokens[0] == 3) == (1, 0)
+    expire(history, 1e6, 400.0)
+    assert forget(history, lambda request: request.tokens[0] == 3) == (1, 0)
     history.append(ids(5), 1)
-    assert history.expire(51.0, 450.0) == (0, 0)
-    assert history.expire(50.0, 450.0) == (1, 0)
+    assert expire(history, 51.0, 450.0) == (0, 0)
+    assert expire(history, 50.0, 450.0) == (1, 0)
     assert held(history.path) == [[5]]
-    history.trim(0)
+    trim(history, 0)
     history.append(ids(6), 1)
-    assert history.expire(1.0, 1e9) == (0, 0)  # nothing is known of its age
+    assert expire(history, 1.0, 1e9) == (0, 0)  # nothing is known of its age
 
 
 def test_requests_expire_by_ages_of_an_earlier_version(history):
@@ -118,22 +119,22 @@ def test_requests_expire_by_ages_of_an_earlier_version(history):
         history.append(ids(token), 1)
     body = {"generation": 1, "requests": [[100.0, 2], [200.0, 3]]}
     (history.path / "ages.json").write_text(json.dumps(body))
-    assert history.expire(100.0, 250.0) == (2, 0)
+    assert expire(history, 100.0, 250.0) == (2, 0)
     assert held(history.path) == [[3]]
 
 
 def test_no_younger_request_expires_for_one_that_was_damaged_or_trimmed(history):
     for i in range(10):
         history.append(ids(i), 1)
-    history.expire(1e6, 100.0)
+    expire(history, 1e6, 100.0)
     for i in range(10, 20):
         history.append(ids(i), 1)
     flip(history, 5)
-    assert history.expire(100.0, 250.0) == (9, 20)
+    assert expire(history, 100.0, 250.0) == (9, 20)
     assert held(history.path) == [[i] for i in range(10, 20)]
     assert (history.path / DAMAGED).stat().st_size == 20
-    History.open(history.path).trim(5)  # by another process
-    assert history.expire(100.0, 300.0) == (0, 0)
+    trim(History.open(history.path), 5)  # by another process
+    assert expire(history, 100.0, 300.0) == (0, 0)
     assert held(history.path) == [[i] for i in range(15, 20)]
 
 
@@ -155,10 +156,10 @@ def test_damage_is_put_aside_or_deleted_and_counted(history, caplog):
     with pytest.raises(ArtifactError, match="damaged"):
         merge_histories([history], history.path.with_name("merged"))
     assert not list(history.path.parent.glob("merged*"))
-    assert history.trim(100) == (0, 20)
-    assert history.trim(100) == (0, 0)
+    assert trim(history, 100) == (0, 20)
+    assert trim(history, 100) == (0, 0)
     flip(history, 2)
-    assert history.forget(lambda request: False) == (0, 40)
+    assert forget(history, lambda request: False) == (0, 40)
     assert held(history.path) == [[0], [2], [9]]
     assert not (history.path / DAMAGED).exists()
 
@@ -184,7 +185,7 @@ def test_what_is_forgotten_is_in_no_file_that_a_killed_process_left(history):
     shard = DatastoreShard(**sort_shard(np.array([1, 2, 100], np.uint16), 100))
     for name in (f"{INDEX}.tmp", f"{LOG}.tmp"):
         (history.path / name).write_text("text")
-    history.forget(lambda request: True)
+    forget(history, lambda request: True)
     history.save_index(shard, history.mark, complete=True)  # by who began before
     assert sorted(path.name for path in history.path.iterdir()) == [NAME, LOG]
     assert list(history.check())
@@ -212,7 +213,7 @@ def test_a_log_is_not_read_again_for_each_request_that_is_added(history, monkeyp
 def test_an_age_that_is_damaged_does_not_count(history, body):
     history.append(ids(1), 1)
     (history.path / "ages.json").write_text(body)
-    assert history.expire(1.0, 1e9) == (0, 0)
+    assert expire(history, 1.0, 1e9) == (0, 0)
     assert held(history.path) == [[1]]
 
 
@@ -255,7 +256,7 @@ def test_the_index_ends_where_its_mark_says(history):
     assert fresh.load_index(1_000).tokens.tolist() == [1, 2, 100]
     assert [r.tokens.tolist() for r in fresh.news()[0]] == [[3]]
     assert len(list(fresh.check())) == 3
-    history.trim(100)
+    trim(history, 100)
     assert History.open(history.path).load_index(0) is None
 
 
@@ -325,7 +326,7 @@ def test_bad_folders_are_refused(tmp_path, history):
     with pytest.raises(ArtifactError, match="small"):
         History.at(history.path, TokenizerRecord("other", 100, "e" * 64))
     (history.path / LOG).write_bytes(b"something else altogether")
-    with pytest.raises(ArtifactError, match="does not begin as a log"):
+    with pytest.raises(ArtifactError, match="header"):
         history.news()
     (history.path / LOG).unlink()
     with pytest.raises(ArtifactError, match="missing"):

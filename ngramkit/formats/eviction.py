@@ -1,0 +1,138 @@
+"""Eviction: which past requests a history drops, and how its log is rewritten without them.
+
+The log holds no times. So ages.json notes where the log ended at which times: its `generation` and
+`ends`, a list of [seconds since the epoch, bytes]. Older files hold `requests` instead, a list of
+[seconds since the epoch, number of requests].
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ngramkit.basics.errors import ArtifactError, require_between
+from ngramkit.basics.untrusted import owner_only, read_json, whole_number
+from ngramkit.formats.history import AGES, DAMAGED, INDEX, INDEXING, LOCK, STRAYS, History
+from ngramkit.formats.replacing import locked
+from ngramkit.formats.request_log import PastRequest, Reading
+from ngramkit.formats.resumable_writer import write_text
+
+
+class Dropped(NamedTuple):
+    """What an eviction removed from the log."""
+
+    requests: int
+    damaged: int  # bytes that held no request
+
+
+def forget(history: History, wanted: Callable[[PastRequest], bool]) -> Dropped:
+    """Drop the requests that are `wanted`, all damaged bytes, and what killed processes left."""
+    with _rewriting(history) as reading:
+        aside = history.path / DAMAGED
+        damaged = reading.damaged + (aside.stat().st_size if aside.exists() else 0)
+        aside.unlink(missing_ok=True)
+        stays = [not wanted(request) for request in reading.requests]
+        return Dropped(_rewrite(history, reading, stays), damaged)
+
+
+def trim(history: History, tokens: int) -> Dropped:
+    """Keep the newest whole requests of at most `tokens` together.
+
+    Damaged bytes of the log are moved to requests.damaged.
+    """
+    require_between("tokens", tokens, 0)
+    with _rewriting(history) as reading:
+        first, room = len(reading.requests), tokens
+        while first and len(reading.requests[first - 1].tokens) <= room:
+            first -= 1
+            room -= len(reading.requests[first].tokens)
+        _append_damage(history.path / DAMAGED, reading.damage)
+        stays = [i >= first for i in range(len(reading.requests))]
+        return Dropped(_rewrite(history, reading, stays), reading.damaged)
+
+
+def shrink(history: History, most: int) -> Dropped | None:
+    """Drop the oldest half of a log of more than `most` bytes; None if it is smaller."""
+    if history.bytes <= most:
+        return None
+    return trim(history, most // 2 // history.log.width.itemsize)
+
+
+def expire(history: History, age: float, now: float) -> Dropped:
+    """Note where the log ends `now`, and drop the requests that were in it `age` seconds ago.
+
+    A noted time later than `now`, as after a clock was put back, counts as now. Damaged bytes are
+    moved as by `trim`.
+    """
+    with _rewriting(history) as reading:
+        noted = _ages(history, reading)
+        ages = [(min(at, now), end) for at, end in noted]
+        if reading.ends and (not ages or ages[-1][1] < reading.ends[-1]):
+            ages.append((now, reading.ends[-1]))
+        if ages != noted:
+            _write_ages(history, reading.mark.generation, ages)
+        old = max((end for at, end in ages if at <= now - age), default=0)
+        if not reading.ends or reading.ends[0] > old:
+            return Dropped(0, 0)
+        _append_damage(history.path / DAMAGED, reading.damage)
+        stays = [end > old for end in reading.ends]
+        return Dropped(_rewrite(history, reading, stays), reading.damaged)
+
+
+@contextmanager
+def _rewriting(history: History) -> Iterator[Reading]:
+    """Hold both locks, and read the log, which the caller may rewrite."""
+    with locked(history.path / INDEXING), locked(history.path / LOCK):
+        for name in itertools.chain(*STRAYS.values()):
+            (history.path / name).unlink(missing_ok=True)
+        yield history.log.read()
+
+
+def _rewrite(history: History, reading: Reading, stays: Sequence[bool]) -> int:
+    """Rewrite the log with the requests that stay; return how many were dropped."""
+    generation = reading.mark.generation
+    left = list(itertools.compress(reading.requests, stays))
+    kept = [
+        (at, sum(stays[: bisect_right(reading.ends, end)])) for at, end in _ages(history, reading)
+    ]
+    (history.path / INDEX).unlink(missing_ok=True)  # first, since it belongs to the old log
+    history.log.create(left, generation + 1)
+    if any(count for _, count in kept):
+        ends = history.log.read().ends
+        ages = [(at, ends[count - 1]) for at, count in kept if count]
+        _write_ages(history, generation + 1, ages)
+    return len(reading.requests) - len(left)
+
+
+def _ages(history: History, reading: Reading) -> list[tuple[float, int]]:
+    """Return (time, end of the log) as noted for the log's generation."""
+    try:
+        body = read_json(history.path / AGES, strict=True)
+        if body["generation"] != reading.mark.generation:
+            return []
+        if "ends" in body:
+            return [(float(at), end) for at, end in body["ends"] if whole_number(end)]
+        ends = [0, *reading.ends]
+        counts = [(float(at), count) for at, count in body["requests"] if whole_number(count)]
+        return [(at, ends[min(count, len(ends) - 1)]) for at, count in counts]
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, ArtifactError):
+        return []  # requests are then kept for longer
+
+
+def _write_ages(history: History, generation: int, ages: Sequence[tuple[float, int]]) -> None:
+    body = {"generation": generation, "ends": ages}
+    write_text(history.path / AGES, json.dumps(body), owner_only)
+
+
+def _append_damage(path: Path, damage: Sequence[bytes]) -> None:
+    if damage:
+        with open(path, "ab", opener=owner_only) as file:
+            file.writelines(damage)
+            file.flush()
+            os.fsync(file.fileno())
