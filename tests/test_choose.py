@@ -288,5 +288,5 @@ def test_a_tokenizer_may_be_given_in_several_ways(here, monkeypatch):
     demo = load_tokenizer("demo")
     for given in (demo, demo.record, "demo", None):
         assert choose_drafter("context", given).tokenizer == demo.record
-    with pytest.raises(UsageError, match="tokenizer is a int"):
+    with pytest.raises(UsageError, match="tokenizer must be"):
         choose_drafter("context", 3)

@@ -1,13 +1,13 @@
-"""The user's caches: small texts by key, in private folders of the system's cache folder.
+"""The user's caches: private folders of small files by key.
 
-    tokenizers  as transformers loads them, and what tells them apart    ngramkit.corpus.tokenizer
-    gguf        GGUF files as model folders                              ngramkit.gguf.files
-    proofs      artifacts that were checked whole                        ngramkit.formats.artifact
-    kernels     compiled code                                            ngramkit.kernels
-    probes, packing, costs  what was measured of models                  ngramkit.decode
-    staged      files of artifacts behind URLs                           ngramkit.remote.file_cache
+    tokenizers              as transformers loads them    ngramkit.corpus.tokenizer
+    gguf                    GGUF files as model folders   ngramkit.gguf.files
+    proofs                  of checked artifacts          ngramkit.formats.proofs
+    kernels                 machine code                  ngramkit.kernels.code_folder
+    probes, packing, costs  measurements of models        ngramkit.decode
+    staged                  files of remote artifacts     ngramkit.remote.file_cache
 
-All of it may be deleted at any time, and is then found out again.
+They may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LOG = logging.getLogger("ngramkit")
 
 @dataclass(frozen=True)
 class TextCache:
-    """Texts under keys that are file names; of those, the last written within the bounds stay."""
+    """Texts by key, a file name. The oldest are deleted beyond the bounds."""
 
     name: str  # of the folder
     most: int  # texts
-    most_bytes: int | None = None  # of all texts; None: any
+    most_bytes: int | None = None  # of all texts
 
     def get(self, key: str) -> str | None:
-        """Return the text, None where none is kept or it cannot be read."""
+        """Return the text, or None if it is missing or unreadable."""
         folder = private_folder(self.name)
         if folder is None:
             return None
@@ -45,7 +45,7 @@ class TextCache:
             return None
 
     def put(self, key: str, text: str) -> bool:
-        """Keep the text, whole or not at all; return False where there is no place for it."""
+        """Store the text atomically; return False if that is not possible."""
         folder = private_folder(self.name)
         if folder is None:
             return False
@@ -63,9 +63,8 @@ class TextCache:
 
 
 def make_room(folder: Path, most: int, most_bytes: int | None = None) -> None:
-    """Delete the files of the folder that were written first, until at most `most` files of at most
-    `most_bytes` together are left."""
-    with suppress(OSError):  # another process may be doing the same
+    """Delete the oldest files until at most `most` of at most `most_bytes` together are left."""
+    with suppress(OSError):  # another process may delete them too
         paths = list(folder.iterdir())
         if len(paths) <= most and most_bytes is None:
             return
@@ -80,17 +79,17 @@ def make_room(folder: Path, most: int, most_bytes: int | None = None) -> None:
 
 
 def cache_folder(name: str) -> Path:
-    """Return the folder for one purpose, ~/.cache/ngramkit/NAME on Linux; it may not exist yet."""
+    """Return the folder of a cache, ~/.cache/ngramkit/NAME on Linux, which may not exist."""
     return user_cache_path("ngramkit", appauthor=False) / name
 
 
 def private_folder(name: str) -> Path | None:
-    """Return the folder for one purpose, which only the user may enter.
+    """Return the folder of a cache, mode 0700, or None if it is not private (`is_private`).
 
-    It is made if need be. None where it cannot be made or is not private, see `is_private`.
+    Creates it if it is missing.
     """
     folder = cache_folder(name)
-    if not folder.is_absolute():  # nobody's home is known
+    if not folder.is_absolute():  # the home folder is unknown
         return None
     try:
         _make_private(folder)
@@ -103,8 +102,7 @@ def private_folder(name: str) -> Path | None:
 
 
 def _make_private(folder: Path) -> None:
-    """Make the folder and those above it that are missing, whatever the umask, for the user
-    alone."""
+    """Create the folder and missing ones above it with mode 0700, whatever the umask."""
     if folder.is_dir():
         return
     _make_private(folder.parent)
@@ -112,25 +110,23 @@ def _make_private(folder: Path) -> None:
 
 
 def is_private(path: Path) -> bool:
-    """Return whether nobody but the user and root can change what stands at the absolute `path`.
+    """Return whether only the user and root can change what is at the absolute `path`.
 
-    Every folder and every link on the way belongs to the user or root, and no folder may be written
-    by others, unless its sticky bit keeps what is in it with its owners (as /tmp). A group of the
-    user's own, as most systems give each user, counts as the user.
+    Every folder and link on the way must belong to the user or root, and no folder may be writable
+    by others, except with the sticky bit, as /tmp. The user's own group counts as the user.
     """
     try:
-        path.stat()  # links that lead nowhere, or to themselves, are told by the system
+        path.stat()  # raises for dangling and circular links
         return all(map(_is_private_step, (path, *path.parents)))
     except OSError:
         return False
 
 
-_is_private_once = lru_cache(is_private)  # every artifact that is opened asks it
+_is_private_once = lru_cache(is_private)  # asked at every opening of an artifact
 
 
 def _is_private_step(place: Path) -> bool:
-    """Return whether nobody but the user and root can change this folder or this link, nor what it
-    leads to."""
+    """Return whether only the user and root can change this folder, or this link and its target."""
     state = place.lstat()
     if state.st_uid not in {0, os.geteuid()}:
         return False

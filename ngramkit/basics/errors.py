@@ -1,8 +1,8 @@
-"""Errors in one or two lines: what happened, and what to do about it.
+"""Errors with a message, which says what happened, and a hint, which says what to do.
 
-Errors of the Hub's clients and of storages become errors of these kinds here. Those libraries wrap
-each other's exceptions, so the whole chain of causes is searched. A storage's own text stays off
-the screen; its status and error code are shown.
+Errors of the Hub's clients and of storages are translated here. Those libraries wrap each other's
+exceptions, so the whole chain of causes is searched. Only the status and the code of a storage's
+error are shown, never its text.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ngramkit.basics.terminal_text import visible, without_secrets
 
 
 class NgramkitError(Exception):
-    """The base of all errors: `str(error)` is what happened, `error.hint` what to do, or "".
+    """The base of all errors. `str(error)` is the message, `error.hint` the hint or "".
 
-    A traceback shows the hint, too. Both name the library's parameters: top_p, force=True.
-    `error.option` lists the parameters that they name, so that a front end can put its own names
-    there: --top-p, --force. URLs in both lose what is secret: user, password, query.
+    Both name the library's parameters: top_p, force=True. `error.option` lists these parameters, so
+    that a front end can replace them by its own names: --top-p, --force. User, password and query
+    are removed from URLs.
     """
 
     def __init__(self, message: str, hint: str = "", *, option: str | tuple[str, ...] = ()) -> None:
@@ -44,7 +44,7 @@ class NgramkitError(Exception):
 
 
 class UsageError(NgramkitError):
-    """A request that makes no sense: an unknown name, options that exclude each other."""
+    """A wrong request: an unknown name, an invalid value, options that exclude each other."""
 
 
 class InputError(NgramkitError):
@@ -52,7 +52,7 @@ class InputError(NgramkitError):
 
 
 class BadRecordError(InputError):
-    """A record of a file that cannot be used; the records after it can be read."""
+    """A record of a file that cannot be used, unlike the records after it."""
 
 
 class ArtifactError(InputError):
@@ -60,11 +60,11 @@ class ArtifactError(InputError):
 
 
 class NetworkError(NgramkitError):
-    """The Hub or a storage that is out of reach, or refuses."""
+    """The Hub or a storage that is unreachable or refuses access."""
 
 
 def reason(error: Exception) -> str:
-    """Return an error's text without the number and the path that an OSError's text has.
+    """Return an error's text, without the number and the path of an OSError.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "notes.txt"))
     'No such file or directory'
@@ -73,12 +73,12 @@ def reason(error: Exception) -> str:
 
 
 def one_line(error: NgramkitError) -> str:
-    """Return what happened, then what to do in parentheses, for engines: they print text alone."""
+    """Return the message with the hint in parentheses, for engines, which print only text."""
     return f"{error} ({error.hint})" if error.hint else str(error)
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text; its repr where it has none."""
+    """Return the first line of an error's text, or its repr if that is empty."""
     return (str(error).splitlines() or [repr(error)])[0]
 
 
@@ -92,7 +92,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def meant(given: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the nearest known name, and all of them.
+    """Return a hint for an unknown name: the nearest known name and a list of all.
 
     >>> meant("resst", ["rest", "blend"])
     'did you mean rest? There are: rest, blend'
@@ -110,38 +110,38 @@ def meant(given: str, known: Iterable[str]) -> str:
 def require_between(
     name: str, value: float, least: float, most: float | None = None, hint: str = ""
 ) -> None:
-    """Raise UsageError where the parameter `name` is outside least..most, both included, TypeError
-    where it is no number.
+    """Raise UsageError unless the parameter `name` is in [least, most].
+
+    Raises TypeError unless it is a number.
 
     >>> require_between("scan", 2000, 1, 1024)
     Traceback (most recent call last):
-    ngramkit.basics.errors.UsageError: scan must be 1 to 1024, is 2000
+    ngramkit.basics.errors.UsageError: scan must be 1 to 1024, got 2000
     """
     if not isinstance(value, Real) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number, is {value!r}")
-    if not (value >= least and (most is None or value <= most)):  # so that NaN is refused too
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not (value >= least and (most is None or value <= most)):  # also for NaN
         wanted = f"at least {least}" if most is None else f"{least} to {most}"
-        raise UsageError(f"{name} must be {wanted}, is {value}", hint, option=name)
+        raise UsageError(f"{name} must be {wanted}, got {value}", hint, option=name)
 
 
 def require_list(name: str, value: Any, hint: str = "") -> None:
-    """Raise UsageError where the parameter `name` is one thing in place of a list of them, or a
-    dict or table, whose items are names.
+    """Raise UsageError unless the parameter `name` is a list, not a text, path, dict or table.
 
     >>> require_list("stop", "end")
     Traceback (most recent call last):
-    ngramkit.basics.errors.UsageError: stop must be a list, is 'end'
+    ngramkit.basics.errors.UsageError: stop must be a list, got 'end'
     """
     one = isinstance(value, str | bytes | PathLike | Mapping) or hasattr(value, "columns")
     if one or not isinstance(value, Iterable):
         shown = visible(reprlib.repr(value))
         raise UsageError(
-            f"{name} must be a list, is {shown}", hint or f"write {name}=[...]", option=name
+            f"{name} must be a list, got {shown}", hint or f"write {name}=[...]", option=name
         )
 
 
 def is_utf8(value: Any) -> bool:
-    """Return False for a text with half a surrogate pair, such as an argument of other bytes."""
+    """Return False for a text with a lone surrogate, as an argument of invalid bytes has."""
     try:
         return not isinstance(value, str) or value.encode() is not None
     except UnicodeEncodeError:
@@ -149,36 +149,33 @@ def is_utf8(value: Any) -> bool:
 
 
 def require_texts(name: str, value: Any) -> None:
-    """Raise UsageError where the parameter `name` is no list of texts in UTF-8.
+    """Raise UsageError unless the parameter `name` is a list of texts in UTF-8.
 
     >>> require_texts("stop", [5])
     Traceback (most recent call last):
-    ngramkit.basics.errors.UsageError: stop must be texts, one is 5
+    ngramkit.basics.errors.UsageError: stop must be texts, got 5
     """
     require_list(name, value)
     for each in value:
         if not isinstance(each, str):
-            raise UsageError(f"{name} must be texts, one is {each!r:.60}", option=name)
+            raise UsageError(f"{name} must be texts, got {each!r:.60}", option=name)
         if not is_utf8(each):
             raise UsageError(f"{name} must be UTF-8, got {each!a:.60}", option=name)
 
 
 def given_paths(name: str, value: Any) -> list[Path]:
-    """Return the paths that the parameter `name` is: one, or a list of them. Raises UsageError for
-    anything else.
+    """Return the parameter `name`, one path or several, as a list. Raises UsageError otherwise.
 
     >>> given_paths("exclude", 5)
     Traceback (most recent call last):
-    ngramkit.basics.errors.UsageError: exclude must be a list, is 5
+    ngramkit.basics.errors.UsageError: exclude must be a list, got 5
     """
     listed = [value] if isinstance(value, str | PathLike) else value
     require_list(name, listed, "give a path, or a list of them")
     paths = list(listed)
     for each in paths:
         if not isinstance(each, str | PathLike):
-            raise UsageError(
-                f"{name} must be paths, one is {each!r:.60}", "name files", option=name
-            )
+            raise UsageError(f"{name} must be paths, got {each!r:.60}", "name files", option=name)
     return [Path(each) for each in paths]
 
 
@@ -207,7 +204,7 @@ def hub_errors(name: str, what: str = "dataset") -> Iterator[None]:
 
 
 def from_hub(error: BaseException, name: str, what: str = "dataset") -> NgramkitError | None:
-    """Return the error to show instead of `error`; None where it is not the Hub's."""
+    """Return the error to show in place of the Hub's; None if `error` is another."""
     from huggingface_hub import errors as hub
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
 
@@ -216,7 +213,7 @@ def from_hub(error: BaseException, name: str, what: str = "dataset") -> Ngramkit
 
     page = f"hf.co/{'datasets/' if what == 'dataset' else ''}{name}"
     if caused(hub.OfflineModeIsEnabled):
-        return NetworkError(f"{name} cannot be fetched: the Hub is off", "unset HF_HUB_OFFLINE")
+        return NetworkError(f"cannot fetch {name}: the Hub is switched off", "unset HF_HUB_OFFLINE")
     if caused(hub.GatedRepoError):
         return NetworkError(
             f"{name} is gated", f"accept its terms at {page}, then run: hf auth login"
@@ -229,12 +226,12 @@ def from_hub(error: BaseException, name: str, what: str = "dataset") -> Ngramkit
             "check the id; for a private one run: hf auth login",
         )
     if caused(hub.HFValidationError):
-        return InputError(f"{name} is not an id of the Hub", "an id is owner/name")
+        return InputError(f"{name} is not an id of the Hub", "write it as owner/name")
     refused = caused(hub.HfHubHTTPError, httpx.HTTPStatusError)
     if refused is not None:
         return _refused(refused, name, what)
     if caused(httpx.TransportError, ConnectionError, TimeoutError):
-        return NetworkError(f"the Hub could not be reached for {name}", AGAIN.get(what, TRY_AGAIN))
+        return NetworkError(f"cannot reach the Hub for {name}", AGAIN.get(what, TRY_AGAIN))
     return None
 
 
@@ -242,7 +239,7 @@ def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
     response = getattr(error, "response", None)
     status = response.status_code if response is not None else 0
     if status == 404:
-        return InputError(f"the Hub knows nothing of {name}", "check the id: owner/name")
+        return InputError(f"there is no {name} on the Hub", "check the id: owner/name")
     if status in (401, 403):
         return NetworkError(f"the Hub refuses access to {name}", _log_in_hint(name, status))
     answer = f"the Hub answers {status} for {name}: {RETRIED_LATER.get(status, 'an error')}"
@@ -250,7 +247,7 @@ def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
 
 
 def _log_in_hint(name: str, status: int) -> str:
-    """Return the hint: to log in, or to log in as somebody else."""
+    """Return the hint to log in, or to log in as somebody else."""
     from huggingface_hub import get_token
 
     if status == 401 or get_token() is None:
@@ -261,7 +258,7 @@ def _log_in_hint(name: str, status: int) -> str:
 
 # Errors of storages: s3fs, gcsfs, aiohttp, the Hub's file system.
 
-CODE = re.compile(r"[A-Za-z]{3,60}")  # as SlowDown, NoSuchBucket
+CODE = re.compile(r"[A-Za-z]{3,60}")  # such as SlowDown, NoSuchBucket
 LOG_IN = (
     "log in to the storage: s3:// takes AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
     " gs:// GOOGLE_APPLICATION_CREDENTIALS, hf:// HF_TOKEN; a public bucket FSSPEC_S3_ANON=true"
@@ -272,10 +269,9 @@ NOT_LOGGED_IN = {"NoCredentialsError", "PartialCredentialsError", "DefaultCreden
 
 @contextmanager
 def storage_errors(what: str, done: str = "read") -> Iterator[None]:
-    """Turn all errors about `what` (a label, no URL), to be read or written, into InputError or
-    NetworkError.
+    """Turn all errors about `what`, a label, into InputError or NetworkError.
 
-    The package behind a storage may raise anything.
+    The package of a storage may raise anything. `done` is "read" or "written".
     """
     try:
         yield
@@ -291,7 +287,7 @@ def from_storage(error: BaseException, what: str, done: str) -> NgramkitError:
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     status, code = _answer(chain)
     if names & NOT_LOGGED_IN:
-        return NetworkError(f"{what}: nobody is logged in to its storage", LOG_IN)
+        return NetworkError(f"cannot access {what}: not logged in to its storage", LOG_IN)
     if code in DENIED or status in (401, 403) or "PermissionError" in names:
         return NetworkError(f"{what} may not be {done}{_answer_text(status, code)}", LOG_IN)
     if status == 404 or "FileNotFoundError" in names:
@@ -312,7 +308,7 @@ def from_storage(error: BaseException, what: str, done: str) -> NgramkitError:
 
 
 def _answer_text(status: int | None, code: str, before: str = ": ") -> str:
-    """Return ": 503 SlowDown", or "" where nothing is known."""
+    """Return ": 503 SlowDown", or "" if both are unknown."""
     text = " ".join(part for part in (str(status or ""), code) if part)
     return f"{before}{text}" if text else ""
 

@@ -1,4 +1,4 @@
-"""The kinds of artifacts: what each is called, built and drafted with."""
+"""The kinds of artifacts: their names, builders and drafters."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class Kind:
     short: str  # in the names of folders
     command: str  # `ngramkit COMMAND` builds it
     about: str  # a sentence for its card
-    role: str | None = None  # the keyword of `load_drafter` and `Sources`; None: not drafted from
-    drafter: str | None = None  # the simplest one that drafts from it
+    role: str | None = None  # the keyword of `load_drafter` and `Sources`, if it has drafters
+    drafter: str | None = None  # the simplest one
 
     @property
     def flag(self) -> str:
-        """The option of the commands that draft: "datastores" is --datastore."""
+        """The option of commands that draft, as --datastore."""
         return "--" + (self.role or "").removesuffix("s").replace("_", "-")
 
     @property
     def of_model(self) -> bool:
-        """True where it is read off a model's weights, not built from a corpus."""
+        """Whether it is made from a model's weights, not from a corpus."""
         return self.name.startswith("model-")
 
 
@@ -74,14 +74,14 @@ KINDS = {
         ),
     )
 }
-# A kind's name -> the role in which it is drafted from.
+# By kind.
 ROLES = {kind.name: kind.role for kind in KINDS.values() if kind.role is not None}
 KIND_OF_ROLE = {role: name for name, role in ROLES.items()}
-TABLES = tuple(role for role in KIND_OF_ROLE if role != "datastores")  # of which one is taken
+TABLES = tuple(role for role in KIND_OF_ROLE if role != "datastores")  # at most one of each
 
 
 def a_kind(name: str) -> str:
-    """Return how a sentence calls an artifact of a kind.
+    """Return the name of a kind with an article, for messages.
 
     >>> a_kind("tokens"), a_kind("datastore")
     ('a token store', 'a datastore')

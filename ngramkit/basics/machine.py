@@ -1,4 +1,4 @@
-"""This machine: its cores and memory, sizes as people write them, processes and locks."""
+"""This machine: cores, memory, sizes, threads, processes and locks."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ from ngramkit.basics.errors import UsageError, require_between
 MEMINFO = Path("/proc/meminfo")
 STAT = Path("/proc/stat")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-MOST_WORKERS = 1024  # threads; more would only wait for each other
-LARGEST = 1 << 60  # bytes
+MAX_WORKERS = 1024  # more threads would only wait for each other
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 def free_memory() -> int:
-    """Return the bytes that a new process could use without swapping."""
+    """Return the bytes that a new process can use without swapping."""
     try:
         match = re.search(r"^MemAvailable:\s*(\d+) kB", MEMINFO.read_text(), re.MULTILINE)
     except OSError:
         match = None
     if match:
         return int(match[1]) << 10
-    # Not Linux: only the whole memory is known.
+    # Not Linux: only the total is known.
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
@@ -46,7 +45,7 @@ def cores() -> int:
 
 @cache
 def processor() -> str:
-    """Return the processor's name, as far as the system tells it."""
+    """Return the processor's name, or its architecture if the name is unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -56,17 +55,16 @@ def processor() -> str:
 
 
 class OtherPrograms:
-    """What other programs take of this process's cores, from now on."""
+    """The load of other programs on this process's cores since the object was created."""
 
-    BUSY = 0.15  # of the cores: figures are then not those of a quiet machine
+    BUSY = 0.15  # share of the cores from which timings are unreliable
 
     def __init__(self) -> None:
         self._began = self._now()
 
     @property
     def cores(self) -> float | None:
-        """How many cores they use on average; None if the system does not tell, or it was too
-        short."""
+        """The number of cores that they use on average; None if unknown or after under 0.1 s."""
         wall, busy, own = (now - then for now, then in zip(self._now(), self._began, strict=True))
         if wall < 0.1 or not busy:
             return None
@@ -74,12 +72,12 @@ class OtherPrograms:
 
     @staticmethod
     def _now() -> tuple[float, float, float]:
-        """Return seconds: of the clock, of all programs on these cores, and of this one."""
+        """Return seconds: of the clock, of all programs on these cores, of this process."""
         return time.monotonic(), _busy_seconds(), time.process_time()
 
 
 def _busy_seconds() -> float:
-    """Return the seconds in which this process's cores were not idle; 0.0 if that is unknown."""
+    """Return the seconds in which this process's cores were busy; 0.0 if unknown."""
     try:
         names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         lines = [line.split() for line in STAT.read_text(encoding="utf-8").splitlines()]
@@ -91,42 +89,48 @@ def _busy_seconds() -> float:
 
 
 def busy_note(others: float | None) -> str:
-    """Return a note if other programs used so many cores that timings mean little, else ""."""
+    """Return a note if other programs were so busy that timings are unreliable, else ""."""
     if others is None or others <= OtherPrograms.BUSY * cores():
         return ""
     return f"the machine was busy: other programs used {others:.1f} of {cores()} cores"
 
 
 def threads(workers: int | None) -> int:
-    """Return `workers`, by default the number of cores. Raises UsageError above MOST_WORKERS."""
+    """Return the number of threads: `workers`, or the number of cores if it is None.
+
+    Raises UsageError unless `workers` is 1 to MAX_WORKERS.
+    """
     if workers is None:
         return cores()
-    require_between("workers", workers, 1, MOST_WORKERS)
+    require_between("workers", workers, 1, MAX_WORKERS)
     return workers
 
 
 def parse_size(text: str) -> int:
     """Parse bytes: "4G" and "4GiB" are 4 * 2**30, "1.5m" is 1.5 * 2**20, "4096" is itself.
 
-    Raises UsageError where `text` is no size, or zero.
+    Raises UsageError if `text` is not a size, or zero.
     """
     match = SIZE.fullmatch(text.strip())
-    size = min(float(match[1]) * UNITS[match[2].lower()], LARGEST + 1) if match else 0
-    if not 1 <= size <= LARGEST:
+    largest = 1 << 60
+    size = min(float(match[1]) * UNITS[match[2].lower()], largest + 1) if match else 0
+    if not 1 <= size <= largest:
         raise UsageError(f"{text!r} is not a size", "write it like 4G, 512M or 1000000")
     return int(size)
 
 
 def require_package(name: str, what: str, install: str = "") -> None:
-    """Raise UsageError where the package that `what` needs is not installed; `install` is what to
-    install, where that is more than it."""
+    """Raise UsageError unless the package that `what` needs is installed.
+
+    `install` is what to install if that is more than the package.
+    """
     if find_spec(name) is None:
         raise UsageError(f"{what} needs {name}", f"pip install {install or name}")
 
 
 def version_of(package: str) -> str | None:
-    """Return the installed version of a package, None where it is not installed."""
-    from importlib.metadata import PackageNotFoundError, version  # slower than most mistakes' end
+    """Return the installed version of a package, or None."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
 
     try:
         return version(package)
@@ -135,10 +139,10 @@ def version_of(package: str) -> str | None:
 
 
 def start_python(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Start a Python that runs `code`, with `arguments` in its sys.argv; `options` are Popen's.
+    """Start a Python process that runs `code` with `arguments` in sys.argv; `options` are Popen's.
 
-    It has this process's packages, and imports nothing from the working folder, which may be
-    anybody's: because of -P, and PYTHONSAFEPATH for its own children.
+    It finds this process's packages. It imports nothing from the working folder, which may be a
+    stranger's: because of -P, and of PYTHONSAFEPATH for its children.
     """
     root = str(Path(__file__).parents[1])  # the folder that holds the package ngramkit
     path = os.pathsep.join(dict.fromkeys([*filter(None, sys.path), root]))
@@ -149,9 +153,9 @@ def start_python(code: str, *arguments: str, **options: Any) -> subprocess.Popen
 
 
 class Lock:
-    """A lock of threads that a forked child finds free: whoever held it is not there.
+    """A lock of threads that is free in a forked child, where its holder does not exist.
 
-    What it guards has to make sense at any moment, for the child may have been forked in between.
+    The guarded data must be consistent at any moment, since a fork may happen in between.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Progress of long work: builders call a Reporter, whose subclasses show it."""
+"""Progress of long work, which subclasses of Reporter show."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ class Reporter:
     """A reporter that shows nothing. The command line's subclass draws bars."""
 
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
-        """Begin a stage of work of `total` units; None where that is unknown."""
+        """Begin a stage of work of `total` units, or None if that is unknown."""
 
     def advance(self, amount: float, **counts: float) -> None:
-        """Add `amount` finished units to the stage; `counts` are running figures to show."""
+        """Add `amount` finished units to the stage, and show running `counts`."""
 
     def note(self, text: str) -> None:
-        """Show one line that the user should read: a default taken, a fallback used."""
+        """Show a line for the user, such as a default or a fallback that is used."""
 
     def fetched(self, source: str, commit: str) -> None:
         """Record that `source`, hf://USER/NAME[@REVISION], was fetched at this commit."""
@@ -30,9 +30,9 @@ SILENT: Reporter = _Silent()
 
 
 def show_downloads() -> None:
-    """Show the Hub client's bars on a terminal: transformers and datasets switch them off.
+    """Show the Hub client's progress bars on a terminal, unless HF_HUB_DISABLE_PROGRESS_BARS=1.
 
-    With HF_HUB_DISABLE_PROGRESS_BARS=1 they stay off.
+    transformers and datasets switch them off.
     """
     from huggingface_hub import constants
     from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars

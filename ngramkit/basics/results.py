@@ -1,4 +1,4 @@
-"""Results of functions: dataclasses that turn into JSON, tables that turn into pandas."""
+"""Results of functions: dataclasses that convert to JSON, tables that convert to pandas."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar, overload
 
 
 class Result:
-    """The base of dataclasses that turn into plain JSON values."""
+    """The base of dataclasses that convert to JSON values."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields in plain JSON values."""
+        """Return the fields as JSON values."""
         return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
 
@@ -20,7 +20,7 @@ class Tabular:
     """The base of results that are tables."""
 
     def rows(self) -> Iterable[dict[str, Any]]:
-        """Return each row as plain values by column."""
+        """Return each row as values by column."""
         raise NotImplementedError
 
     def to_pandas(self) -> Any:
@@ -54,7 +54,7 @@ Row = TypeVar("Row", bound=Result)
 
 
 class Rows(Entries[Row], Tabular):
-    """Results of one kind, in order, each a row."""
+    """Results of one type, each a row of a table."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} results: {self._entries!r}>"
@@ -67,7 +67,7 @@ class Rows(Entries[Row], Tabular):
 
 
 def plain(value: Any) -> Any:
-    """Return `value` in JSON's own types; a path or an artifact is its path as text."""
+    """Return `value` in JSON's types. A path or an artifact becomes its path as text."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if is_dataclass(value) and not isinstance(value, type | Result):

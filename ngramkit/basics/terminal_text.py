@@ -1,8 +1,7 @@
-"""Text for a terminal: strings from elsewhere without control characters, and counted words.
+"""Text for a terminal: foreign strings without control characters, and counted words.
 
-Cards, manifests, file names, ids of corpora and servers' answers may hold line breaks that forge a
-line, escapes that control the terminal, marks that change the reading order, or megabytes. Of a
-model's output only the control characters are escaped.
+Cards, manifests, file names, corpus ids and servers' answers may hold line breaks that forge a
+line, escapes that control the terminal, marks that change the reading order, or megabytes.
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ from __future__ import annotations
 import re
 import textwrap
 
-LONGEST = 2000  # characters of a line
-# The control characters but tab and line end, and bidi embeddings, overrides and isolates. Joiners
-# and the marks of one letter's direction are needed for writing.
+# Control characters except tab and line feed, and bidi embeddings, overrides and isolates. Joiners
+# and the marks of a single letter's direction are needed for writing.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def visible(value: object, most: int = LONGEST) -> str:
+def visible(value: object, most: int = 2000) -> str:
     r"""Return `value` as one line of at most `most` characters.
 
-    Characters that cannot be printed are written as Python's escapes.
+    Unprintable characters are replaced by Python's escapes.
 
     >>> print(visible("a\n\x1b[2Jb"), visible("aaaaa", 3))
     a\n\x1b[2Jb aa…
@@ -30,7 +28,7 @@ def visible(value: object, most: int = LONGEST) -> str:
 
 
 def harmless(text: str) -> str:
-    r"""Return `text` without control characters; its line ends and tabs stay.
+    r"""Return `text` with control characters escaped, except line feeds and tabs.
 
     >>> print(harmless("one\ntwo\x1b[31m"))
     one
@@ -39,14 +37,14 @@ def harmless(text: str) -> str:
     return CONTROLS.sub(lambda match: _escape(match[0]), text)
 
 
-# A URL, also one that lost a slash; its secrets are its user, query and fragment.
+# A URL, possibly without one of its slashes. User, query and fragment are secret.
 URL = re.compile(r"([a-z][a-z0-9+.-]+:/+)(\S+)", re.IGNORECASE)
-ENDING = re.compile(r"""[\])}"'`.,;:]*$""")  # of a sentence, behind a URL
+ENDING = re.compile(r"""[\])}"'`.,;:]*$""")  # punctuation after a URL
 HOST = re.compile(r"\[.*|[^:]*(:\d*)?")
 
 
 def without_secrets(text: str) -> str:
-    """Return `text` with only scheme, host and path of the URLs in it.
+    """Return `text` with only the scheme, host and path of its URLs.
 
     >>> without_secrets("cannot read 's3://me:pass@bucket/x?signature=1'")
     "cannot read 's3://bucket/x'"
@@ -60,7 +58,7 @@ def _without_secrets(match: re.Match[str]) -> str:
     plain = re.split("[?#]", rest, maxsplit=1)[0]
     authority, slash, path = plain.partition("/")
     host = authority.rpartition("@")[2]
-    if not HOST.fullmatch(host):  # a slash in a password ends it early
+    if not HOST.fullmatch(host):  # a password with a slash
         host, slash, path = path.rpartition("@")[2] if "@" in path else "...", "", ""
     shown = scheme + host + slash + path
     last = ending[0] if ending else ""
@@ -72,26 +70,23 @@ def _escape(character: str) -> str:
 
 
 def many(count: int, what: str, plural: str | None = None) -> str:
-    """Return a count and its noun: 1 shard; 2,000 shards.
-
-    `plural` is the noun's plural, where it is not `what` and an s.
-    """
+    """Return a count and its noun: 1 shard; 2,000 shards."""
     return f"{count:,} {what if count == 1 else plural or what + 's'}"
 
 
 def fold_name(name: str, width: int = 26) -> str:
-    r"""Return a drafter's name in lines, broken behind a space, colon, comma or module.
+    r"""Fold a drafter's name after spaces, colons, commas and modules.
 
     >>> fold_name("rest:max_match=8,continuation=12")
     'rest:max_match=8,\ncontinuation=12'
     """
-    # textwrap breaks at white space alone
+    # textwrap breaks only at white space
     parts = re.sub(r"([:,]|\.(?=[^\W\d]))(?=\S)", "\\1\v", name)
     return textwrap.fill(parts, width, replace_whitespace=False).replace("\v", "")
 
 
 def device_text(device: str) -> str:
-    """Return a device as it is shown, of "cpu, 1 threads" as plans and profiles keep it.
+    """Return a plan's or profile's device with "1 thread" in the singular.
 
     >>> device_text("cpu, 1 threads, packed weights")
     'cpu, 1 thread, packed weights'

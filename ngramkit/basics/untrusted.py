@@ -1,9 +1,8 @@
-"""Files and JSON that somebody else may have written.
+"""Files and JSON that a stranger may have written.
 
-Only plain files are opened, and opening never waits; nothing is written into a file that a link
-leads to. Python's JSON reader raises RecursionError for deep nesting, takes Infinity for a number,
-keeps the last of two equal keys, and makes an object of a hundred bytes from three. Here every
-fault is one line that says where and what.
+Only plain files are opened, opening never waits, and links are never written through. Python's JSON
+reader raises RecursionError for deep nesting, accepts Infinity, keeps the last of equal keys, and
+makes an object of a hundred bytes from three. Here every fault is a one-line error with its place.
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ from typing import IO, Any, NoReturn
 from ngramkit.basics.errors import ArtifactError, InputError, reason
 from ngramkit.basics.terminal_text import visible
 
-# Which file it is and when it was last written; files of equal identity hold the same bytes.
+# A file and its last write: files of equal identity hold the same bytes.
 Identity = tuple[int, int, int, int, int]
-OWNER_ONLY = 0o600  # the mode of files that no other user of the machine may read
 
 
 def identity(state: os.stat_result) -> Identity:
-    """Return device, inode, size in bytes, times of the last write and change in ns."""
+    """Return device, inode, size in bytes, and the times of the last write and change in ns."""
     return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
 
@@ -37,17 +35,17 @@ def open_plain(
 ) -> FileIO:
     """Open a plain file for reading, unbuffered; links are followed.
 
-    Raises FileNotFoundError where there is none, `error` for a folder, a pipe or a device.
+    Raises FileNotFoundError if there is none, `error` for a folder, a pipe or a device.
     """
     try:
-        # Non-blocking: opening a pipe would wait for somebody to write into it.
+        # Non-blocking: opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as failure:
         if isinstance(failure, NotADirectoryError):
-            hint = f"name a folder: {path.parent} is none"
-        raise error(f"{path} cannot be read: {reason(failure)}", hint) from failure
+            hint = f"check the path: {path.parent} is not a folder"
+        raise error(f"cannot read {path}: {reason(failure)}", hint) from failure
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise error(f"{path} is not a plain file", hint)
@@ -55,36 +53,35 @@ def open_plain(
 
 
 def open_stream(path: Path) -> IO[bytes]:
-    """Open a plain file for buffered reading. Raises as `open_plain`, InputError."""
+    """Open a plain file for buffered reading. Raises as `open_plain` with InputError."""
     return io.BufferedReader(open_plain(path, error=InputError))
 
 
 def read_given(path: Path, most: int, *, too_long: str) -> bytes:
-    """Read a text that the user names, at most `most` bytes: of a pipe or a device, too.
+    """Read at most `most` bytes that the user names, also from a pipe or a device.
 
-    A pipe that nobody writes to is empty. Raises InputError where it cannot be read, and with the
-    hint `too_long` where it is longer.
+    A pipe without a writer is empty. Raises InputError if it is unreadable or, with the hint
+    `too_long`, longer.
     """
     try:
-        # Non-blocking: opening a pipe would wait for somebody to write into it.
+        # Non-blocking: opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         os.set_blocking(descriptor, True)
         with os.fdopen(descriptor, "rb") as file:
             raw = file.read(most + 1)
     except (OSError, ValueError) as failure:
-        raise InputError(f"{path} cannot be read: {reason(failure)}", "check the path") from failure
+        raise InputError(f"cannot read {path}: {reason(failure)}", "check the path") from failure
     if len(raw) > most:
         raise InputError(f"{path} has more than {most:,} bytes", too_long)
     return raw
 
 
 def not_linked(path: str, flags: int, mode: int = 0o666) -> int:
-    """Open for `open(..., opener=not_linked)`: OSError where a link, a pipe or a device stands at
-    `path`, which is not waited for."""
+    """Open for `open(..., opener=not_linked)`. Raises OSError for a link, a pipe or a device."""
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a pipe that nobody reads from
+        if error.errno == errno.ENXIO:  # a pipe without a reader
             raise _not_plain(path) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -98,17 +95,17 @@ def _not_plain(path: str) -> OSError:
 
 
 def owner_only(path: str, flags: int) -> int:
-    """Open as `not_linked`; a file that this makes is for no other user of the machine."""
-    return not_linked(path, flags, OWNER_ONLY)
+    """Open as `not_linked`; a new file is readable only by its owner."""
+    return not_linked(path, flags, 0o600)
 
 
 def require_no_links(folder: Path) -> None:
-    """Raise ArtifactError where the folder holds a link."""
+    """Raise ArtifactError if the folder contains a link."""
     for entry in folder.rglob("*"):
         if entry.is_symlink():
             raise ArtifactError(
                 f"{entry} is a link to {visible(str(entry.readlink()), 200)}",
-                "put the file itself there, if it belongs to the artifact",
+                "replace it by the file itself, if it belongs to the artifact",
             )
 
 
@@ -119,18 +116,17 @@ def read_plain(
     error: type[InputError] = ArtifactError,
     hint: str = "check the path",
 ) -> bytes:
-    """Read a plain file of at most `most` bytes. Raises as `open_plain`, `error` if it is
-    longer."""
+    """Read a plain file of at most `most` bytes. Raises as `open_plain`, and if it is longer."""
     with open_plain(path, error=error, hint=hint) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise error(f"{path} has {size:,} bytes, more than {most:,}", hint)
-        return file.read(size)  # `most` would be set aside in memory first
+        return file.read(size)  # read(most) would allocate `most` bytes
 
 
-DEEPEST = 32  # lists and objects inside each other, where `strict`
-MOST = 1 << 26  # bytes of a file that is read whole
-MOST_VALUES = 1 << 20  # in it; a manifest of 70,000 shards has a fifth of that
+MAX_NESTING = 32  # lists and objects inside each other, with `strict`
+MAX_BYTES = 1 << 26  # of a file of JSON
+MAX_VALUES = 1 << 20  # a manifest of 70,000 shards has a fifth of that
 AGAIN = "build or pull the artifact again"
 
 
@@ -139,24 +135,24 @@ def parse_json(
     where: str,
     *,
     strict: bool = False,
-    most_values: int = MOST_VALUES,
+    most_values: int = MAX_VALUES,
     error: type[InputError] = InputError,
     hint: str = "",
 ) -> Any:
-    """Parse JSON; errors name it by `where`.
+    """Parse JSON, which errors name by `where`.
 
-    More than `most_values` values are refused. `strict` also refuses duplicate keys, NaN and
-    Infinity (which are not JSON), lone surrogates, and nesting deeper than DEEPEST. Raises `error`.
+    Refuses more than `most_values` values and, with `strict`, duplicate keys, NaN and Infinity,
+    lone surrogates, and nesting deeper than MAX_NESTING. Raises `error`.
     """
-    # A bound on the number of values: each begins behind a bracket or a comma.
+    # Each value begins after a bracket or a comma.
     if _count(text, "[", "{", ",") >= most_values:
         raise error(f"{where}: it holds more than {most_values:,} values", hint)
     try:
         body = json.loads(text, **STRICT) if strict else json.loads(text)
         if strict and (not text.isascii() or _count(text, "\\u")):
-            json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
+            json.dumps(body, ensure_ascii=False).encode()  # raises for a lone surrogate
     except RecursionError as failure:
-        raise error(f"{where}: not JSON that can be read: it nests too deeply", hint) from failure
+        raise error(f"cannot read {where}: it nests too deeply", hint) from failure
     except UnicodeDecodeError as failure:
         raise error(f"{where}: not UTF-8: {failure}", hint) from failure
     except ValueError as failure:
@@ -164,8 +160,8 @@ def parse_json(
             most = sys.get_int_max_str_digits()
             raise error(f"{where}: it holds a number of more than {most:,} digits", hint) from None
         raise error(f"{where}: not JSON: {failure}", hint) from failure
-    if strict and _count(text, "[", "{") > DEEPEST and not nests_within(body, DEEPEST):
-        raise error(f"{where}: it nests deeper than {DEEPEST} levels", hint)
+    if strict and _count(text, "[", "{") > MAX_NESTING and not nests_within(body, MAX_NESTING):
+        raise error(f"{where}: it nests deeper than {MAX_NESTING} levels", hint)
     return body
 
 
@@ -176,8 +172,8 @@ def read_json(
     error: type[InputError] = ArtifactError,
     hint: str = AGAIN,
 ) -> Any:
-    """Parse a whole file, as `parse_json`. Raises FileNotFoundError where there is none."""
-    raw = read_plain(path, MOST, error=error, hint=hint)
+    """Parse a file as `parse_json` does. Raises FileNotFoundError if there is none."""
+    raw = read_plain(path, MAX_BYTES, error=error, hint=hint)
     return parse_json(raw, str(path), strict=strict, error=error, hint=hint)
 
 
@@ -198,7 +194,7 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _finite(text: str) -> float:
@@ -216,12 +212,12 @@ STRICT: dict[str, Any] = {
 
 
 def _count(text: Any, *marks: str) -> int:
-    """Return how often the marks stand in a str or bytes."""
+    """Return how often the marks occur in a str or bytes."""
     return sum(text.count(mark.encode() if isinstance(text, bytes) else mark) for mark in marks)
 
 
 def nests_within(body: Any, levels: int) -> bool:
-    """Return whether `body` nests at most `levels` deep; without recursion."""
+    """Return whether `body` nests at most `levels` deep, without recursion."""
     level = [body]
     while level and levels >= 0:
         level = [

@@ -1,12 +1,12 @@
 """Parts of a corpus, encoded by tasks that share no memory.
 
-1. Where documents are sampled by their index, a task for each part counts its documents. A part is
-   a file, some row groups of a large one, or a shard of a Hub dataset.
-2. A task for each part writes the ids, lengths and licences of its documents (`PART`), and where
-   duplicates or evaluation texts are left out, what decides which of them are (`MARKS`).
-3. The process that runs the build takes the parts in order, each as soon as all before it are
-   there, and leaves out what is not kept. A limit counts kept documents: no part is begun once it
-   is reached.
+A part is a file, some row groups of a large file, or a shard of a Hub dataset.
+
+1. If documents are sampled by index, a task per part counts its documents.
+2. A task per part writes the ids, lengths and licences of its documents (`PART`), and the marks by
+   which duplicates and evaluation texts are excluded (`MARKS`).
+3. The build's process reads the parts in order and excludes documents. It starts no part after the
+   limit, which counts kept documents.
 """
 
 from __future__ import annotations
@@ -58,21 +58,20 @@ from ngramkit.formats.artifact import Layout, require_layout, token_dtype
 from ngramkit.formats.resumable_writer import SCRATCH
 from ngramkit.formats.safetensors import Array, open_arrays
 
-MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task: a tokenizer, batches of text, and their ids
+MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task with a tokenizer and batches of text
 TOKENIZER = "tokenizer.safetensors"
 EVALUATION = "evaluation.safetensors"
-BATCH = 4096  # documents that are taken out of a part at a time
-# The ids of a part, one document after another; how many each document has, which of the part's
-# licences, and how many bad records were skipped before it.
+BATCH_DOCUMENTS = 4096  # read from a part at a time
+# By document: ids, their number, licences (an index), and the bad records skipped before it.
 PART: Layout = {
     "tokens": (("uint16", "uint32"), 1),
     "lengths": (("uint64",), 1),
     "licenses": (("uint32",), 1),
     "bad": (("uint64",), 1),
 }
-# What decides which of a part's documents are kept.
+# The marks that decide which documents are kept.
 MARKS: Layout = {
-    "evaluated": (("uint8",), 1),  # 1 for a document that holds a text of an evaluation set
+    "evaluated": (("uint8",), 1),  # 1 if it contains a text of an evaluation set
     "digests": (("uint8",), 2),  # [documents, DIGEST_BYTES]
     "sketches": (("uint8",), 1),  # MinHashes, one after another
     "ends": (("uint64",), 1),  # of each document's sketch
@@ -80,25 +79,25 @@ MARKS: Layout = {
 
 
 class Encoding(NamedTuple):
-    """The encoding of text: a tokenizer's file, fingerprint and size, and the end of a document."""
+    """A tokenizer's file, fingerprint and size, and the id that ends a document."""
 
     tokenizer: str
     fingerprint: str
     vocabulary: int
-    ending: int | None  # an id
+    ending: int | None
 
 
 class Marking(NamedTuple):
-    """The marks of documents: the method, rensa's version, and the evaluation texts' file."""
+    """How documents are marked: the method, rensa's version, and the file of evaluation texts."""
 
     dedup: str | None
-    rensa: str | None  # that the build was begun with
+    rensa: str | None  # the version with which the build started
     texts: str | None
     sha256: str | None  # of the texts
 
 
 class Part(NamedTuple):
-    """A part of a corpus, on its own; the index of its first document, and how many to encode."""
+    """A part of a corpus, the index of its first document, and how many to encode."""
 
     corpus: Corpus
     first: int
@@ -112,9 +111,9 @@ def encode_parts(
     stages: StageRunner,
     skipped: int = 0,
 ) -> Iterator[EncodedBatch]:
-    """Yield the corpus's documents encoded by tasks, in order, without the first `skipped`.
+    """Yield the corpus's documents in order, encoded by tasks, without the first `skipped`.
 
-    The documents have their licences alone.
+    Only the licences of the documents are set.
     """
     record = tokenizer.record
     corpus.skipped.records, corpus.skipped.first = 0, ""
@@ -146,7 +145,7 @@ def encode_parts(
             encoded = EncodedPart.read(stages.writer.partial / task.file, facts, marking)
             decided = yield from encoded.keep(deduplicator, skipped)
             bad = facts["bad"]
-            if deduplicator.full:  # what stands behind the last document does not count
+            if deduplicator.full:  # bad records after the last document do not count
                 bad = int(encoded.arrays["bad"][decided - 1])
             if bad:
                 corpus.skipped.first = corpus.skipped.first or facts["first_bad"]
@@ -156,7 +155,7 @@ def encode_parts(
 
 
 def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> Iterator[Part]:
-    """Yield the parts in order; where documents are sampled, count those of every part first."""
+    """Yield the parts in order; count their documents first if they are sampled."""
     before = 0
     for source in corpus.corpora if isinstance(corpus, Mixture) else [corpus]:
         pieces = list(source.pieces())
@@ -182,7 +181,7 @@ def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> 
 
 
 def _marking(corpus: Deduplicated, stages: StageRunner) -> Marking:
-    """Write the evaluation texts to a file for all tasks; return how they mark documents."""
+    """Write the evaluation texts to a file for all tasks; return how to mark documents."""
     rensa = version_of("rensa") if corpus.dedup == "minhash" else None
     if corpus.evaluation is None:
         return Marking(corpus.dedup, rensa, None, None)
@@ -193,27 +192,29 @@ def _marking(corpus: Deduplicated, stages: StageRunner) -> Marking:
 
 
 class EncodedPart(NamedTuple):
-    """The file that `encode_part` wrote: memory-mapped arrays, and its licences by number."""
+    """A file of `encode_part`: memory-mapped arrays, and the licences by index."""
 
-    arrays: Mapping[str, Array]  # of PART, and where documents may be left out, of MARKS
+    arrays: Mapping[str, Array]  # of PART, and if documents may be excluded, of MARKS
     licenses: list[list[str]]
 
     @classmethod
     def read(cls, path: Path, facts: Mapping[str, Any], marking: Marking | None) -> EncodedPart:
-        """Open a part's file. Raises ArtifactError where it is damaged."""
+        """Open a part's file. Raises ArtifactError if it is damaged."""
         arrays = open_arrays(require_shared(path))
         require_layout(path, arrays, PART if marking is None else {**PART, **MARKS})
         return cls(arrays, facts["licenses"])
 
     def keep(self, deduplicator: Deduplicator, skipped: int) -> Generator[EncodedBatch, None, int]:
-        """Yield what the deduplicator keeps, without the first `skipped` of all that it keeps;
-        return how many documents it decided about."""
+        """Yield what the deduplicator keeps, without its first `skipped` documents in all.
+
+        Returns the number of documents that it decided about.
+        """
         kinds = [Document("", tuple(names), "", 0, 0, 0, 0, 0) for names in self.licenses]
         lengths = self.arrays["lengths"].astype(np.int64)
         ends = np.concatenate([[0], np.cumsum(lengths)])
         decided = 0
-        for begin in range(0, len(lengths), BATCH):
-            end = min(begin + BATCH, len(lengths))
+        for begin in range(0, len(lengths), BATCH_DOCUMENTS):
+            end = min(begin + BATCH_DOCUMENTS, len(lengths))
             wanted = np.zeros(end - begin, bool)
             for row in range(begin, end):
                 if deduplicator.full:
@@ -244,11 +245,11 @@ class EncodedPart(NamedTuple):
         return deduplicator.keeps(evaluated, digest_of_row, sketch_of_row)
 
 
-# Tasks, each of which writes the file `name` in `folder`.
+# Tasks. Each writes the file `name` in `folder`.
 
 
 def count_part(part: Corpus, folder: str, name: str) -> WrittenFile:
-    """Count the documents of a part, kept or not."""
+    """Count all documents of a part."""
     for place in part.places:
         require_shared(place)
     documents = part.source.count()
@@ -261,9 +262,9 @@ def count_part(part: Corpus, folder: str, name: str) -> WrittenFile:
 def encode_part(
     part: Part, encoding: Encoding, marking: Marking | None, folder: str, name: str
 ) -> WrittenFile:
-    """Write the ids, lengths and licences of a part's documents, and their marks.
+    """Write the ids, lengths, licences and marks of a part's documents.
 
-    Ids and sketches are gathered on the disk, so that the part may be of any size.
+    Ids and sketches are collected on the disk, so a part may have any size.
     """
     for place in part.corpus.places:
         require_shared(place)
@@ -318,7 +319,7 @@ class _Marks:
         evaluated = self._evaluation is not None and self._evaluation.occur_in(text)
         self._evaluated.append(evaluated)
         self._digests += bytes(DIGEST_BYTES) if self._dedup is None else digest(text)
-        # A document that is left out in any case needs no sketch.
+        # An excluded document needs no sketch.
         state = sketch(text) if self._dedup == "minhash" and not evaluated else b""
         self._sketches.write(state)
         self._ends.append(self._ends[-1] + len(state))
@@ -333,16 +334,16 @@ class _Marks:
 
 
 def _map_file(file: IO[bytes], dtype: np.dtype[Any]) -> Array:
-    """Return what was written to a file as an array; it lives no longer than the open file."""
+    """Map the content of a file, which must remain open, as an array."""
     file.flush()
     return np.memmap(file, dtype, "r") if file.tell() else np.empty(0, dtype)
 
 
 @lru_cache(maxsize=2)
 def _encoder(tokenizer: str, fingerprint: str) -> Encoder:
-    """Return this process's encoder, which proves gigatoken once for all of its parts.
+    """Return this process's encoder, which checks gigatoken once for all parts.
 
-    The fingerprint tells the tokenizers of several builds in one place apart.
+    The fingerprint is part of the cache's key: several builds may use the same file name.
     """
     from tokenizers import Tokenizer
 
@@ -353,7 +354,7 @@ def _encoder(tokenizer: str, fingerprint: str) -> Encoder:
 
 @lru_cache(maxsize=2)
 def _evaluation(texts: str | None, sha256: str | None) -> EvaluationTexts | None:
-    """Return the evaluation texts in the file `texts`; `sha256` tells those of builds apart."""
+    """Return the evaluation texts in a file; `sha256` is part of the cache's key."""
     if texts is None:
         return None
     text = open_arrays(require_shared(Path(texts)))["json"].tobytes()
@@ -364,6 +365,6 @@ def _require_rensa(wanted: str) -> None:
     installed = version_of("rensa") or "none"
     if installed != wanted:
         raise InputError(
-            f"{platform.node()} has rensa {installed}, the build was begun with {wanted}",
-            f"pip install rensa=={wanted} on every node",
+            f"{platform.node()} has rensa {installed}, the build started with {wanted}",
+            f"run pip install rensa=={wanted} on every node",
         )

@@ -1,8 +1,8 @@
-"""Token store to datastore: suffix arrays, shards in parallel (REST, section 3.1).
+"""Build a datastore: suffix arrays of a token store, shards in parallel (REST, section 3.1).
 
-A shard in flight holds 12 bytes per token at 16-bit width: the tokens, their bytes, and where each
-byte's suffix stands (`kernels.suffix.sort`). Memory is planned with 16. A shard is a task
-(`ngramkit.builders.tasks`): it reads its part of the token store's files and writes one file.
+Each shard is a task (`ngramkit.builders.tasks`) that reads its part of the token store and writes
+one file. With 16-bit ids it takes 12 bytes per token: the tokens, their bytes, and the place of
+each byte's suffix (`kernels.suffix.sort`).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import LAYOUT, TokenStore
 from ngramkit.remote.publishing import build_at, require_out
 
-BYTES_PER_TOKEN = 16  # what memory is planned with, pages of the written file included
-MAX_SHARD = 1 << 27  # tokens; larger shards would draft no faster to speak of
-MIN_SPLIT = 1 << 20  # tokens; below it one shard costs less than a second core brings
-MIN_SHARD = 1 << 16  # tokens, however little memory there is
+BYTES_PER_TOKEN = 16  # planned, with the pages of the written file
+MAX_SHARD_TOKENS = 1 << 27  # larger shards hardly draft faster
+MIN_SHARD_TOKENS = 1 << 16
+MIN_SPLIT_TOKENS = 1 << 20  # a smaller corpus is one shard
 
 
 def build_datastore(
@@ -75,19 +75,19 @@ def build_datastore(
     max_document: int | str | None = None,
     skip_bad: bool = False,
 ) -> Datastore:
-    """Build a datastore (REST): suffix arrays that find any phrase of a corpus at once.
+    """Build a datastore (REST): suffix arrays that find any phrase of a corpus.
 
-    `source` is a token store, its folder or URL; or a corpus, also texts that you hold, which is
-    tokenised with `model`, `eos` and the options of `open_corpus` as `tokenize` does. `out` is a
-    folder or a URL, by default under artifacts/; what is there already, of the same plan, is kept.
+    `source` is a token store, its folder or URL; or a corpus or texts in memory, which `model`,
+    `eos` and the options of `open_corpus` tokenise as in `tokenize`. `out` is a folder or a URL, by
+    default under artifacts/. A finished build of the same plan is opened.
 
-    `shard_tokens` is what a shard is filled up to, separators included (a document that ends soon
-    after is not cut, see `_Layout.cut`). By default it follows from `memory` (bytes, or "4G";
-    default half of what is free) and `workers` (default every core), up to 2**27; a build that was
-    begun or finished with another default is kept. `executor` and `ray_address`, as in `tokenize`,
-    say where the task of each shard runs; `recipe` is what recipe.json says of the build.
+    `shard_tokens` is the size of a shard with separators; a document that ends soon after is not
+    cut. Its default follows from `memory` (bytes, or "4G"; default: half of the free memory) and
+    `workers` (default: the number of cores), up to 2**27; an existing build keeps its own. Each
+    shard is a task, which `executor` and `ray_address` place as in `tokenize`. `recipe` is the
+    content of recipe.json.
 
-    Raises InputError where the store holds no tokens, UsageError where `out` holds something else.
+    Raises InputError if the store has no tokens, UsageError if `out` holds something else.
     """
     text = CorpusOptions(
         split=split, column=column, revision=revision, language=language, join_turns=join_turns,
@@ -133,18 +133,18 @@ def build_datastore(
 
 
 def default_limit(memory: int, workers: int) -> int:
-    """Return tokens per shard: a power of two, so that a little more memory changes nothing."""
-    fitting = max(memory // (BYTES_PER_TOKEN * workers), MIN_SHARD)
-    return int(min(1 << (fitting.bit_length() - 1), MAX_SHARD))
+    """Return tokens per shard, a power of two, so that similar memory gives the same bytes."""
+    fitting = max(memory // (BYTES_PER_TOKEN * workers), MIN_SHARD_TOKENS)
+    return int(min(1 << (fitting.bit_length() - 1), MAX_SHARD_TOKENS))
 
 
 def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
-    """Return tokens per shard within `limit`, for at least two shards of a larger corpus.
+    """Return tokens per shard within `limit`; a larger corpus gets at least two shards.
 
-    A build that was begun at `out` keeps its own, whatever memory was free at its start.
+    A build that exists at `out` keeps its own, whatever memory is free now.
     """
-    least = 2 if layout.size > MIN_SPLIT else 1
-    limits = [limit, *(1 << bits for bits in range(MAX_SHARD.bit_length() - 1, 15, -1))]
+    least = 2 if layout.size > MIN_SPLIT_TOKENS else 1
+    limits = [limit, *(1 << bits for bits in range(MAX_SHARD_TOKENS.bit_length() - 1, 15, -1))]
     fills = [_fill(layout.size, limit, least) for limit in limits]
     for fill in dict.fromkeys(fills):
         plan = layout.plan(fill)
@@ -154,12 +154,12 @@ def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
 
 
 def _fill(size: int, limit: int, least: int = 1) -> int:
-    """Return tokens per shard for `least` shards or more, filled alike, at most `limit` each."""
+    """Return tokens per shard for at least `least` equal shards of at most `limit` tokens."""
     return math.ceil(size / max(math.ceil(size / limit), least))
 
 
 class ShardSpan(NamedTuple):
-    """A part of the stream that becomes one shard; `cut` if it ends inside a document."""
+    """A part of the stream that becomes a shard; `cut` if it ends inside a document."""
 
     begin: int
     end: int
@@ -167,7 +167,7 @@ class ShardSpan(NamedTuple):
 
 
 class StorePart(NamedTuple):
-    """A file of a token store, and where its first document begins in the stream."""
+    """A file of a token store, and the place of its first document in the stream."""
 
     file: str
     base: int
@@ -175,10 +175,10 @@ class StorePart(NamedTuple):
 
 @dataclass(frozen=True)
 class _Layout:
-    """The stream: every document of the store followed by one separator."""
+    """The stream: every document of the store, followed by a separator."""
 
     store: TokenStore
-    ends: Array  # int64[documents], where each document's separator ends, in the stream
+    ends: Array  # int64[documents], the end of each document's separator in the stream
 
     @classmethod
     def of(cls, store: TokenStore) -> _Layout:
@@ -193,7 +193,7 @@ class _Layout:
         return int(self.ends[-1])
 
     def plan(self, fill: int) -> dict[str, Any]:
-        """Return what decides the bytes of a datastore whose shards are filled up to `fill`."""
+        """Return what decides the bytes of a datastore with `fill` tokens per shard."""
         return {
             "kind": Datastore.kind,
             "parameters": {"shard_tokens": fill},
@@ -201,9 +201,9 @@ class _Layout:
         }
 
     def cut(self, fill: int) -> Iterator[ShardSpan]:
-        """Yield whole documents until `fill` tokens are reached, or passed by an eighth at most.
+        """Yield spans of whole documents with `fill` tokens, or up to an eighth more.
 
-        A document that is too long for that is yielded in pieces of `fill`.
+        A document that is too long for that is cut into pieces of `fill`.
         """
         begin = 0
         while begin < self.size:
@@ -214,7 +214,7 @@ class _Layout:
                 piece = ShardSpan(begin, after, False)
             elif before > begin:
                 piece = ShardSpan(begin, before, False)
-            else:  # one token less, for the separator that the piece needs
+            else:  # one token less, for the piece's separator
                 piece = ShardSpan(begin, begin + fill - 1, True)
             yield piece
             begin = piece.end
@@ -244,7 +244,7 @@ def read_span(folder: Path, parts: Sequence[StorePart], piece: ShardSpan, separa
         first, last = np.searchsorted(ends, [piece.begin, piece.end], side="right").tolist()
         for i in range(first, min(last + 1, len(ends))):
             source_begin, source_end = int(documents[i]), int(documents[i + 1])
-            shift = int(ends[i]) - 1 - source_end  # from the file to the stream
+            shift = int(ends[i]) - 1 - source_end  # of the file to the stream
             begin = max(piece.begin, source_begin + shift)
             end = min(piece.end, source_end + shift)
             if begin < end:
@@ -257,7 +257,7 @@ def read_span(folder: Path, parts: Sequence[StorePart], piece: ShardSpan, separa
 def sort_piece(
     store: str, parts: Sequence[StorePart], piece: ShardSpan, separator: int, folder: str, name: str
 ) -> WrittenFile:
-    """Write one shard of a datastore, `name` in `folder`, from a token store: a task's work."""
+    """Write one shard of a datastore, `name` in `folder`: the work of a task."""
     from ngramkit.kernels.suffix.sort import sort_shard
 
     tokens = read_span(Path(store), parts, piece, separator)

@@ -1,12 +1,12 @@
-"""Token store to frozen table: the most frequent leaders, each with its most frequent followers.
+"""Build a frozen table: the most frequent leaders, each with its most frequent followers.
 
-Exact, not sampled (Cacheback, arXiv:2511.21699, section 3, on OpenWebText). Ties go to the lower
-token ids. `formats.frozen_table` defines an occurrence.
+Counts are exact (Cacheback, arXiv:2511.21699, section 3). Ties go to the lower token ids.
+`formats.frozen_table` defines an occurrence.
 
-Windows of leader and follower are read group by group (`builders.windows`). A group becomes a
-piece of the table: leaders in order with their best followers. On this machine every thread works
-at one group; on a cluster each group is a task that writes its piece to a file. The pieces in order
-are joined; neighbours may share a leader that is too frequent for one partition.
+Windows of leader and follower are read in groups (`builders.windows`). Each group gives a piece of
+the table: leaders in order with their best followers. On this machine all threads work on one
+group; on a cluster each group is a task that writes its piece to a file. The pieces are joined in
+order; neighbours may share a leader that is too frequent for one partition.
 """
 
 from __future__ import annotations
@@ -44,13 +44,10 @@ from ngramkit.remote.publishing import build_at, require_out
 if TYPE_CHECKING:
     from ngramkit.builders.windows import Counts, Keys, Partition, Windows
 
-MOST = (1 << 31) - 1  # leaders, and followers of one
-LEADER_LENGTHS = range(1, 5)
-FOLLOWER_LENGTHS = range(1, 9)
-LEAST_MEMORY = 32 << 20  # bytes; with less, every frequent n-gram would cost a pass of its own
+MAX_LEADER_LEN, MAX_FOLLOWER_LEN = 4, 8
+MAX_ROWS = (1 << 31) - 1  # leaders, and followers of one
+MIN_MEMORY = 32 << 20  # bytes; with less, every frequent n-gram would take a pass of its own
 TASK_MEMORY = 1 << 30  # bytes of a task on a cluster, by default
-# A task holds its windows, the piece made of them and what that is joined from.
-WINDOWS_SHARE = 4  # one part in so many of a task's memory is for windows
 PIECE: Layout = {
     "leaders": (("uint16", "uint32"), 2),
     "counts": (("int64",), 1),
@@ -92,20 +89,19 @@ def build_frozen(
     max_document: int | str | None = None,
     skip_bad: bool = False,
 ) -> FrozenTable:
-    """Build a frozen table (Cacheback): frequent n-grams, each with what follows it most often.
+    """Build a frozen table (Cacheback): frequent n-grams with their most frequent continuations.
 
     `source`, `model`, `eos`, `out`, `executor`, `ray_address`, `recipe` and the options of a corpus
-    as in `build_datastore`. `leaders` is how many leaders of `leader_len` tokens are kept, the most
-    frequent ones, each with its most frequent `followers` of `follower_len` tokens.
+    are as in `build_datastore`. The table keeps the most frequent `leaders` of `leader_len` tokens,
+    each with its most frequent `followers` of `follower_len` tokens.
 
-    `memory` (bytes, or "4G"; default half of what is free, at least 32 MiB) bounds the windows held
-    at a time, however large the corpus is. On top come the table, twice while it is joined, and
-    224 MiB for Python and the kernels. On a cluster it is the memory of a task, by default 1 GiB.
-    The bytes depend neither on it, nor on `workers` (threads; default all cores) or the executor.
+    `memory` (bytes, or "4G"; default: half of the free memory, at least 32 MiB) bounds the windows
+    in memory. The table, twice while it is joined, and 224 MiB for Python and the kernels are added
+    to it. On a cluster it is the memory of a task, by default 1 GiB. `workers` is the number of
+    threads (default: the number of cores). Neither changes the bytes.
 
-    Raises UsageError for lengths outside 1..4 and 1..8 or counts below one, before any text is
-    read, and where `out` holds something else; InputError where no document has
-    leader_len + follower_len tokens.
+    Raises UsageError for lengths outside 1..4 and 1..8, counts below one, and if `out` holds
+    something else; InputError if no document has leader_len + follower_len tokens.
     """
     text = CorpusOptions(
         split=split, column=column, revision=revision, language=language, join_turns=join_turns,
@@ -170,12 +166,11 @@ class FrozenParameters(NamedTuple):
         return self.leader_len + self.follower_len
 
     def validate(self) -> None:
-        """Raise UsageError for parameters of no table."""
-        require_between("leader_len", self.leader_len, LEADER_LENGTHS[0], LEADER_LENGTHS[-1])
-        lengths = FOLLOWER_LENGTHS
-        require_between("follower_len", self.follower_len, lengths[0], lengths[-1])
-        require_between("leaders", self.leaders, 1, MOST)
-        require_between("followers", self.followers, 1, MOST)
+        """Raise UsageError for invalid parameters."""
+        require_between("leader_len", self.leader_len, 1, MAX_LEADER_LEN)
+        require_between("follower_len", self.follower_len, 1, MAX_FOLLOWER_LEN)
+        require_between("leaders", self.leaders, 1, MAX_ROWS)
+        require_between("followers", self.followers, 1, MAX_ROWS)
 
 
 def count_pieces(
@@ -184,7 +179,7 @@ def count_pieces(
     reporter: Reporter = SILENT,
     group: Sequence[Partition] = (),
 ) -> Iterator[LeaderPiece]:
-    """Yield pieces of the table in the order of their leaders; of one group where it is given."""
+    """Yield the table's pieces in the order of their leaders, or those of one group."""
     ids = token_dtype(windows.vocabulary)
 
     def count(partition: Partition, keys: Keys, counts: Counts | None) -> tuple[int, LeaderPiece]:
@@ -204,10 +199,10 @@ def _pieces_of_threads(
     workers: int,
     stages: StageRunner,
 ) -> Iterator[LeaderPiece]:
-    """Count on threads of this process, and yield the pieces in order."""
+    """Count on threads of this process; yield the pieces in order."""
     from ngramkit.builders.windows import Windows
 
-    memory = max(memory or free_memory() // 2, LEAST_MEMORY)
+    memory = max(memory or free_memory() // 2, MIN_MEMORY)
     windows = Windows(store, table.length, memory, workers)
     stages.reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
     yield from count_pieces(windows, table, stages.reporter)
@@ -220,12 +215,12 @@ def _pieces_of_tasks(
     workers: int,
     stages: StageRunner,
 ) -> Iterator[LeaderPiece]:
-    """Have a task count each group, and yield their pieces in order."""
+    """Count each group in a task; yield the pieces in order."""
     from ngramkit.builders.windows import Windows
 
-    memory = max(memory or TASK_MEMORY, LEAST_MEMORY)
-    stages.reporter.note(f"{memory >> 20:,} MiB for each task, Python and kernels on top")
-    share = memory // WINDOWS_SHARE
+    memory = max(memory or TASK_MEMORY, MIN_MEMORY)
+    stages.reporter.note(f"{memory >> 20:,} MiB for each task, plus Python and the kernels")
+    share = memory // 4  # the rest is for the piece and what it is joined from
     groups = list(Windows(store, table.length, share, workers, tasks=True).groups())
     path = str(store.path.absolute())
     tasks = [
@@ -252,7 +247,7 @@ def count_group(
     folder: str,
     name: str,
 ) -> WrittenFile:
-    """Count one group of the windows of the token store `store`: a task's work."""
+    """Count one group of a token store's windows: the work of a task."""
     from ngramkit.builders.windows import Windows
 
     windows = Windows(TokenStore.open(require_shared(Path(store))), table.length, memory, 1)
@@ -264,21 +259,21 @@ def count_group(
 def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece:
     """Join pieces in the order of their leaders and keep the most frequent leaders.
 
-    Raises InputError where there are none.
+    Raises InputError if there are none.
     """
     piece = join(pieces, table)
     if piece is None:
         raise InputError(
-            f"no document has {table.length} tokens, so there is nothing to count",
+            f"no document has {table.length} tokens",
             "use a larger corpus, or shorter leaders and followers",
         )
     return piece.keep(mark_most_frequent(piece.counts, table.leaders))
 
 
 def join(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece | None:
-    """Join pieces in the order of their leaders; neighbours may share one. None without pieces.
+    """Join pieces, in the order of their leaders; neighbours may share one. None without pieces.
 
-    Leaders that cannot be among the most frequent may be left out.
+    Leaders that cannot be among the most frequent may be dropped.
     """
     pieces: list[LeaderPiece] = []
     leaders = 0
@@ -320,7 +315,7 @@ def _one_leader(
     table: FrozenParameters,
     ids: npt.DTypeLike,
 ) -> LeaderPiece:
-    """Return the leader in a prefix that lacks only the last token, with these followers."""
+    """Return the leader in a prefix that lacks only the last token, with its best followers."""
     best = np.argsort(-counts, kind="stable")[: table.followers]
     ngrams = np.empty((len(best), len(partition.prefix) + 1), ids)
     ngrams[:, :-1] = partition.prefix
@@ -342,7 +337,7 @@ class LeaderPiece:
     follower_counts: Array  # int64[f]
 
     def keep(self, wanted: Array) -> LeaderPiece:
-        """Return the piece with only the leaders where `wanted` (bool[l]) holds."""
+        """Return the piece of the leaders with `wanted`, bool[l]."""
         if wanted.all():
             return self
         rows = np.repeat(wanted, self.sizes)
@@ -356,7 +351,7 @@ class LeaderPiece:
 
 
 def concatenate(pieces: list[LeaderPiece]) -> LeaderPiece:
-    """Concatenate pieces, emptying them on the way, so that memory holds little twice."""
+    """Concatenate pieces, emptying them to save memory."""
     columns = []
     for name in PIECE:
         columns.append(np.concatenate([getattr(piece, name) for piece in pieces]))
@@ -367,10 +362,7 @@ def concatenate(pieces: list[LeaderPiece]) -> LeaderPiece:
 
 
 def merge_ends(pieces: list[LeaderPiece], piece: LeaderPiece, followers: int) -> LeaderPiece:
-    """Merge the first leader of `piece` with the last of `pieces`, which are the same.
-
-    It is taken out of `pieces`.
-    """
+    """Merge the first leader of `piece` with the equal last one, which is removed from `pieces`."""
     last = pieces.pop()
     if len(last.leaders) > 1:
         pieces.append(last.keep(np.arange(len(last.leaders)) < len(last.leaders) - 1))
@@ -396,21 +388,21 @@ def mark_most_frequent(counts: Array, most: int) -> Array:
 
 
 def prune_leaders(piece: LeaderPiece, most: int) -> LeaderPiece:
-    """Keep the leaders that can be among the `most`; the first and the last one may yet grow."""
+    """Keep the leaders that can be among the `most`, and the ends, whose counts may still grow."""
     wanted = mark_most_frequent(piece.counts, most)
     wanted[0] = wanted[-1] = True
     return piece.keep(wanted)
 
 
 def write_piece(folder: str, name: str, piece: LeaderPiece, most: int) -> WrittenFile:
-    """Write a piece without the leaders that cannot be among the `most` any more."""
+    """Write a piece without leaders that cannot be among the `most`."""
     if len(piece.leaders) > most:
         piece = prune_leaders(piece, most)
     return write_file(folder, name, vars(piece))
 
 
 def read_piece(path: Path) -> LeaderPiece:
-    """Open a piece's file. Raises ArtifactError where it is damaged."""
+    """Open a piece's file. Raises ArtifactError if it is damaged."""
     arrays = open_arrays(path)
     require_layout(path, arrays, PIECE)
     return LeaderPiece(**arrays)
@@ -429,6 +421,6 @@ def table_arrays(piece: LeaderPiece, vocabulary: int) -> dict[str, Array]:
 
 
 def narrow_counts(counts: Array) -> Array:
-    """Return counts as u32, or as u64 where one does not fit."""
+    """Return counts as u32, or as u64 if one needs it."""
     fits = int(counts.max(initial=0)) < 1 << 32
     return counts.astype(np.uint32 if fits else np.uint64)

@@ -1,14 +1,12 @@
-"""Several artifacts of one kind and tokenizer to one.
+"""Merge artifacts of one kind and tokenizer.
 
-Datastores: their shards side by side, as if the corpora had been built together. Frozen tables:
-counts added, then the most frequent leaders and followers again. A table has dropped what was rare
-in its own corpus, so a merged count is exact only where every part kept the n-gram; elsewhere it is
-a lower bound.
+A merged datastore has the shards of all its parts. A merged frozen table adds counts and selects
+the most frequent leaders and followers again. The parts dropped what was rare in their own corpus,
+so a merged count is exact only if every part kept the n-gram, and otherwise a lower bound.
 
-Frozen tables are added by ranges of leaders, each by a task, so that memory is bounded. A range is
-the same stretch of leaders in every table; of each the leaders and followers are kept that can
-still be among the most frequent. The ranges in order are then joined as the pieces of a table are
-(`builders.frozen`); where they were cut does not show.
+Frozen tables are added by ranges of leaders, each in a task, to bound memory. A task keeps the
+leaders and followers that can be among the most frequent. The ranges are joined like the pieces of
+a table (`builders.frozen`), so their bounds do not change the result.
 """
 
 from __future__ import annotations
@@ -56,10 +54,10 @@ from ngramkit.formats.safetensors import Array, WrongFileError, open_arrays, sha
 from ngramkit.remote.fetch import open_fetched
 from ngramkit.remote.publishing import build_at, require_out
 
-SAMPLES = 64  # rows looked at for each range
+SAMPLES = 64  # rows per range
 
 Ngram = tuple[int, ...]
-Range = tuple[Ngram | None, Ngram | None]  # from the first on, before the second; None is open
+Range = tuple[Ngram | None, Ngram | None]  # [first, second); None is unbounded
 
 
 def merge(
@@ -74,14 +72,12 @@ def merge(
 ) -> Artifact:
     """Merge two or more datastores, or frozen tables, into one artifact at `out`.
 
-    `sources` are artifacts, their folders or URLs; `out` is a folder or a URL. A task copies each
-    shard of a datastore, or adds a range of the leaders of frozen tables; `executor` and
-    `ray_address`, as in `tokenize`, say where. `memory` (bytes, or "4G"; default 1 GiB, at least
-    32 MiB) is what adding a range may take; the merged table comes on top, and so do Python and the
-    kernels. The bytes depend on neither.
+    `sources` are artifacts, their folders or URLs; `out` is a folder or a URL. Tasks copy shards of
+    datastores, or add ranges of leaders of frozen tables; `executor` and `ray_address` place them
+    as in `tokenize`. `memory` (bytes, or "4G"; default 1 GiB, at least 32 MiB) bounds the adding of
+    a range, without the merged table, Python and the kernels. Neither changes the bytes.
 
-    Raises UsageError where the artifacts cannot be merged, ArtifactError where their tokenizers
-    differ.
+    Raises UsageError if the artifacts cannot be merged, ArtifactError if their tokenizers differ.
     """
     require_list("sources", sources)
     check_types(Reporter, reporter=reporter)
@@ -122,23 +118,21 @@ def merge(
 def _validate(parts: Sequence[Artifact], memory: int | None) -> None:
     if len(parts) < 2:
         count = "no artifact" if not parts else "only one artifact"
-        raise UsageError(f"there is {count} to merge", "name at least two")
+        raise UsageError(f"cannot merge {count}", "name at least two")
     for left, right in pairwise(parts):
         if left.kind != right.kind:
-            raise UsageError(
-                f"{left.path} is {a_kind(left.kind)} and {right.path} {a_kind(right.kind)}",
-                "merge artifacts of one kind",
-            )
+            kinds = f"{a_kind(left.kind)} ({left.path}) with {a_kind(right.kind)} ({right.path})"
+            raise UsageError(f"cannot merge {kinds}", "merge artifacts of one kind")
         left.tokenizer.require(right.tokenizer, str(left.path))
     if parts[0].kind not in (Datastore.kind, FrozenTable.kind):
         raise UsageError(
-            f"{a_kind(parts[0].kind)} cannot be merged", "merge datastores or frozen tables"
+            f"cannot merge {a_kind(parts[0].kind)}", "merge datastores or frozen tables"
         )
     if len({part.manifest.build for part in parts}) < len(parts):
-        raise UsageError("one artifact is named twice", "its counts would be added to themselves")
+        raise UsageError("cannot merge an artifact with itself", "name each artifact once")
     if memory is not None and parts[0].kind == Datastore.kind:
         raise UsageError(
-            "memory means nothing to datastores, whose shards are copied",
+            "memory does not apply to datastores, whose shards are copied",
             "leave it out",
             option="memory",
         )
@@ -173,25 +167,25 @@ def _datastores(
 
 
 def copy_shard(source: str, sha256: str, folder: str, name: str) -> WrittenFile:
-    """Copy the shard `source`, which has that checksum, to `name`: a task's work."""
+    """Copy the shard `source` with this checksum to `name`: the work of a task."""
     path = require_shared(Path(source))
     written = write_file(folder, name, open_arrays(path))
-    # The bytes are the same as a rule: arrays are laid out in one way, whatever wrote them.
+    # The bytes are usually equal, since the order of arrays is fixed.
     if written.record.sha256 != sha256 and sha256_of(path) != sha256:
-        raise WrongFileError(path, "its checksum is not the one that was listed")
+        raise WrongFileError(path, "its checksum is not the listed one")
     return written
 
 
 class TableFile(NamedTuple):
-    """A table to be added: its folder, and the checksum of its file."""
+    """A table to add: its folder, and the checksum of its file."""
 
     folder: str
     sha256: str
 
     def open(self) -> FrozenTable:
-        """Open it without checks of values, which were made when the merge began.
+        """Open the table without checking values, which the merge has done.
 
-        Raises ArtifactError where another table lies there by now, or does on this node.
+        Raises ArtifactError if another table is there now, or on this node.
         """
         manifest = read_manifest(Path(self.folder))
         table = FrozenTable.unchecked(Path(self.folder), manifest)
@@ -207,12 +201,12 @@ def _frozen_tables(
     tables = [part for part in parts if isinstance(part, FrozenTable)]
     if len({(table.leader_len, table.follower_len) for table in tables}) > 1:
         raise UsageError(
-            "the frozen tables have leaders or followers of different lengths",
+            "cannot merge frozen tables with leaders or followers of different lengths",
             "build them with the same leader_len and follower_len",
             option=("leader_len", "follower_len"),
         )
     if not any(len(table.leaders) for table in tables):
-        raise InputError("none of the frozen tables has a leader", "name others")
+        raise InputError("cannot merge frozen tables without leaders", "name other ones")
     first = tables[0]
     wanted = FrozenParameters(
         first.leader_len,
@@ -220,7 +214,7 @@ def _frozen_tables(
         first.follower_len,
         max(table.parameter("followers") for table in tables),
     )
-    memory = max(memory or TASK_MEMORY, frozen.LEAST_MEMORY)
+    memory = max(memory or TASK_MEMORY, frozen.MIN_MEMORY)
     most = max(memory // row_bytes(first.tokenizer.vocabulary, wanted.length), 1)
     sizes = [len(table.followers) for table in tables]
     ranges = even_ranges(sizes, lambda number, rows: _leaders(tables[number], rows), most)
@@ -257,7 +251,7 @@ def _leaders(table: FrozenTable, rows: Array) -> Array:
 def add_leaders(
     parts: Sequence[TableFile], within: Range, wanted: FrozenParameters, folder: str, name: str
 ) -> WrittenFile:
-    """Write the merged table's piece whose leaders are in a range: a task's work."""
+    """Write the merged piece of a range of leaders: the work of a task."""
     leaders, counts, rows, row_counts = [], [], [], []
     for part in parts:
         table = part.open()
@@ -271,23 +265,23 @@ def add_leaders(
         row_counts.append(table.follower_counts[span].astype(np.int64))
     distinct = sum_rows(np.concatenate(rows), np.concatenate(row_counts))
     piece = best_followers(*distinct, wanted.leader_len, wanted.followers)
-    # A leader was seen more often than the followers that were kept of it.
+    # A leader's count includes followers that were dropped.
     _, piece.counts = sum_rows(np.concatenate(leaders), np.concatenate(counts))
     return write_piece(folder, name, piece, wanted.leaders)
 
 
 def row_bytes(vocabulary: int, length: int) -> int:
-    """Return the most bytes that a row of `length` ids and a count takes while rows are added."""
+    """Return the bytes that a row of `length` ids and a count takes at most."""
     return 3 * (token_dtype(vocabulary).itemsize * length + 4) + 16 * length + 48
 
 
 def even_ranges(
     sizes: Sequence[int], ngrams: Callable[[int, Array], Array], most: int
 ) -> list[Range]:
-    """Return ranges with about `most` rows each over several lists, of `sizes` rows.
+    """Return ranges of about `most` rows each over several lists of `sizes` rows.
 
-    They follow a sample of the rows, in equal steps through all lists: `ngrams(number, rows)`
-    returns the n-grams [n, length] at `rows` (int64 [n]) of a list.
+    They are chosen by a sample of evenly spaced rows: `ngrams(number, rows)` returns the n-grams
+    [n, length] at `rows` (int64[n]) of a list.
     """
     parts = max(-(-sum(sizes) // most), 1)
     step = max(sum(sizes) // (parts * SAMPLES), 1)
@@ -303,7 +297,7 @@ def even_ranges(
 
 
 def rows_of(ngrams: Array, within: Range) -> slice:
-    """Return which rows of sorted `ngrams` [n, length] are in the range."""
+    """Return the rows of sorted `ngrams` [n, length] in the range."""
     low, high = within
     first = 0 if low is None else _place(ngrams, low)
     return slice(first, len(ngrams) if high is None else _place(ngrams, high))
@@ -315,10 +309,7 @@ def _place(ngrams: Array, bound: Ngram) -> int:
 
 
 def sum_rows(rows: Array, counts: Array) -> tuple[Array, Array]:
-    """Sort rows of ids (unsigned or not below 0 [n, columns]), and sum the counts of equal ones.
-
-    Returns each row once and its count (int64 [n]).
-    """
+    """Sum the counts of equal rows of ids [n, columns]; return sorted distinct rows and counts."""
     order = np.lexsort(_words(rows)[::-1])
     rows, counts = rows[order], counts[order]
     starts = np.flatnonzero(changes(rows))
@@ -326,7 +317,7 @@ def sum_rows(rows: Array, counts: Array) -> tuple[Array, Array]:
 
 
 def _words(rows: Array) -> list[Array]:
-    """Pack as many columns as fit into each uint64 [n], so that there is less to sort by."""
+    """Pack columns into as few uint64[n] as possible, for faster sorting."""
     bits = max(int(rows.max(initial=0)).bit_length(), 1)
     words = []
     for begin in range(0, rows.shape[1], 64 // bits):
@@ -339,14 +330,14 @@ def _words(rows: Array) -> list[Array]:
 
 
 def changes(rows: Array) -> Array:
-    """Mark rows that differ from the one before, and the first: bool [n]."""
+    """Mark the first row and those that differ from the previous one: bool[n]."""
     marks = np.ones(len(rows), bool)
     marks[1:] = np.any(rows[1:] != rows[:-1], axis=1)
     return marks
 
 
 def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> LeaderPiece:
-    """Return a piece of distinct rows of leader and follower, in order, `followers` of each."""
+    """Return the piece of sorted distinct rows (leader, follower), `followers` of each leader."""
     begins = changes(rows[:, :leader_len])
     starts, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
     totals = np.add.reduceat(counts, starts) if len(starts) else counts

@@ -1,21 +1,19 @@
-"""Artifacts made smaller: what earns the most accepted tokens per byte is kept.
+"""Prune artifacts: keep what brings the most accepted tokens per byte.
 
-The published reference is CREST (arXiv:2408.04678), which keeps a datastore's most frequent n-grams
-and drops where they stood. Here the result is an ordinary artifact. Same artifact, size and
-answers: same bytes.
+The reference is CREST (arXiv:2408.04678), which keeps a datastore's most frequent n-grams without
+their places. Here the result is an ordinary artifact. The same artifact, size and answers give the
+same bytes.
 
-A datastore keeps passages: at most `PASSAGE` tokens of one document each; documents are cut evenly.
-The worth of a passage is the n-grams of wanted text that it holds and no passage kept before it
-does, per token (kernels.passages); so many kinds are kept rather than many of one. Wanted text is
-the training split, which is some of the datastore's documents, and recorded answers of the kind
-that drafts are for, which weigh more. Passages of the training split itself are kept last. N-grams
-are short, since longer ones belong to the subjects of a corpus, and other text has other subjects.
-docs/benchmarks.md has what was measured.
+A datastore keeps passages: evenly cut parts of documents with at most `PASSAGE_TOKENS` tokens. The
+worth of a passage is the number of n-grams of wanted text that it adds to the passages kept before,
+per token (kernels.passages). Wanted text is the training split, some of the datastore's documents,
+and recorded answers, which weigh more. Passages of the training split itself are kept last. N-grams
+are short, because longer ones depend on a corpus's subjects. For measurements see
+docs/benchmarks.md.
 
 A frozen table keeps the rows of most worth per byte. A follower's worth is its count in the table
-plus its count after that leader in `answers`, which are scaled so that they weigh as much as the
-table. A leader's best follower pays for the leader's own row too. Without answers this is CREST's
-rule: the most frequent n-grams stay.
+plus its scaled count after the leader in `answers`; both weigh the same in total. A leader's best
+follower also pays for the leader's row. Without answers this is CREST's rule.
 """
 
 from __future__ import annotations
@@ -37,17 +35,15 @@ from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array
 
-SHARD_TOKENS = 1 << 25  # at most; sorting one takes 16 bytes for each
-HEADER = 1024  # bytes of a file that are not arrays, at most
-# The rules as manifests name them, with another number for any other choice.
+MAX_SHARD_TOKENS = 1 << 25  # sorting takes 16 bytes for each
+HEADER_BYTES = 1024  # at most
+# The rules' names in manifests. A changed rule gets another number.
 FROZEN_RULE = "most frequent followers per byte, 1"
 DATASTORE_RULE = "most new n-grams per token, 2"
-SCALE = 1 << 20  # of a frozen table's worth per byte, in whole numbers
-PASSAGE = 64  # tokens at most
-ORDERS = (2, 3)  # lengths of the n-grams that a passage is worth something for
-ANSWER = 8  # the worth of an n-gram of the answers, beside one of the split alone
-SPLIT, MOST_TRAINED = 16, 1 << 21  # one document of so many, up to so many tokens of them
-MIXED = np.uint64(0xBF58476D1CE4E5B9)
+PASSAGE_TOKENS = 64
+ORDERS = (2, 3)  # lengths of the counted n-grams
+ANSWER_WORTH = 8  # of an n-gram of the answers, relative to one of the split
+TRAINED_ONE_IN, MAX_TRAINED_TOKENS = 16, 1 << 21  # the training split
 
 
 def prune_artifact(
@@ -62,9 +58,9 @@ def prune_artifact(
 ) -> Artifact:
     """Prune a datastore or frozen table to at most `size` bytes, at `out`.
 
-    `answers`, token ids, are text of the kind that drafts are for. Without any, a datastore is
-    judged by a split of its own documents, a frozen table by its counts. An artifact that fits is
-    kept whole. Raises UsageError for other kinds, and where `size` is too small for any.
+    `answers` are token ids of the text to draft for. Without them, a datastore is judged by some of
+    its documents and a frozen table by its counts. An artifact that fits is kept whole. Raises
+    UsageError for other kinds, and for a `size` that is too small.
     """
     manifest, kind = artifact.manifest, type(artifact)
     rule = {
@@ -78,7 +74,7 @@ def prune_artifact(
         whole["pruned"] = manifest.corpus["pruned"]
     if not isinstance(artifact, Datastore | FrozenTable):
         raise UsageError(
-            f"{a_kind(artifact.kind)} cannot be pruned", "prune a datastore or a frozen table"
+            f"cannot prune {a_kind(artifact.kind)}", "prune a datastore or a frozen table"
         )
     if already_built(out, plan, reporter):
         return kind.open(out)
@@ -92,7 +88,7 @@ def prune_artifact(
             parameters, counts = _frozen_table(artifact, writer, size, answers, reporter)
             amount = "followers"
         if counts[amount] == manifest.counts.get(amount):
-            reporter.note(f"nothing had to be pruned: all of {artifact.path} fits")
+            reporter.note(f"nothing was pruned: {artifact.path} fits")
         writer.commit(
             artifact.tokenizer,
             parameters=parameters,
@@ -103,7 +99,7 @@ def prune_artifact(
 
 
 def _digest(answers: Sequence[Array]) -> str:
-    """Return the sha256 of all ids, in the order given."""
+    """Return the sha256 of all ids in order."""
     digest = hashlib.sha256()
     for answer in answers:
         digest.update(len(answer).to_bytes(8, "little") + answer.astype("<u4").tobytes())
@@ -122,7 +118,7 @@ def _datastore(
     reporter.stage("choosing passages", None)
     passages = choose_passages(datastore.shards, separator, budget - shards, answers)
     if not len(passages.rows):
-        raise _too_small(datastore, size, 8 * (separator + 2) + HEADER)
+        raise _too_small(datastore, size, 8 * (separator + 2) + HEADER_BYTES)
     fill = -(-passages.size // shards)
     reporter.stage("suffix arrays", passages.size)
     from ngramkit.kernels.suffix.sort import sort_shard
@@ -140,12 +136,12 @@ def _datastore(
 
 
 def _room(datastore: Datastore, size: int) -> tuple[int, int]:
-    """Return how many tokens fit into `size` bytes, separators included, in how many shards."""
+    """Return the tokens, with separators, that fit into `size` bytes, and the number of shards."""
     separator = datastore.separator
-    token = token_dtype(separator).itemsize + 4  # bytes, its place in the suffix array included
-    buckets = 8 * (separator + 2) + HEADER
+    token = token_dtype(separator).itemsize + 4  # bytes, with its place in the suffix array
+    buckets = 8 * (separator + 2) + HEADER_BYTES
     whole = sum(len(shard.tokens) for shard in datastore.shards)
-    shards = max(-(-min(size // token, whole) // SHARD_TOKENS), 1)
+    shards = max(-(-min(size // token, whole) // MAX_SHARD_TOKENS), 1)
     tokens = (size - shards * buckets) // token
     if tokens <= shards:
         raise _too_small(datastore, size, buckets)
@@ -154,14 +150,14 @@ def _room(datastore: Datastore, size: int) -> tuple[int, int]:
 
 def _too_small(artifact: Artifact, size: int, empty: int) -> UsageError:
     return UsageError(
-        f"nothing of {artifact.path} fits into {size:,} B",
-        f"a {artifact.kind} takes more than {empty:,} B",
+        f"cannot prune {artifact.path} to {size:,} B",
+        f"give more than {empty:,} B, the size of an empty {artifact.kind}",
         option="bytes",
     )
 
 
 def _tokens(datastore: Datastore, passages: Passages) -> Array:
-    """Return a shard's tokens: a separator behind each passage that the next does not continue."""
+    """Return a shard's tokens, with a separator after passages that the next does not continue."""
     separator = datastore.separator
     tokens = np.full(passages.size, separator, token_dtype(separator))
     first = np.flatnonzero(~passages.joined)
@@ -186,9 +182,9 @@ def _frozen_table(
     reporter: Reporter,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     reporter.stage("choosing followers", None)
-    arrays = prune_table(table, size - HEADER, answers)
+    arrays = prune_table(table, size - HEADER_BYTES, answers)
     if not len(arrays["leaders"]):
-        raise _too_small(table, size, HEADER)
+        raise _too_small(table, size, HEADER_BYTES)
     writer.write(TABLE, arrays)
     counts = {name: len(arrays[name]) for name in ("leaders", "followers")}
     return dict(table.manifest.parameters), counts
@@ -198,10 +194,10 @@ def _frozen_table(
 
 
 def prune_table(table: FrozenTable, size: int, answers: Sequence[Array] = ()) -> dict[str, Array]:
-    """Return the arrays of a table of at most `size` bytes; without leaders where none fits.
+    """Return the arrays of a table of at most `size` bytes, without leaders if none fits.
 
-    Followers are kept by worth per byte, a leader's best before its others; ties go to the earlier
-    leader. Counts of leaders stay what they were in the corpus.
+    Followers are kept by worth per byte, a leader's best first; ties go to the earlier leader.
+    Counts of leaders do not change.
     """
     sizes: Array = np.diff(table.follower_offsets.astype(np.int64))
     owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -212,8 +208,8 @@ def prune_table(table: FrozenTable, size: int, answers: Sequence[Array] = ()) ->
     costs = np.full(len(worth), row, np.int64)
     first = np.cumsum(sizes) - sizes
     costs[first] += head
-    rates = worth[best_first] * SCALE // costs
-    rates = np.minimum(rates, np.repeat(rates[first], sizes))  # the best of a leader is none's last
+    rates = worth[best_first] * (1 << 20) // costs  # in whole numbers
+    rates = np.minimum(rates, np.repeat(rates[first], sizes))  # a leader's best comes first
     order = np.argsort(-rates, kind="stable")
     fitting = np.searchsorted(np.cumsum(costs[order]), size - 8, side="right")
     kept = np.zeros(len(worth), bool)
@@ -230,7 +226,7 @@ def prune_table(table: FrozenTable, size: int, answers: Sequence[Array] = ()) ->
 
 
 def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
-    """Return the worth of followers: counts, and as much again by the answers. int64[F]."""
+    """Return the worth of followers by counts and, with equal weight, by answers: int64[F]."""
     counts = table.follower_counts.astype(np.int64)
     length = table.leader_len + table.follower_len
     texts = [np.asarray(answer, table.leaders.dtype) for answer in answers]
@@ -251,14 +247,14 @@ def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
 
 @dataclass(frozen=True)
 class Passages:
-    """Stretches of documents, in the corpus's order."""
+    """Parts of documents, in the corpus's order."""
 
     rows: Array  # int64[n, 3]: shard, begin, end in its tokens
-    joined: Array  # bool[n], whether a row goes on where the one before it ends
+    joined: Array  # bool[n], whether a row continues the previous one
     training: Array  # bool[n], whether its document is of the training split
 
     def keep(self, chosen: Array) -> Passages:
-        """Return those that are `chosen`, bool[n]."""
+        """Return the `chosen` ones, bool[n]."""
         joined = self.joined.copy()
         joined[1:] &= chosen[:-1]
         return Passages(self.rows[chosen], joined[chosen], self.training[chosen])
@@ -270,19 +266,18 @@ class Passages:
 
     @property
     def size(self) -> int:
-        """The tokens of a stream, with a separator behind each that the next does not continue."""
+        """The number of tokens, with a separator after each that the next does not continue."""
         return int(self.lengths.sum() + np.count_nonzero(~self.joined))
 
 
 def choose_passages(
     shards: Sequence[DatastoreShard], separator: int, budget: int, answers: Sequence[Array] = ()
 ) -> Passages:
-    """Choose what to keep of these shards in `budget` tokens, separators included.
+    """Choose the passages to keep in `budget` tokens, with separators.
 
-    `answers` are token ids of text that drafts are for. Room that is left when nothing more is
-    worth anything is filled with other passages, drawn by the hash of their numbers.
-    Memory: at most 144 bytes per token of the training split and the answers, 2 per token of the
-    corpus.
+    `answers` are token ids of the text to draft for. Remaining room is filled with other passages,
+    drawn by a hash of their numbers. Takes at most 144 bytes per token of the training split and
+    the answers, and 2 per token of the corpus.
     """
     documents = _documents(shards, separator)
     passages = _cut_passages(documents)
@@ -299,13 +294,13 @@ def choose_passages(
     table = new_wanted(split + total, ORDERS)
     where = text_table([*texts, *given])
     want(table, where, trained, 1, False)
-    want(table, where, rows.reshape(-1, 3), ANSWER, False)
+    want(table, where, rows.reshape(-1, 3), ANSWER_WORTH, False)
 
     candidates = passages.keep(~passages.training)
     rows = choose(table, where, candidates.rows, candidates.joined, budget)
     chosen = np.zeros(len(passages.rows), bool)
     chosen[np.flatnonzero(~passages.training)[rows]] = True
-    # Where there is room, more is chosen, of the training split last.
+    # Fill the remaining room, with the training split last.
     others = np.flatnonzero(~chosen)
     order = others[np.lexsort((_drawn(others), passages.training[others]))]
     costs = np.cumsum(passages.lengths[order] + 1)
@@ -315,7 +310,7 @@ def choose_passages(
 
 
 def _documents(shards: Sequence[DatastoreShard], separator: int) -> Passages:
-    """Return every document as one row; empty ones have none."""
+    """Return every document that is not empty as one row."""
     rows_of = []
     for index, shard in enumerate(shards):
         last, end = (int(at) for at in shard.first_token[-2:])
@@ -325,21 +320,22 @@ def _documents(shards: Sequence[DatastoreShard], separator: int) -> Passages:
     rows = np.concatenate(rows_of)
     rows = rows[rows[:, 1] < rows[:, 2]]
     documents = Passages(rows, np.zeros(len(rows), bool), np.zeros(len(rows), bool))
-    drawn = _drawn(np.arange(len(rows))) % np.uint64(SPLIT) == 0
-    enough = np.cumsum(np.where(drawn, documents.lengths, 0)) > MOST_TRAINED
+    drawn = _drawn(np.arange(len(rows))) % np.uint64(TRAINED_ONE_IN) == 0
+    enough = np.cumsum(np.where(drawn, documents.lengths, 0)) > MAX_TRAINED_TOKENS
     return replace(documents, training=drawn & ~enough)
 
 
 def _drawn(numbers: Array) -> Array:
     """Return a hash of each number, uint64[n]."""
-    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * MIXED
-    return np.asarray((mixed ^ mixed >> np.uint64(31)) * MIXED >> np.uint64(40))
+    factor = np.uint64(0xBF58476D1CE4E5B9)  # of splitmix64
+    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * factor
+    return np.asarray((mixed ^ mixed >> np.uint64(31)) * factor >> np.uint64(40))
 
 
 def _cut_passages(documents: Passages) -> Passages:
-    """Cut documents into as few even parts as have at most PASSAGE tokens."""
+    """Cut documents into the fewest even parts of at most PASSAGE_TOKENS."""
     lengths = documents.lengths
-    parts = -(-lengths // PASSAGE)
+    parts = -(-lengths // PASSAGE_TOKENS)
     owner = np.repeat(np.arange(len(lengths)), parts)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
     first = documents.rows[owner, 1]

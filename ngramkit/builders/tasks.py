@@ -1,13 +1,12 @@
-"""A build's tasks, and their executors: threads of this process, or the nodes of a Ray cluster.
+"""A build's tasks and their executors: threads of this process, or the nodes of a Ray cluster.
 
-A task writes one file, whole or not at all, and returns the record of that file and a few numbers.
-Run twice, in two places at a time even, it leaves the same bytes. So an executor may run it again:
-after a crash, on another node, or for a build that was begun yesterday. What an earlier run
-recorded is not done again.
+A task writes one file atomically and returns its record and a few numbers. It always writes the
+same bytes, even if it runs in two places at once. So an executor may run it again after a crash or
+on another node. A resumed build skips the tasks that were recorded.
 
-On a cluster nothing but names and numbers travels through Ray: tasks read and write files that
-every node sees at the same path; a node that does not see them is named in the error. A task that
-is lost with its worker or its node is begun again elsewhere.
+On a cluster, tasks read and write files that every node sees at the same path; Ray carries only
+names and numbers. A node that does not see the files is named in the error. A task that is lost
+with its worker or node is restarted elsewhere.
 """
 
 from __future__ import annotations
@@ -42,42 +41,41 @@ from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter
 from ngramkit.formats.safetensors import Array, FileRecord, write_whole
 
 EXECUTORS = ("local", "ray")
-RETRIES = 3  # of one task
-PATIENCE = 20.0  # seconds without a node, after which the user is told
-AHEAD = 2  # tasks in flight for each core, so that none waits for the driver
+MAX_RETRIES = 3  # of one task
+TASKS_PER_CORE = 2  # in flight, so that no core waits for the driver
 ADDRESS = re.compile(r"auto|[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 AUTO = "auto"
-BASE_MEMORY = 224 << 20  # bytes, of Python, libraries and kernels; measured: 214 MB
+BASE_MEMORY = 224 << 20  # bytes of Python, libraries and kernels; measured: 214 MB
 
 
 class WrittenFile(NamedTuple):
-    """A task's result: the record of the file that it wrote."""
+    """A task's result: the record of its file."""
 
     record: FileRecord
-    facts: Mapping[str, Any]  # JSON, kept for a resume
+    facts: Mapping[str, Any]  # JSON, stored for a resume
 
 
 @dataclass(frozen=True)
 class Task:
-    """A call `work(*arguments)` of a module's function with arguments that can be pickled."""
+    """A call `work(*arguments)` of a module's function with picklable arguments."""
 
-    name: str  # for people: "suffix array of shard-00003"
-    file: str  # that it writes
+    name: str  # for messages
+    file: str  # the file that it writes
     work: Callable[..., WrittenFile]
     arguments: tuple[Any, ...]
-    memory: int  # bytes that it holds at most
+    memory: int  # bytes, at most
     size: int = 1  # its share of its stage, in the stage's unit
-    key: tuple[Any, ...] = ()  # tells it from other cuts of the same work; by default `arguments`
+    key: tuple[Any, ...] = ()  # identifies its part of the work; default: `arguments`
 
 
 class Executor(Protocol):
-    """A place where tasks run. Those of a `local` one share this process's memory and cores."""
+    """A place where tasks run. A `local` one shares this process's memory and cores."""
 
     local: bool
-    retries: int  # tasks that were lost, and begun again
+    retries: int  # of lost tasks
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, WrittenFile]]:
-        """Yield every task with its result, as they finish. A task that raises ends the run."""
+        """Yield every task with its result as they finish. Raises the first error of a task."""
 
 
 @contextmanager
@@ -87,17 +85,18 @@ def open_executor(
     workers: int | None = None,
     reporter: Reporter = SILENT,
 ) -> Iterator[Executor]:
-    """Connect the executor of that name until the block ends; one that is connected is used as is.
+    """Open the executor of that name until the block ends, or yield an executor unchanged.
 
-    `workers` bounds the tasks that run at a time: by default one a core of this machine, or what
-    keeps every core of the cluster busy. `ray_address` is `auto` (the cluster that this machine is
-    a node of; RAY_ADDRESS, where that is set) or HOST:PORT. Raises UsageError where there is no
-    such executor or its package is missing, NetworkError where there is no cluster.
+    `workers` bounds the tasks at a time: by default one per core of this machine, or enough for the
+    cluster's cores. `ray_address` is `auto` (RAY_ADDRESS, or the cluster of this machine) or
+    HOST:PORT. Raises UsageError for an unknown executor or a missing package, NetworkError if no
+    cluster answers.
     """
     if not isinstance(executor, str):
         if not hasattr(executor, "local"):
             raise UsageError(
-                f"executor is {executor!r:.60}", f"one of {', '.join(EXECUTORS)}", option="executor"
+                f"executor must be {' or '.join(EXECUTORS)}, got {executor!r:.60}",
+                option="executor",
             )
         yield executor
         return
@@ -110,21 +109,21 @@ def open_executor(
 
 
 def validate(executor: str, ray_address: str | None) -> None:
-    """Raise UsageError where there is no such executor, or it has no address."""
+    """Raise UsageError for an unknown executor, or an address of one that has none."""
     if executor not in EXECUTORS:
         raise UsageError(
-            f"there is no executor {executor!r}", meant(executor, EXECUTORS), option="executor"
+            f"unknown executor {executor!r}", meant(executor, EXECUTORS), option="executor"
         )
     if executor != "ray" and ray_address is not None:
         raise UsageError(
-            f"ray_address means nothing with executor={executor}",
+            f"ray_address does not apply to executor={executor}",
             "leave it out, or give executor=ray",
             option=("ray_address", "executor"),
         )
 
 
 class Local:
-    """`workers` tasks at a time on threads of this process; kernels release the GIL."""
+    """An executor of `workers` threads of this process; kernels release the GIL."""
 
     local = True
     retries = 0
@@ -145,25 +144,26 @@ class Local:
 
 @contextmanager
 def connect(address: str | None, workers: int | None, reporter: Reporter) -> Iterator[Cluster]:
-    """Connect to the cluster until the block ends; a process that was connected stays so."""
+    """Connect to the cluster until the block ends, unless this process is connected already."""
     try:
         import ray
     except ImportError as error:
         raise UsageError(
-            "executor=ray needs the package ray", "pip install 'ngramkit[ray]'", option="executor"
+            "executor=ray needs the package ray",
+            "run: pip install 'ngramkit[ray]'",
+            option="executor",
         ) from error
     address = address or os.environ.get("RAY_ADDRESS") or AUTO
     if not ADDRESS.fullmatch(address):
         raise UsageError(
-            f"{visible(address)!r} is no address of a Ray cluster",
-            "give ray_address as auto or HOST:PORT",
+            f"ray_address must be auto or HOST:PORT, got {visible(address)!r}",
             option="ray_address",
         )
     ours = not ray.is_initialized()
     if ours:
         _connect(ray, address)
     else:
-        reporter.note(f"ray: connected already, to {ray.get_runtime_context().gcs_address}")
+        reporter.note(f"ray: already connected to {ray.get_runtime_context().gcs_address}")
     try:
         cluster = Cluster(ray, workers, reporter)
         nodes = len(cluster.nodes())
@@ -176,7 +176,7 @@ def connect(address: str | None, workers: int | None, reporter: Reporter) -> Ite
 
 def _connect(ray: Any, address: str) -> None:
     try:
-        if address != AUTO:  # Ray itself would ask for minutes
+        if address != AUTO:  # Ray itself would retry for minutes
             host, _, port = address.rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -195,7 +195,7 @@ def _gist(text: str) -> str:
 
 
 class Cluster:
-    """A Ray cluster with `workers` tasks in flight, by default AHEAD for each of its cores."""
+    """A Ray cluster with `workers` tasks in flight, by default TASKS_PER_CORE per core."""
 
     local = False
 
@@ -218,7 +218,7 @@ class Cluster:
         most = 0
         try:
             while True:
-                most = self._workers or max(AHEAD * self.cores(), most, 1)
+                most = self._workers or max(TASKS_PER_CORE * self.cores(), most, 1)
                 while len(running) < most:
                     task, losses = again.popleft() if again else (next(waiting, None), 0)
                     if task is None:
@@ -243,14 +243,14 @@ class Cluster:
             "name": task.name,
             "num_cpus": 1,
             "memory": task.memory,
-            "max_retries": 0,  # lost tasks are counted, and begun again, here
+            "max_retries": 0,  # `run` counts and restarts lost tasks
             "scheduling_strategy": "SPREAD",
         }
         run = self._ray.remote(_run).options(**options)
         return run.remote(__version__, task.work, task.arguments)
 
     def _require_room(self, task: Task) -> None:
-        """Raise InputError for a task that fits no node: Ray would wait for a larger one."""
+        """Raise InputError if no node has enough memory: Ray would wait for one."""
         most = max((node["Resources"].get("memory", 0) for node in self.nodes()), default=0)
         if most and task.memory > most:
             raise InputError(
@@ -261,35 +261,35 @@ class Cluster:
             )
 
     def _finished(self, running: list[Any]) -> list[Any]:
-        """Wait until some of `running` are finished, and return them."""
+        """Wait until some of `running` have finished, and return them."""
         while True:
-            finished, _ = self._ray.wait(running, num_returns=1, timeout=PATIENCE)
+            finished, _ = self._ray.wait(running, num_returns=1, timeout=20.0)
             if finished:
                 return list(finished)
             if self.cores() < 1 and not self._waits_for_nodes:
                 self._waits_for_nodes = True
-                self._reporter.note("no node of the cluster has a core: waiting for one")
+                self._reporter.note("waiting for a node: the cluster has no core")
 
     def _outcome(self, done: Any, task: Task, losses: int) -> WrittenFile | None:
-        """Return the task's result, None if its worker or node is gone. Raise its error."""
+        """Return the task's result, or None if its worker or node was lost. Raises its error."""
         gone = self._ray.exceptions
         try:
             outcome: WrittenFile | Exception = self._ray.get(done)
         except (gone.WorkerCrashedError, gone.NodeDiedError, gone.ObjectLostError,
                 gone.OutOfMemoryError, gone.LocalRayletDiedError) as error:  # fmt: skip
             self.retries += 1
-            if losses >= RETRIES:
+            if losses >= MAX_RETRIES:
                 raise InputError(
                     f"{task.name} was lost {losses + 1} times: {type(error).__name__}",
-                    "look at the nodes' memory and logs, then run the same command again",
+                    "check the nodes' memory and logs, then run the same command again",
                 ) from error
             return None
         except gone.RayTaskError:
-            raise  # a bug, with its own traceback
+            raise  # a bug, with its traceback
         except gone.RayError as error:
             raise InputError(
-                f"{task.name} cannot run: {visible(_gist(str(error)))}",
-                f"every node needs ngramkit {__version__} and the same Python",
+                f"cannot run {task.name}: {visible(_gist(str(error)))}",
+                f"install ngramkit {__version__} and the same Python on every node",
             ) from error
         if isinstance(outcome, Exception):
             raise outcome
@@ -299,10 +299,10 @@ class Cluster:
 def _run(
     version: str, work: Callable[..., WrittenFile], arguments: tuple[Any, ...]
 ) -> WrittenFile | Exception:
-    """Run a task on its node; return an error that is not a bug."""
+    """Run a task on its node. Errors that are not bugs are returned."""
     if version != __version__:
         return InputError(
-            f"{platform.node()} has ngramkit {__version__}, not {version} as here",
+            f"{platform.node()} must have ngramkit {version}, got {__version__}",
             "install the same version on every node",
         )
     try:
@@ -315,7 +315,7 @@ def _run(
 
 
 class StageRunner(NamedTuple):
-    """A build's writer, which records files, the executor of its tasks, and its reporter."""
+    """A build's writer, the executor of its tasks, and its reporter."""
 
     writer: ArtifactWriter
     executor: Executor
@@ -337,7 +337,7 @@ class StageRunner(NamedTuple):
         size: int = 1,
         key: tuple[Any, ...] = (),
     ) -> Task:
-        """Return the task `work(*arguments, FOLDER, FILE)`; `stem` is the name of its file."""
+        """Return the task `work(*arguments, FOLDER, FILE)`; `stem` is the file's name."""
         file = f"{stem}.safetensors"
         arguments = (*arguments, self.folder, file)
         return Task(f"{title}, {self.writer.path.name}", file, work, arguments, memory, size, key)
@@ -350,13 +350,13 @@ class StageRunner(NamedTuple):
         *,
         scratch: bool = False,
     ) -> None:
-        """Run the tasks whose files are not there yet, in any order, with one progress bar.
+        """Run the tasks whose files are missing, in any order, with one progress bar.
 
-        `unit` is that of their sizes. Files of a stage that is `scratch` are deleted when the build
-        ends; a resumed build uses them only for the same task.
+        `unit` is that of their sizes. Files of a `scratch` stage are deleted at the end of the
+        build; a resumed build uses them only for the same tasks.
         """
         for _ in self.in_order(name, tasks, unit, scratch=scratch):
-            """Their files are what counts."""
+            """Only their files matter."""
 
     def in_order(
         self,
@@ -366,9 +366,9 @@ class StageRunner(NamedTuple):
         *,
         scratch: bool = False,
     ) -> Generator[Task, None, None]:
-        """Run as `run`, and yield the tasks in order, each once its file and all before are there.
+        """Run as `run`, and yield the tasks in order, each when its file and all before it exist.
 
-        Closed early, it ends the tasks that are in flight.
+        Closing the generator cancels the tasks in flight.
         """
         self.reporter.stage(name, sum(task.size for task in tasks), unit)
         counts: Counter[str] = Counter()
@@ -403,25 +403,25 @@ class StageRunner(NamedTuple):
                 yield waiting.popleft()
 
     def facts(self, file: str) -> Mapping[str, Any]:
-        """Return the facts recorded with a task's file; empty before it is written."""
+        """Return the facts recorded with a task's file, {} if it is not written yet."""
         return self.writer.finished(file) or {}
 
 
 def _identity(task: Task) -> str:
-    """Return a digest that tells the task from others that write a file of the same name."""
+    """Return a digest that differs for other tasks with the same file name."""
     return hashlib.sha256(repr(task.key or task.arguments).encode()).hexdigest()[:16]
 
 
 def write_file(folder: str, name: str, arrays: Mapping[str, Array], **facts: Any) -> WrittenFile:
-    """Write a task's one file, whole or not at all."""
+    """Write a task's file atomically."""
     return WrittenFile(write_whole(require_shared(Path(folder)) / name, arrays), facts)
 
 
 def require_shared(path: Path) -> Path:
-    """Return `path`. Raises InputError where this machine does not see it."""
+    """Return `path`. Raises InputError if it does not exist on this machine."""
     if not path.exists():
         raise InputError(
             f"{platform.node()} does not see {path}",
-            "every node needs the same files at the same path, as on a shared file system",
+            "make the same files visible at the same path on every node",
         )
     return path

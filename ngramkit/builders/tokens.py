@@ -1,11 +1,11 @@
-"""Corpus to token store (`ngramkit.formats.tokens`).
+"""Build a token store (`ngramkit.formats.tokens`) from a corpus.
 
-Documents become ids batch by batch, in the corpus's order: on this machine from memory, on a
-cluster out of files that tasks write, one for each part of the corpus (`builders.corpus_parts`). A
-shard ends with the document that fills it, whatever the batches, parts or workers were.
+Documents are encoded in batches, in the corpus's order: by this process, or on a cluster by one
+task per part of the corpus (`builders.corpus_parts`). A shard ends with the document that fills it,
+whatever the batches, parts or workers.
 
-Between two shards, what is encoded is kept every few seconds in a file of the build's own, and
-once more when the build is interrupted. A build that is run again goes on behind the last of them.
+Encoded documents are saved every few seconds, and when the build is interrupted. A build that is
+run again resumes after them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from ngramkit.remote.fetch import fetch
 from ngramkit.remote.publishing import build_at, require_out
 
 SHARD_TOKENS = 1 << 24
-KEEP_EVERY = 5.0  # seconds after which a kill costs no more
+SAVE_SECONDS = 5.0
 
-# A corpus, opened or what `open_corpus` opens.
+# A corpus, or the input of `open_corpus`.
 Text = AnyCorpus | Openable
-# Tokens or text: a token store, its folder or URL, else text.
+# A token store, its folder or URL, or a corpus.
 TokenSource = TokenStore | Text
 
 
@@ -80,19 +80,19 @@ def tokenize(
     max_document: int | str | None = None,
     skip_bad: bool = False,
 ) -> TokenStore:
-    """Tokenise a corpus once: the input of every builder.
+    """Tokenise a corpus: the input of every builder.
 
-    `corpus` is an opened one, or what `open_corpus` takes, with its options: a name, files, texts
-    that you hold (a list, a generator, a Series, a table, a dataset); a list of corpora and weights
-    is a mixture, `["a", ("b", 0.3)]`. `model` is a short name, a Hub id (or ID@REVISION), a folder
-    or a loaded tokenizer, by default the chosen one. `eos` ends every document with the tokenizer's
-    EOS, if it has one; `workers` bounds the threads. A shard ends with the document that fills
+    `corpus` is an opened corpus, or one that `open_corpus` takes with its options: a name, files,
+    texts in memory (a list, a generator, a Series, a table, a dataset), or a mixture with weights,
+    `["a", ("b", 0.3)]`. `model` is a short name, a Hub id (or ID@REVISION), a folder or a loaded
+    tokenizer, by default the default model. `eos` ends every document with the tokenizer's EOS, if
+    it has one. `workers` bounds the threads. A shard ends with the document that fills
     `shard_tokens`.
 
     The store is written to `out`, a folder or a URL (`ngramkit.remote.publishing`), by default
-    under artifacts/; one of the same plan is opened as it is. `executor` is "local", or "ray" for
-    the nodes of the cluster at `ray_address`, see `ngramkit.builders.tasks`; the bytes are the
-    same. Raises InputError where the corpus gives no document, or none with text.
+    under artifacts/; a finished one of the same plan is opened. `executor` is "local", or "ray" for
+    the cluster at `ray_address` (`ngramkit.builders.tasks`), which gives the same bytes. Raises
+    InputError if the corpus has no document, or none with text.
     """
     text = CorpusOptions(
         split=split, column=column, revision=revision, language=language, join_turns=join_turns,
@@ -147,10 +147,10 @@ def token_store(
     reporter: Reporter,
     options: CorpusOptions,
 ) -> Iterator[TokenStore]:
-    """Yield the token store that `source` is, or that of the text that it names.
+    """Yield the token store `source`, or that of the corpus `source`.
 
-    What ends the block by an error or Ctrl-C is told where the tokens of the text are kept. Raises
-    UsageError where `options`, which choose text, are given for tokens.
+    If the block fails after tokenizing, the error gets a note that names the token store. Raises
+    UsageError for `options` of a corpus with a token store.
     """
     if isinstance(source, TokenStore) or (isinstance(source, str | Path) and is_artifact(source)):
         for name in options.given():
@@ -166,7 +166,7 @@ def token_store(
     try:
         yield store
     except BaseException as error:
-        error.add_note(f"the tokens are kept in {store.path}: the same text is not encoded again")
+        error.add_note(f"the tokens are kept in {store.path}: the same text is not tokenised again")
         raise
 
 
@@ -177,7 +177,7 @@ def tokens_plan(
     eos: bool = True,
     shard_tokens: int = SHARD_TOKENS,
 ) -> dict[str, Any]:
-    """Return everything that decides a token store's bytes, its manifest included."""
+    """Return everything that decides a token store's bytes and manifest."""
     return {
         "kind": TokenStore.kind,
         "corpus": corpus.record(),
@@ -187,21 +187,21 @@ def tokens_plan(
 
 
 def default_path(model: str, plan: Mapping[str, Any]) -> Path:
-    """Return artifacts/CORPUS-MODEL-tokens-XXXXXXXX, of a mixture CORPUS-CORPUS-...
+    """Return artifacts/CORPUS-MODEL-tokens-XXXXXXXX, with the digits of the plan.
 
-    The digits are the plan's, so plans never collide.
+    A mixture is CORPUS-CORPUS-...
     """
     return default_place(corpus_name(plan["corpus"]), model, "tokens", build_id(plan)[:8])
 
 
 def default_out(store: TokenStore, kind: str) -> Path:
-    """Return artifacts/CORPUS-MODEL-KIND, for what is built of a token store."""
+    """Return artifacts/CORPUS-MODEL-KIND, for an artifact built from a token store."""
     corpus = corpus_name(store.manifest.corpus, store.path.name)
     return default_place(corpus, store.tokenizer.id, kind)
 
 
 def parse_memory(memory: int | str | None) -> int | None:
-    """Return bytes of a number or a text like "4G". Raises UsageError where it is no size."""
+    """Return bytes of a number or a text like "4G". Raises UsageError if it is not a size."""
     if isinstance(memory, str):
         return parse_size(memory)
     if memory is not None:
@@ -232,7 +232,7 @@ def _build(
         cutter = ShardCutter(writer, dtype, shard_tokens, positions=executor.local)
         if kept := cutter.counts["documents"]:
             tokens = many(cutter.counts["tokens"], "token")
-            reporter.note(f"going on behind {many(kept, 'document')}, {tokens}, of an earlier run")
+            reporter.note(f"resuming after {many(kept, 'document')}, {tokens}, of an earlier run")
         if executor.local:
             use_cores(workers)
             batches = _encode_here(corpus, tokenizer, ending, cutter, reporter)
@@ -263,25 +263,25 @@ def _build(
 def _require_text(
     corpus: AnyCorpus, tokenizer: TextTokenizer, eos: bool, counts: Mapping[str, int]
 ) -> None:
-    """Raise InputError where there is no document, or every document is empty."""
+    """Raise InputError if there is no document, or every document is empty."""
     documents, skipped = counts["documents"], corpus.skipped
     if not documents and skipped.records:
         bad = many(skipped.records, "bad record")
         raise InputError(
-            f"{corpus.id} gives no documents but {bad}; the first: {skipped.first}",
+            f"{corpus.id} has no documents but {bad}; the first: {skipped.first}",
             "check column",
             option="column",
         )
     if not documents:
         raise InputError(
-            f"{corpus.id} gives no documents",
+            f"{corpus.id} has no documents",
             "check corpus and split, or loosen sample, licenses, exclude, dedup or weights",
             option=("sample", "licenses", "exclude", "corpus", "split"),
         )
     if counts["tokens"] == documents * (eos and tokenizer.record.eos is not None):
         raise InputError(
-            f"{corpus.id} gives no text: of its {many(documents, 'document')} none has any",
-            "check what it holds, or choose another column",
+            f"{corpus.id} has no text in its {many(documents, 'document')}",
+            "check its content, or choose another column",
             option="column",
         )
 
@@ -293,7 +293,7 @@ def _encode_here(
     cutter: ShardCutter,
     reporter: Reporter,
 ) -> Iterator[EncodedBatch]:
-    """Yield the documents behind the cutter's last one, encoded by this process."""
+    """Yield the documents after the cutter's last one, encoded by this process."""
     limit, size = corpus.selection.limit, corpus.size
     by_bytes = limit is None and size is not None
     reporter.stage("tokenize", size if by_bytes else limit, "bytes" if by_bytes else "documents")
@@ -309,7 +309,7 @@ def _encode_here(
 
 
 class _Gathered(NamedTuple):
-    """Documents of the next shard, and what all documents up to here come to."""
+    """Documents of the next shard, and totals of all documents up to their end."""
 
     tokens: Array  # uint16 | uint32 [n]
     lengths: Array  # int64[documents], in tokens
@@ -319,11 +319,11 @@ class _Gathered(NamedTuple):
 
 
 class ShardCutter:
-    """A writer of shards that gathers packed documents until they fill `shard_tokens`.
+    """A writer of shards that collects encoded documents until they fill `shard_tokens`.
 
-    With `positions`, documents say where in the corpus they are: what is gathered is kept, too, and
-    `position` is where to read on. Else it begins behind the shards that a killed build left, and
-    shards without positions are written anew.
+    With `positions`, documents have positions in the corpus: collected documents are saved too, and
+    `position` is where to resume reading. Otherwise a build resumes after its last shard, and
+    shards without positions are written again.
     """
 
     def __init__(
@@ -338,9 +338,9 @@ class ShardCutter:
         self._positions = positions
         self._shard = 0
         self._gathered: list[_Gathered] = []  # for the next shard
-        self._room = shard_tokens  # what it lacks
-        self._kept = 0  # of these
-        self._files = 0  # that hold them
+        self._room = shard_tokens  # tokens that it lacks
+        self._kept = 0  # of these that are saved
+        self._files = 0  # of saved documents
         self._last_kept = time.monotonic()
         self._resume()
 
@@ -349,7 +349,7 @@ class ShardCutter:
             self._shard += 1
         while self._positions:
             facts = self._writer.finished(self._scratch)
-            if facts is None or facts.get(SCRATCH) != self._name:  # it is of an earlier shard
+            if facts is None or facts.get(SCRATCH) != self._name:  # of an earlier shard
                 break
             arrays = open_arrays(self._writer.partial / self._scratch)
             tokens, lengths = (np.array(arrays[name]) for name in ("tokens", "lengths"))
@@ -359,8 +359,10 @@ class ShardCutter:
         self._kept = len(self._gathered)
 
     def _go_behind(self, facts: Mapping[str, Any] | None) -> bool:
-        """Set the counts and the position to those after a file with these facts. Return False
-        where they lack a position that is needed."""
+        """Set the counts and the position to those after a file with these facts.
+
+        Return False if they lack a position that is needed.
+        """
         if facts is None or (self._positions and "position" not in facts):
             return False
         if self._positions:
@@ -378,19 +380,19 @@ class ShardCutter:
         return f"gathered-{self._files:05d}.safetensors"
 
     def cut(self, batches: Iterable[EncodedBatch]) -> None:
-        """Write shards of all the batches, of which the last may be smaller.
+        """Write all batches as shards; the last may be smaller.
 
-        However it is left, what was gathered until then is kept for a build that goes on.
+        After an error, the collected documents are saved for a resume.
         """
         try:
             for packed in batches:
                 self._add(packed)
-                if time.monotonic() - self._last_kept >= KEEP_EVERY:
+                if time.monotonic() - self._last_kept >= SAVE_SECONDS:
                     self._keep()
             if self._gathered:
                 self._flush()
         except BaseException:
-            with suppress(OSError, MemoryError):  # the news is what came before
+            with suppress(OSError, MemoryError):  # the first error matters more
                 self._keep()
             raise
 
@@ -415,13 +417,13 @@ class ShardCutter:
         self._gather(tokens, lengths)
 
     def _gather(self, tokens: Array, lengths: Array) -> None:
-        """Add documents that the counts hold already, in one step that nothing interrupts."""
+        """Add documents that are counted already, in one uninterruptible step."""
         so_far = (dict(self.counts), Counter(self.licenses), self.position)
         self._gathered.append(_Gathered(tokens, lengths, *so_far))
         self._room -= len(tokens)
 
     def _keep(self) -> None:
-        """Write what was gathered since the last time, so that a killed build goes on behind it."""
+        """Save newly collected documents, so that a killed build resumes after them."""
         fresh = self._gathered[self._kept :]
         self._last_kept = time.monotonic()
         if self._positions and fresh:
@@ -434,13 +436,13 @@ class ShardCutter:
             self._files += 1
 
     def _flush(self) -> None:
-        """Write what is gathered as one shard."""
+        """Write the collected documents as one shard."""
         lengths = np.concatenate([each.lengths for each in self._gathered])
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:])
         arrays = {"tokens": self._join(self._gathered), "documents": offsets}
         self._writer.write(self._name, arrays, **self._facts(self._gathered))
-        self._shard += 1  # what is kept for an earlier one counts no more
+        self._shard += 1  # saved documents of earlier shards no longer count
         self._gathered, self._room = [], self._shard_tokens
         self._kept = self._files = 0
         self._last_kept = time.monotonic()
@@ -450,7 +452,7 @@ class ShardCutter:
         return joined.astype(self._dtype, copy=False)
 
     def _facts(self, gathered: Sequence[_Gathered]) -> dict[str, Any]:
-        """Return where a build goes on behind these, and what it had counted there."""
+        """Return the position and the counts after these documents."""
         last = gathered[-1]
         place = {"position": asdict(last.position)} if self._positions else {}
         return {**last.counts, "licenses": dict(last.licenses), **place}

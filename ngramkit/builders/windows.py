@@ -1,9 +1,9 @@
-"""Every n-gram of a token store, sorted, in bounded memory.
+"""All n-grams of a token store, sorted, in bounded memory.
 
-The windows of a corpus (every `length` tokens in a row inside one document) are split into
-partitions: ranges of the first token, or, where one token alone is too frequent, of the token after
-a prefix. Partitions that fit into memory together, of prefixes of one token or none, are a group:
-filled in one pass over the memory-mapped store (`kernels.counting`), then sorted one by one.
+The windows of a corpus (`length` consecutive tokens inside one document) are split into partitions:
+ranges of the first token or, after a token that is too frequent, of the token after a prefix.
+Partitions that fit into memory together, with prefixes of at most one token, form a group. One pass
+over the memory-mapped store fills a group (`kernels.counting`); each partition is then sorted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from ngramkit.kernels.counting import (
     scatter_wide,
 )
 
-COMFORTABLE = 1 << 19  # rows; a partition of this size is sorted in the cache
-MOST_ROWS = 1 << 31  # rows in a partition; kernels count them in 32 bits
+CACHED_ROWS = 1 << 19  # a partition of so many is sorted in the processor's cache
+MAX_ROWS = 1 << 31  # of a partition; kernels count them in 32 bits
 
 Result = TypeVar("Result")
 
@@ -43,25 +43,25 @@ Stretch = tuple[Array, Array, int, int]  # tokens, documents, begin and end posi
 
 @dataclass(frozen=True)
 class Partition:
-    """The windows that begin with `prefix` and then a token of [low, high)."""
+    """The windows that begin with `prefix` and a token in [low, high)."""
 
     prefix: tuple[int, ...]
     low: int
     high: int
-    shares: tuple[int, ...]  # windows that each worker finds
+    shares: tuple[int, ...]  # windows by worker
 
     @property
     def windows(self) -> int:
         return sum(self.shares)
 
     def for_one_worker(self) -> Partition:
-        """Return the same partition, all of whose windows one worker finds."""
+        """Return the partition for a single worker."""
         return Partition(self.prefix, self.low, self.high, (self.windows,))
 
 
 @dataclass(frozen=True)
 class SortedWindows:
-    """A partition's distinct windows in order, packed as `kernels.counting.scatter` packs them."""
+    """A partition's distinct windows in order, packed as in `kernels.counting.scatter`."""
 
     partition: Partition
     keys: Keys  # uint64[distinct, words]
@@ -71,8 +71,8 @@ class SortedWindows:
 class Windows:
     """All windows of `length` tokens of a store.
 
-    `memory` (bytes) is for one group and its partitions; `workers` are threads, each of which
-    sorts a partition of its own. With `tasks`, groups are read later, by one worker each.
+    `memory` (bytes) bounds one group and its partitions; each of `workers` threads sorts one
+    partition at a time. With `tasks`, each group is read later by one worker.
     """
 
     def __init__(
@@ -84,21 +84,21 @@ class Windows:
         self._pool = ThreadPoolExecutor(workers)
         self._work = _shares(store.shards, workers)
         self._histograms = lru_cache(maxsize=2)(self._count)
-        self._seconds: dict[int, Counts] = {}  # histograms after first tokens that are frequent
+        self._seconds: dict[int, Counts] = {}  # histograms after frequent first tokens
         key = 8 * self.words(length)  # bytes
         in_use = 3 * key + 8 * length + 40  # bytes per row while a partition is being counted
         half, at_a_time = memory // 2, 1 if tasks else workers
         # Rows in one partition, and in one pass over the store.
-        self._most = min(max(half // in_use // at_a_time, 1), MOST_ROWS)
+        self._most = min(max(half // in_use // at_a_time, 1), MAX_ROWS)
         self._together = max(half // key, self._most)
 
     def each(self, use: Callable[[Partition, Keys, Counts | None], Result]) -> Iterator[Result]:
-        """Yield `use(partition, keys, counts)` of all partitions in ascending order, see `read`."""
+        """Yield `use(partition, keys, counts)` for all partitions in ascending order (`read`)."""
         for group in self.groups():
             yield from self.read(group, use)
 
     def groups(self) -> Iterator[list[Partition]]:
-        """Yield neighbouring partitions that fit into memory together and one pass can fill."""
+        """Yield lists of adjacent partitions that one pass can fill within the memory."""
         group: list[Partition] = []
         rows = 0
         for partition in self._partitions():
@@ -116,13 +116,13 @@ class Windows:
         group: Sequence[Partition],
         use: Callable[[Partition, Keys, Counts | None], Result],
     ) -> Iterator[Result]:
-        """Yield `use(partition, keys, counts)` of a group's partitions in order, run on threads.
+        """Yield `use(partition, keys, counts)` for a group's partitions in order, run on threads.
 
-        `keys` are the partition's windows, sorted, a copy for every occurrence; or, where `counts`
-        is given, each window once.
+        `keys` are the partition's sorted windows: each once if `counts` is not None, otherwise one
+        for every occurrence.
         """
         if len(group[0].prefix) == self.length - 1:
-            for partition in group:  # the last token alone is open: its histogram
+            for partition in group:  # only the last token is free: its histogram
                 counts = self._after(partition.prefix).sum(axis=0)[partition.low : partition.high]
                 last = np.flatnonzero(counts)
                 yield use(partition, last.astype(np.uint64)[:, None], counts[last])
@@ -138,7 +138,7 @@ class Windows:
         yield from self.each(_as_runs)
 
     def words(self, rest: int) -> int:
-        """Return how many u64 words hold `rest` tokens, the first relative to a partition's."""
+        """Return the number of u64 words for `rest` tokens; the first counts from a partition's."""
         per_word = 64 // self.bits
         return max(1, -(-(rest - 1) // per_word))
 
@@ -156,10 +156,7 @@ class Windows:
         return masks
 
     def _count(self, prefix: tuple[int, ...]) -> Counts:
-        """Count the windows of each worker that begin with `prefix` and then each token.
-
-        int64[workers, vocabulary].
-        """
+        """Count windows by their token after `prefix`: int64[workers, vocabulary]."""
         counts = np.zeros((len(self._work), self.vocabulary), np.int64)
         wanted = np.array(prefix, np.int64)
 
@@ -171,11 +168,11 @@ class Windows:
         return counts
 
     def _after(self, prefix: tuple[int, ...]) -> Counts:
-        """Count as `_count` does; after single tokens, for many of them in one pass."""
+        """Count as `_count`, but after single tokens for many of them in one pass."""
         if len(prefix) != 1:
             return self._histograms(prefix)
         if prefix[0] not in self._seconds:
-            self._seconds = {}  # those before it are not asked for again
+            self._seconds = {}  # earlier ones are not needed again
             first = self._histograms(()).sum(axis=0)
             wanted = np.flatnonzero(first > self._most)
             at_a_time = max(self._most // (self.vocabulary * len(self._work)), 1)
@@ -197,12 +194,12 @@ class Windows:
         return {token: counts[:, row] for row, token in enumerate(wanted.tolist())}
 
     def _partitions(self, prefix: tuple[int, ...] = ()) -> Iterator[Partition]:
-        """Yield partitions in ascending order, each small enough or of the last token alone."""
+        """Yield partitions in ascending order, each small enough or of the last token only."""
         shares = self._after(prefix)
         counts = shares.sum(axis=0)
-        rest, enough = self.length - len(prefix), min(COMFORTABLE, self._most)
+        rest, enough = self.length - len(prefix), min(CACHED_ROWS, self._most)
         packed = rest - (self.words(rest) - 1) * (64 // self.bits)  # tokens in the first word
-        # First tokens that one partition can tell apart.
+        # First tokens that one partition can distinguish.
         span = 1 << min(self.bits, 64 - self.bits * (packed - 1))
         low = windows = 0
         for token in np.flatnonzero(counts).tolist():
@@ -219,15 +216,15 @@ class Windows:
             yield _partition(prefix, low, min(low + span, self.vocabulary), shares)
 
     def _at_once(self, first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-        """Return whether one pass can tell the windows after two prefixes apart.
+        """Return whether one pass can fill partitions after both prefixes.
 
-        It can after single tokens and none, where keys are one word of more than the last token.
+        It can for prefixes of at most one token if keys are one word of at least two tokens.
         """
         short = max(len(first), len(second)) <= 1
         return first == second or (short and self.length > 2 and self.words(self.length) == 1)
 
     def _fill(self, group: Sequence[Partition]) -> tuple[Keys, Counts]:
-        """Pass over the store once: (keys uint64[n, words], where each partition ends)."""
+        """Fill a group in one pass: (keys uint64[n, words], the end of each partition)."""
         prefix = () if self._at_once((), group[0].prefix) else group[0].prefix
         owner, second = self._owners(group, len(prefix))
         sizes = np.array([part.shares for part in group])
@@ -248,9 +245,9 @@ class Windows:
         return keys, ends[:, -1]
 
     def _owners(self, group: Sequence[Partition], depth: int) -> tuple[Array, Array]:
-        """Return the partition that each token after the first `depth` belongs to, int32[V].
+        """Return the partition of each token after the first `depth`, int32[V].
 
-        Tokens of longer prefixes name a row of the second array, int32[prefixes, V], which has the
+        Tokens of longer prefixes refer to a row of the second array, int32[prefixes, V], of the
         partition of each token after them; see `kernels.counting.scatter`.
         """
         owner = np.full(self.vocabulary, NONE, np.int32)
@@ -262,7 +259,7 @@ class Windows:
                 second[longer.index(part.prefix[depth]), part.low : part.high] = i
             else:
                 inside = owner[part.low : part.high]
-                inside[inside == NONE] = i  # a frequent token in it has partitions of its own
+                inside[inside == NONE] = i  # a frequent token in it has its own partitions
         return owner, second
 
 
@@ -271,7 +268,7 @@ def _partition(prefix: tuple[int, ...], low: int, high: int, counts: Counts) -> 
 
 
 def _shares(shards: Sequence[TokenShard], workers: int) -> list[list[Stretch]]:
-    """Return for each worker its part of every shard."""
+    """Return each worker's part of every shard."""
     shares: list[list[Stretch]] = [[] for _ in range(workers)]
     for shard in shards:
         cuts = np.linspace(0, len(shard.tokens), workers + 1).astype(np.int64).tolist()
@@ -281,12 +278,12 @@ def _shares(shards: Sequence[TokenShard], workers: int) -> list[list[Stretch]]:
 
 
 def _sort_keys(keys: Keys) -> Keys:
-    """Sort rows by the first word, in place; then, where rows tie, by the next."""
+    """Sort rows by their words, and return them; the argument may be changed."""
     if keys.shape[1] == 1:
         keys[:, 0].sort()
         return keys
     keys = keys[np.argsort(keys[:, 0])]
-    ties = keys[1:, 0] == keys[:-1, 0]  # with the row before
+    ties = keys[1:, 0] == keys[:-1, 0]  # with the previous row
     for word in range(1, keys.shape[1]):
         rows = np.flatnonzero(np.append(False, ties) | np.append(ties, False))
         groups = np.cumsum(np.append(True, ~ties))[rows]

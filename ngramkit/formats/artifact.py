@@ -1,8 +1,7 @@
-"""An artifact is a folder: manifest.json, README.md and `.safetensors` files.
+"""The base of artifacts: folders with manifest.json, README.md and `.safetensors` files.
 
-Each kind is a subclass in a module of its own, whose docstring is the format's specification.
-`Artifact.open` checks every value, or finds a proof that this machine has checked it before
-(`formats.proofs`).
+Each kind is a subclass in its own module, whose docstring specifies its bytes. `Artifact.open`
+checks every value, unless this machine has checked it before (`formats.proofs`).
 """
 
 from __future__ import annotations
@@ -38,27 +37,25 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 # array name -> (allowed dtypes, number of dimensions)
 Layout = Mapping[str, tuple[tuple[str, ...], int]]
-# A part of a check: returns what holds, line by line; raises ArtifactError at a breach.
+# A part of a check: returns a line for each invariant, or raises ArtifactError.
 Part = Callable[[], list[str]]
 
 SHARDS = re.compile(r"shard-\d{5,}\.safetensors")
-SLOW = 1.0  # seconds from which on a check is logged
-
 LOG = logging.getLogger("ngramkit")
 
 
 class Artifact(ABC):
-    """An opened artifact, whose arrays are memory maps. As a path it is its folder."""
+    """An opened artifact, whose arrays are memory maps. It can be used as a path."""
 
     kind: ClassVar[str]
-    data_files: ClassVar[re.Pattern[str]] = SHARDS  # their names; there is at least one
+    data_files: ClassVar[re.Pattern[str]] = SHARDS  # the names of its files, at least one
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
-        self.origin: str | None = None  # the URL that it was fetched from, or written to
-        self._identities: dict[str, Identity] = {}  # of the files that were found whole
-        # By file; mapped when the artifact is opened, so that a replacement changes nothing.
+        self.origin: str | None = None  # the URL that it was fetched from or written to
+        self._identities: dict[str, Identity] = {}  # of the checked files
+        # By file; mapped at opening, so that a replaced folder changes nothing.
         self._opened: dict[str, dict[str, Array]] = {}
 
     def __repr__(self) -> str:
@@ -75,7 +72,7 @@ class Artifact(ABC):
     def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
         """Open the artifact at `path`.
 
-        Raises ArtifactError where it holds no whole artifact of this kind.
+        Raises ArtifactError if there is none of this kind, or it is damaged.
         """
         path = Path(path)
         manifest = read_manifest(path)
@@ -87,29 +84,29 @@ class Artifact(ABC):
                 return artifact
             except ArtifactError:
                 before, manifest = manifest, read_manifest(path)
-                if manifest == before:  # else it was replaced meanwhile: look at the new one
+                if manifest == before:  # otherwise it was replaced meanwhile: try the new one
                     raise
 
     @classmethod
     def unchecked(cls, path: Path, manifest: Manifest) -> Self:
-        """Open without checking values: for what checks them."""
+        """Open without checking values."""
         if manifest.kind != cls.kind:
             raise ArtifactError(
-                f"{path} is {a_kind(manifest.kind)}, not {a_kind(cls.kind)}", "check the path"
+                f"{path} must be {a_kind(cls.kind)}, got {a_kind(manifest.kind)}", "check the path"
             )
         artifact = cls(path, manifest)
         artifact.require_files()
         return artifact
 
     def require_files(self) -> None:
-        """Raise ArtifactError where the listed files are not those of this kind."""
+        """Raise ArtifactError unless the listed files are those of this kind."""
         names = self.manifest.files
         fit = bool(names) and all(map(self.data_files.fullmatch, names))
         require(fit, self.path, f"its files are not those of a {self.kind}")
 
     @property
     def where(self) -> str:
-        """The URL that it came from, else its folder."""
+        """The URL that it came from, or its folder."""
         return self.origin or str(self.path)
 
     @property
@@ -117,9 +114,9 @@ class Artifact(ABC):
         return self.manifest.tokenizer
 
     def identities(self) -> dict[str, Identity]:
-        """Return which files there are now.
+        """Return the identities of the listed files.
 
-        Raises ArtifactError where one is missing or of another size.
+        Raises ArtifactError if one is missing or has another size.
         """
         identities = {}
         for name, record in self.manifest.files.items():
@@ -129,13 +126,13 @@ class Artifact(ABC):
             except OSError as error:
                 raise ArtifactError(f"{file} is missing", AGAIN) from error
             if state[2] != record.bytes:
-                why = f"{state[2]:,} bytes where {record.bytes:,} are listed"
+                why = f"it has {state[2]:,} bytes, the manifest lists {record.bytes:,}"
                 raise WrongFileError(file, why)
             identities[name] = state
         return identities
 
     def arrays(self, name: str, layout: Layout) -> dict[str, Array]:
-        """Return the arrays of one listed file, exactly those of its layout."""
+        """Return the arrays of a listed file, which must be those of the layout."""
         if name not in self.manifest.files:
             raise ArtifactError(f"the manifest of {self.path} does not list {name}")
         arrays = self._opened.get(name) or self._open_file(name)
@@ -150,54 +147,51 @@ class Artifact(ABC):
         return arrays
 
     def parameter(self, name: str) -> int:
-        """Return a whole number from 1 on. Raises ArtifactError where the manifest has none."""
+        """Return a positive parameter. Raises ArtifactError if the manifest lacks it."""
         value = self.manifest.parameters.get(name)
         if not whole_number(value, 1, LIMITS.parameter):
-            raise ArtifactError(f"{self.path} has no valid {name}", AGAIN)
+            raise ArtifactError(f"{self.path} is damaged: it has no valid {name}", AGAIN)
         return int(value)  # type: ignore[arg-type]
 
     @abstractmethod
     def parts(self) -> list[Part]:
-        """Return every invariant, in parts that may run on threads, in any order."""
+        """Return the checks of all invariants. They may run on threads, in any order."""
 
     def check(self) -> Iterator[str]:
-        """Yield each invariant that holds; raise ArtifactError at the first breach."""
+        """Yield each invariant that holds. Raises ArtifactError at the first that does not."""
         for part in self.parts():
             yield from part()
 
 
 def require_one_tokenizer(artifacts: Sequence[Artifact]) -> None:
-    """Raise ArtifactError, naming both, where one is of another tokenizer than the first."""
+    """Raise ArtifactError, naming both, if one has another tokenizer than the first."""
     for other in artifacts[1:]:
         other.tokenizer.require(artifacts[0].tokenizer, str(other.path))
 
 
 def require_layout(path: Path, arrays: Mapping[str, Array], layout: Layout) -> None:
-    """Raise ArtifactError unless the arrays are those of the layout and no others."""
+    """Raise ArtifactError unless the arrays are exactly those of the layout."""
     for name, (dtypes, dimensions) in layout.items():
         array = arrays.get(name)
         if array is None or array.dtype.name not in dtypes or array.ndim != dimensions:
             wanted = f"{' or '.join(dtypes)} in {dimensions} dimensions"
-            raise ArtifactError(f"{path} holds no {name!r} of {wanted}", AGAIN)
-    require(arrays.keys() == layout.keys(), path, "it holds other arrays too")
+            raise ArtifactError(f"{path} is damaged: it has no {name!r} of {wanted}", AGAIN)
+    require(arrays.keys() == layout.keys(), path, "it has other arrays too")
 
 
 def token_dtype(vocabulary: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:
-    """Return the narrowest dtype for ids 0..vocabulary; `vocabulary` itself is the separator."""
+    """Return the narrowest dtype for ids 0..vocabulary, the last of which is the separator."""
     return np.dtype(np.uint16) if vocabulary <= 0xFFFF else np.dtype(np.uint32)
 
 
-# Admission: size and sha256 of every file, every value; then a proof, so that it is done once.
-
-
 def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity]:
-    """Return which files the artifact consists of, once they are known to be whole.
+    """Check an artifact unless a proof shows that it was checked; return its files' identities.
 
-    With a proof it costs microseconds; else everything is checked, and a proof is written. Raises
-    ArtifactError at the first breach.
+    A check hashes every file, checks every value and writes a proof. Raises ArtifactError if
+    anything is wrong.
     """
     checksum, identities = artifact.manifest.checksum, artifact.identities()
-    if not identities:  # a history: it grows, and is checked as it is read
+    if not identities:  # a history, which is checked as it is read
         return identities
     if is_copy_proven(checksum, identities):
         return identities
@@ -209,7 +203,7 @@ def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity
         raise ArtifactError(f"{artifact.path} was replaced while it was checked", "open it again")
     write_proof(checksum, identities)
     seconds = time.perf_counter() - started
-    if seconds > SLOW:
+    if seconds > 1.0:
         LOG.info("checked %s once, byte by byte: %.1f s", artifact.path, seconds)
     return identities
 
@@ -217,10 +211,9 @@ def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity
 def check_whole(
     artifact: Artifact, reporter: Reporter = SILENT, *, values: bool = True
 ) -> Iterator[str]:
-    """Yield a line for everything that holds: sizes, checksums and, if asked for, values.
+    """Yield a line for every size and checksum that is right and, with `values`, every invariant.
 
-    Files are hashed, then values checked, on as many threads as there are cores. Raises
-    ArtifactError at the first breach.
+    Uses one thread per core. Raises ArtifactError if anything is wrong.
     """
     artifact.identities()
     files = sorted(artifact.manifest.files.items())
@@ -231,7 +224,7 @@ def check_whole(
             raise WrongFileError(artifact.path / name, "its checksum is not the listed one")
         reporter.advance(record.bytes)
 
-    with ThreadPoolExecutor(cores()) as pool:  # whose map begins no more after the first error
+    with ThreadPoolExecutor(cores()) as pool:
         for (name, _), _ in zip(files, pool.map(checksum, files), strict=True):
             yield f"{name}: size"
             yield f"{name}: checksum"

@@ -10,16 +10,15 @@ Files `shard-00000.safetensors`, `shard-00001.safetensors`, ..., each with
                                    those that begin with t are
                                    suffix_array[first_token[t] : first_token[t + 1]]
 
-The separator is V, the vocabulary's size, an id that no text has: a match never crosses from one
-document into the next. A document longer than a shard is cut; each piece counts as one here. Every
-shard ends with a separator, so a suffix whose first k tokens hold none has a token k too.
-`counts`: documents, tokens (both without separators and cuts). `parameters`: shard_tokens, what a
-shard was filled up to.
+The separator is V, the vocabulary's size, which is not an id of any text: a match never crosses
+documents. A document longer than a shard is cut into pieces. Every shard ends with a separator, so
+a suffix without a separator in its first k tokens also has a token k. `counts`: documents, tokens
+(both without separators and cuts). `parameters`: shard_tokens, the planned size of a shard.
 
     tokens 1 2 1 | with V = 3: tokens [1, 2, 1, 3], suffix_array [0, 2, 1, 3],
     first_token [0, 0, 2, 3, 4]
 
-A decoder in four lines, for what follows `token`:
+A decoder in four lines, for the successors of `token`:
 
     begin, end = first_token[token], first_token[token + 1]
     for position in suffix_array[begin:end]:
@@ -57,7 +56,7 @@ class DatastoreShard:
 
 
 def search_table(shards: Iterable[DatastoreShard]) -> Array:
-    """Return the table that kernels search shards by; the shards must outlive it."""
+    """Return the table by which kernels search shards, which must outlive it."""
     from ngramkit.kernels.suffix.search import shard_table
 
     return shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])
@@ -70,7 +69,7 @@ class Datastore(Artifact):
 
     @cached_property
     def shards(self) -> list[DatastoreShard]:
-        """The shards, as memory maps: opening takes the same time at any size."""
+        """The shards, as memory maps."""
         shards = []
         for name in sorted(self.manifest.files):
             shard = DatastoreShard(**self.arrays(name, LAYOUT))
@@ -83,13 +82,13 @@ class Datastore(Artifact):
         return self.tokenizer.separator
 
     def parts(self) -> list[Part]:
-        """Return the checks: of the whole order, in 32 bytes per id, 8 more for each thread."""
+        """Return the checks, which take 32 bytes per id and 8 more per thread."""
         names = sorted(self.manifest.files)
         shards = zip(names, self.shards, strict=True)
         return [*(partial(self._check_shard, *pair) for pair in shards), self._check_counts]
 
     def _check_shard(self, name: str, shard: DatastoreShard) -> list[str]:
-        workers = cores() // len(self.shards)  # each shard has a thread of its own
+        workers = cores() // len(self.shards)  # shards are checked in parallel
         lines = check_shard(self.path / name, shard, self.separator, workers)
         return [f"{name}: {line}" for line in lines]
 
@@ -104,19 +103,21 @@ class Datastore(Artifact):
 
 
 def require_shape(path: Path, shard: DatastoreShard, separator: int) -> None:
-    """Raise ArtifactError where lengths or widths do not fit each other and the vocabulary."""
+    """Raise ArtifactError if lengths or widths are wrong for each other or the vocabulary."""
     width, buckets = token_dtype(separator), separator + 2
     require(shard.tokens.dtype == width, path, f"ids are not {width}")
     same = len(shard.suffix_array) == len(shard.tokens)
     require(same, path, "its suffix array has another length")
-    require(len(shard.first_token) == buckets, path, f"it has not {buckets:,} buckets")
+    require(len(shard.first_token) == buckets, path, f"first_token must have {buckets:,} entries")
 
 
 def check_shard(
     path: Path, shard: DatastoreShard, separator: int, workers: int = 1, *, merged: bool = False
 ) -> list[str]:
-    """Return what holds of a shard with any values; raise ArtifactError at the first breach.
-    `merged` as in `kernels.suffix.check.first_misplaced`."""
+    """Return the invariants that hold. Raises ArtifactError at the first that does not.
+
+    For `merged` see `kernels.suffix.check.first_misplaced`.
+    """
     from ngramkit.kernels.suffix.check import first_misplaced
     from ngramkit.kernels.suffix.sort import first_token_of
 
@@ -129,7 +130,7 @@ def check_shard(
     require(np.array_equal(bounds, shard.first_token), path, "first_token miscounts the tokens")
     bounds = bounds.astype(np.int64)
     wrong = first_misplaced(tokens, shard.suffix_array, bounds, workers, merged=merged)
-    require(wrong < 0, path, f"suffix {wrong:,} is out of order, or no position")
+    require(wrong < 0, path, f"suffix {wrong:,} is out of order, or not a position")
     return [
         "ids inside the vocabulary",
         "ends with a separator",
@@ -139,20 +140,20 @@ def check_shard(
     ]
 
 
-# Shards over past requests. They are searched as a datastore's are, with two differences: suffixes
-# that agree up to a separator stand in any order among themselves, and a shard of few tokens for
-# its vocabulary has no `first_token` (its array is empty): a search finds it in the suffix array.
+# Shards over past requests. They differ in two points: the order of suffixes that are equal up to a
+# separator is undefined, and a shard with fewer tokens than ids has an empty `first_token`, so that
+# a search starts in the suffix array.
 
 
 def requests_shard(tokens: Array, separator: int) -> DatastoreShard:
-    """Return a shard over requests, u16 | u32 [n], that each end with `separator`."""
+    """Return a shard over requests, u16 | u32 [n], each of which ends with `separator`."""
     from ngramkit.kernels.suffix import sort
 
     return _shard(tokens, sort.sort_requests(tokens, separator))
 
 
 def merge_shards(older: DatastoreShard, newer: DatastoreShard, begin: int = 0) -> DatastoreShard:
-    """Return a shard over the tokens of both, those of `older` from `begin` on, less than all."""
+    """Return a shard over the tokens of both, without the first `begin` of `older`."""
     from ngramkit.kernels.suffix.sort import merge_suffix_arrays
 
     suffix_array = merge_suffix_arrays(
@@ -164,7 +165,7 @@ def merge_shards(older: DatastoreShard, newer: DatastoreShard, begin: int = 0) -
 
 
 def cut_shard(shard: DatastoreShard, begin: int, end: int) -> DatastoreShard:
-    """Return a shard over the tokens from `begin` to `end`, the last of which is a separator."""
+    """Return a shard over tokens [begin, end), the last of which is a separator."""
     from ngramkit.kernels.suffix.sort import cut_suffix_array
 
     suffix_array = cut_suffix_array(shard.suffix_array, begin, end)
@@ -174,7 +175,7 @@ def cut_shard(shard: DatastoreShard, begin: int, end: int) -> DatastoreShard:
 
 
 def with_first_token(shard: DatastoreShard) -> DatastoreShard:
-    """Return the shard with `first_token`, as a file holds it."""
+    """Return the shard with `first_token`, as in a file."""
     from ngramkit.kernels.suffix.sort import first_token_of
 
     if len(shard.first_token):

@@ -1,18 +1,18 @@
-"""Evidence: a model's top-k tokens at many contexts, kept so that drafters are judged without it.
+"""Evidence: a model's top-k at many contexts, recorded to evaluate drafters without the model.
 
-    evidence.json          written once: the model, and how the answers were written
-    NNNNNN.safetensors     one batch of requests each; batches are only ever added
-    lock                   there while a process adds one
+    evidence.json          written once: the model, and how answers were generated
+    NNNNNN.safetensors     a batch of requests each; batches are only added
+    lock                   exists while a process adds one
 
-evidence.json holds `format` ("ngramkit-evidence"), `version` (1), `plan` (an object: what the
-requests have in common, such as the model) and `tokenizer` (as in a manifest). A batch is a file of
+evidence.json holds `format` ("ngramkit-evidence"), `version` (1), `plan` (an object: what all
+requests share, such as the model) and `tokenizer` (as in a manifest). A batch is a file of
 named arrays (ngramkit.formats.safetensors) about its requests r = 0, 1, 2, ...:
 
     about          u8  [..]     JSON, a list: per request {"question", "category", "turn",
                                 "drafter", "longest"}; `longest`: the most tokens it could write
-    prompts        i32 [P]      the prompts' tokens, one request behind another
-    prompt_ends    i64 [R]      where in `prompts` each ends
-    answers        i32 [A]      what the model wrote, likewise; a request may have none
+    prompts        i32 [P]      the prompts' tokens, one request after another
+    prompt_ends    i64 [R]      the end of each in `prompts`
+    answers        i32 [A]      the model's answers, likewise; a request may have none
     answer_ends    i64 [R]
     row_ends       i64 [R]      likewise, of the rows
     tokens         i32 [n]      row i: a token that the model read
@@ -20,11 +20,10 @@ named arrays (ngramkit.formats.safetensors) about its requests r = 0, 1, 2, ...:
     top_ids        i32 [n, 16]  the likeliest next tokens, best first; -1 where there are fewer
     top_log_probs  f32 [n, 16]  natural logarithms, of the whole softmax; -inf where there is no id
 
-A request's first row is its prompt's last token, its parent -1; every other row's parent is an
-earlier row of the same request, and siblings are distinct. So a row is keyed by its whole context:
-the prompt, then the tokens from the first row down to it. Rows of equal contexts in several batches
-are one: the first counts, in the order of the files' names. A batch of a killed process is not
-there at all.
+A request's first row is its prompt's last token, with parent -1. Every other row's parent is an
+earlier row of the same request, and siblings are distinct. So a row is keyed by its context: the
+prompt and the tokens from the first row to it. Of rows with equal contexts, the first in the order
+of file names counts. A batch is written atomically.
 """
 
 from __future__ import annotations
@@ -52,25 +51,24 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 NAME, LOCK = "evidence.json", "lock"
 FORMAT, VERSION = "ngramkit-evidence", 1
 BATCH = re.compile(r"\d{6}\.safetensors")
-MOST_BATCHES = 999_999
 
 
 class EvidenceFolder:
-    """An open folder of evidence; `plan` is what its requests have in common."""
+    """An open folder of evidence; `plan` is what its requests share."""
 
     def __init__(self, path: Path, plan: Mapping[str, Any], tokenizer: TokenizerRecord) -> None:
         self.path, self.plan, self.tokenizer = path, dict(plan), tokenizer
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a folder. Raises ArtifactError where it is none, damaged or of a newer format."""
+        """Open a folder. Raises ArtifactError if it is missing, damaged or of a newer format."""
         path = Path(path)
         try:
             body = read_json(path / NAME, strict=True, hint="record again")
         except FileNotFoundError as error:
             raise ArtifactError(f"{path} holds no recorded evidence", "check the path") from error
         if not isinstance(body, dict) or body.get("format") != FORMAT:
-            raise ArtifactError(f"{path / NAME} is not of recorded evidence", "check the path")
+            raise ArtifactError(f"{path / NAME} is not recorded evidence", "check the path")
         version = body.get("version")
         if not whole_number(version, 1, VERSION):
             raise ArtifactError(
@@ -78,27 +76,29 @@ class EvidenceFolder:
                 "upgrade: pip install -U ngramkit",
             )
         fits = body.keys() == {"format", "version", "plan", "tokenizer"}
-        require(fits and isinstance(body["plan"], dict), path / NAME, "its keys are others")
+        require(fits and isinstance(body["plan"], dict), path / NAME, "it has other keys")
         return cls(path, body["plan"], parse_tokenizer(path / NAME, body["tokenizer"]))
 
     @staticmethod
     def require_room(path: str | Path) -> None:
-        """Raise UsageError where something else is at `path`, InputError where nothing can be."""
+        """Raise UsageError if something else is at `path`, InputError if it is not writable."""
         path = Path(path)
         require_fit_for_output(path)
         if not (path / NAME).exists():
             begun = path.is_dir() and all(each.name == f"{NAME}.tmp" for each in path.iterdir())
             if path.exists() and not begun:
                 raise UsageError(
-                    f"{path} exists and is no evidence", "choose another out", option="out"
+                    f"{path} exists and is not recorded evidence",
+                    "choose another out",
+                    option="out",
                 )
             require_writable(path)
 
     @classmethod
     def at(cls, path: str | Path, plan: Mapping[str, Any], tokenizer: TokenizerRecord) -> Self:
-        """Open the folder at `path`; make a new one where there is none.
+        """Open the folder at `path`, or create it.
 
-        Raises UsageError where something else is there, or evidence of another plan.
+        Raises UsageError if something else is there, or evidence of another plan.
         """
         path = Path(path)
         plan = json.loads(json.dumps(plan))
@@ -122,16 +122,16 @@ class EvidenceFolder:
         return folder
 
     def add(self, requests: Sequence[RecordedRequest]) -> str | None:
-        """Write a batch of `requests`, whole or not at all, and return its file's name.
+        """Write a batch of `requests` atomically, synced, and return its file's name.
 
-        It is on the disk then. None where there are no requests.
+        Return None without requests.
         """
         if not requests:
             return None
         arrays = pack_batch(requests)
         with locked(self.path / LOCK):
             number = max((int(path.stem) for path in self._batches()), default=0) + 1
-            if number > MOST_BATCHES:
+            if number > 999_999:
                 raise ArtifactError(f"{self.path} is full", "record into another folder")
             temporary = self.path / f"{number:06d}.tmp"
             write_arrays(temporary, arrays)
@@ -141,10 +141,7 @@ class EvidenceFolder:
         return batch.name
 
     def requests(self) -> Iterator[RecordedRequest]:
-        """Yield all requests, batch by batch, each checked.
-
-        Raises ArtifactError where one is damaged.
-        """
+        """Yield all requests, checked. Raises ArtifactError if a batch is damaged."""
         for path in self._batches():
             yield from read_batch(path)
 
@@ -152,10 +149,9 @@ class EvidenceFolder:
         return sorted(path for path in self.path.iterdir() if BATCH.fullmatch(path.name))
 
 
-# A batch: requests to arrays, and back without trust.
+# Batches: requests as arrays, and arrays as checked requests.
 
 KEPT = 16  # likeliest tokens per row
-LEAST_OVER = 1e-3  # rounding may lift a probability above 1
 AGAIN = "delete the file, or record again"
 LAYOUT: Layout = {
     "about": (("uint8",), 1),
@@ -173,13 +169,13 @@ LAYOUT: Layout = {
 
 @dataclass(frozen=True)
 class About:
-    """The question that a request answered, and how."""
+    """The question of a request, and how it was answered."""
 
     question: str
     category: str
     turn: int
     drafter: str
-    longest: int  # the most tokens that it could write
+    longest: int  # the limit of its tokens
 
 
 @dataclass(frozen=True)
@@ -221,7 +217,7 @@ def pack_batch(requests: Sequence[RecordedRequest]) -> dict[str, Array]:
 
 
 def read_batch(path: Path) -> Iterator[RecordedRequest]:
-    """Yield a batch's requests, checked. Raises ArtifactError where the file is damaged."""
+    """Yield a batch's requests, checked. Raises ArtifactError if the file is damaged."""
     arrays = open_arrays(path)
     require_layout(path, arrays, LAYOUT)
     about = _about(path, arrays["about"])
@@ -250,14 +246,14 @@ def read_batch(path: Path) -> Iterator[RecordedRequest]:
 def _about(path: Path, raw: Array) -> list[About]:
     where = f"{path} is damaged: `about`"
     body = parse_json(raw.tobytes(), where, strict=True, error=ArtifactError, hint=AGAIN)
-    require(isinstance(body, list), path, "`about` is no list")
+    require(isinstance(body, list), path, "`about` is not a list")
     keys = set(About.__dataclass_fields__)
     requests = []
     for entry in body:
         require(isinstance(entry, dict) and entry.keys() == keys, path, "`about` has other keys")
         texts = all(is_short_text(entry[name]) for name in ("question", "category", "drafter"))
         numbers = whole_number(entry["turn"]) and whole_number(entry["longest"])
-        require(texts and numbers, path, "`about` holds something else")
+        require(texts and numbers, path, "`about` has wrong values")
         requests.append(About(**entry))
     return requests
 
@@ -279,8 +275,8 @@ def _check_rows(path: Path, arrays: Mapping[str, Array]) -> None:
         require(arrays[name].min(initial=0) >= 0, path, f"{name} hold an id below 0")
     require(arrays["top_ids"].min(initial=0) >= -1, path, "top_ids hold an id below -1")
     with np.errstate(invalid="ignore"):
-        chances = bool((log_probs <= LEAST_OVER).all())  # NaN is not
-    require(chances, path, "top_log_probs hold what is no logarithm of a probability")
+        chances = bool((log_probs <= 1e-3).all())  # rounding may exceed 1; False for NaN
+    require(chances, path, "top_log_probs hold a value that is not the logarithm of a probability")
 
 
 def _own_parents(path: Path, parents: Array, begin: int) -> Array:
@@ -289,6 +285,6 @@ def _own_parents(path: Path, parents: Array, begin: int) -> Array:
         return parents
     own = parents - begin
     earlier = (own[1:] >= 0) & (own[1:] < np.arange(1, len(own)))
-    require(parents[0] == -1 and bool(earlier.all()), path, "a row's parent is no earlier one")
+    require(parents[0] == -1 and bool(earlier.all()), path, "a row's parent is not an earlier row")
     own[0] = -1
     return own

@@ -1,10 +1,10 @@
 """Kind `frozen-table`: a corpus's most frequent leaders, each with its most frequent followers.
 
 Cacheback (Ma, Gim and Zhong, 2025, arXiv:2511.21699) drafts from n-grams: a leader of LL tokens
-and the follower of FL tokens after it. What is counted is windows: every LL + FL tokens in a row
-inside one document are one occurrence of the leader and one of the follower after it. A leader so
-near the end of its document that no whole follower fits is not counted. Hence the counts of all
-followers of a leader add up to the leader's, and those that were kept to at most that.
+and a follower of FL tokens after it. Counts are those of windows: every LL + FL consecutive tokens
+inside a document are one occurrence of the leader and of the follower. A leader without a complete
+follower in its document is not counted. So the counts of all followers of a leader add up to the
+leader's, and those of the kept ones to at most that.
 
 One file, `table.safetensors`:
 
@@ -46,13 +46,12 @@ LAYOUT: Layout = {
     "followers": (("uint16", "uint32"), 2),
     "follower_counts": (("uint32", "uint64"), 1),
 }
-BLOCK = 1 << 16  # leaders checked at a time
-# The breaches of a leader that kernels.frozen_checks finds, by number.
+CHECKED_LEADERS = 1 << 16  # at a time
+# The faults of a leader that kernels.frozen_checks finds, by number.
 BREACHES = (
     "", "an id is outside the vocabulary", "leaders are not sorted", "a follower has no count",
-    "followers outnumber it", "followers are not in order", "a follower stands twice",
+    "followers outnumber it", "followers are not in order", "a follower occurs twice",
 )  # fmt: skip
-# What holds once the offsets and all parts of the leaders were checked.
 CHECKED = [
     "follower offsets",
     "ids inside the vocabulary",
@@ -69,7 +68,7 @@ class FrozenTable(Artifact):
 
     @cached_property
     def table(self) -> dict[str, Array]:
-        """The five arrays. Raises ArtifactError where they do not fit each other or LL and FL."""
+        """The five arrays. Raises ArtifactError if their shapes or dtypes are wrong."""
         arrays = self.arrays(TABLE, LAYOUT)
         path = self.path / TABLE
         leaders, followers = arrays["leaders"], arrays["followers"]
@@ -78,7 +77,9 @@ class FrozenTable(Artifact):
         dtypes = {leaders.dtype, followers.dtype}
         require(dtypes == {token_dtype(self.tokenizer.vocabulary)}, path, "wrong token width")
         require(len(arrays["leader_counts"]) == len(leaders), path, "wrong number of leader counts")
-        require(len(arrays["follower_offsets"]) == len(leaders) + 1, path, "offsets miss leaders")
+        require(
+            len(arrays["follower_offsets"]) == len(leaders) + 1, path, "wrong number of offsets"
+        )
         same = len(arrays["follower_counts"]) == len(followers)
         require(same, path, "wrong number of follower counts")
         return arrays
@@ -117,32 +118,36 @@ class FrozenTable(Artifact):
         return self.table["follower_counts"]
 
     def find(self, leader: Sequence[int] | Array) -> int:
-        """Return the row of a leader of `leader_len` tokens, -1 where it was not kept."""
+        """Return the row of a leader of `leader_len` tokens, or -1."""
         wanted, rows = tuple(int(token) for token in leader), self.leaders
         row = bisect_left(range(len(rows)), wanted, key=lambda i: tuple(rows[i].tolist()))
         return row if row < len(rows) and tuple(rows[row].tolist()) == wanted else -1
 
     def lookup(self, leader: Sequence[int] | Array) -> slice:
-        """Return the rows of the leader's followers, most frequent first; maybe empty."""
+        """Return the rows of the leader's followers, most frequent first, possibly none."""
         row = self.find(leader)
         if row < 0:
             return slice(0, 0)
         return slice(int(self.follower_offsets[row]), int(self.follower_offsets[row + 1]))
 
     def parts(self) -> list[Part]:
-        ranges = range(0, max(len(self.leaders), 1), BLOCK)
+        ranges = range(0, max(len(self.leaders), 1), CHECKED_LEADERS)
         self._check_offsets()
         return [
             lambda: CHECKED,
-            *(partial(self._check_leaders, begin, begin + BLOCK) for begin in ranges),
+            *(partial(self._check_leaders, begin, begin + CHECKED_LEADERS) for begin in ranges),
             self._check_counts,
         ]
 
     def _check_offsets(self) -> None:
         path, offsets = self.path / TABLE, self.follower_offsets
-        require(offsets[0] == 0, path, "followers do not begin at 0")
-        require(np.all(offsets[:-1] < offsets[1:]), path, "follower offsets do not rise")
-        require(offsets[-1] == len(self.followers), path, "followers do not end at the end")
+        require(offsets[0] == 0, path, "follower offsets must begin at 0")
+        require(np.all(offsets[:-1] < offsets[1:]), path, "follower offsets must rise")
+        require(
+            offsets[-1] == len(self.followers),
+            path,
+            "follower offsets must end at the number of followers",
+        )
         most, allowed = int(np.diff(offsets).max(initial=0)), self.parameter("followers")
         require(most <= allowed, path, f"a leader has {most} followers, more than {allowed}")
         for name in ("leader_counts", "follower_counts"):

@@ -10,9 +10,9 @@
       "checksum": sha256 over the canonical JSON of everything else
     }
 
-Same inputs, same bytes: no times, no host names, keys sorted. Canonical JSON has no spaces, keys
-sorted, and characters as they are (UTF-8). Manifests of before there was a checksum may lack it.
-Nothing here is trusted: a manifest may come from somebody else's machine.
+The same inputs give the same bytes: there are no times or host names, and keys are sorted.
+Canonical JSON has no spaces, sorted keys, and unescaped characters (UTF-8). Older manifests have no
+checksum. Every value is checked, because a manifest may come from a stranger.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ NAME = "manifest.json"
 KEYS = {
     "format", "version", "kind", "build", "parameters", "counts", "tokenizer", "corpus", "files"
 }  # fmt: skip
-OWN_NAMES = {NAME, "readme.md", "recipe.json"}  # an artifact's files that hold no arrays
-# What a corpus record's known keys may hold, where they are given; None is "unknown".
+OWN_NAMES = {NAME, "readme.md", "recipe.json"}  # files without arrays
+# The types of a corpus record's known keys; None is "unknown".
 CORPUS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
         ("id", "dataset", "config", "revision", "split", "column", "data_dir", "format", "sha256",
@@ -69,14 +69,16 @@ class Manifest:
 
     @property
     def corpus_key(self) -> str | None:
-        """A text that is the same for corpora of the same documents, in any order; None where the
-        manifest does not describe the corpus, as after an import."""
+        """A text that is equal for corpora of the same documents, in any order.
+
+        None if the manifest does not describe the corpus, as after an import.
+        """
         counts = self.counts.get("documents"), self.counts.get("tokens")
         return None if None in counts else repr((sorted(self.corpus.items()), counts))
 
     @cached_property
     def checksum(self) -> str:
-        """The sha256 over everything else: equal manifests list the same bytes."""
+        """The sha256 over everything else."""
         text = json.dumps(
             self._body(), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
         )
@@ -98,14 +100,14 @@ class Manifest:
 
 
 def build_id(plan: Mapping[str, Any]) -> str:
-    """Return the sha256 of the plan's canonical JSON: equal plans give equal artifacts."""
+    """Return the sha256 of the plan's canonical JSON. Equal plans give equal artifacts."""
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of an artifact's folder.
 
-    Raises ArtifactError where there is none, or it is damaged, newer, or names files elsewhere.
+    Raises ArtifactError if it is missing, damaged or newer, or names files outside the folder.
     """
     path = folder / NAME
     try:
@@ -119,12 +121,12 @@ def _missing(folder: Path) -> ArtifactError:
     if not folder.exists():
         return ArtifactError(f"there is no artifact at {folder}", "check the path, or build it")
     return ArtifactError(
-        f"{folder} holds no {NAME}, so it is not an ngramkit artifact", "check the path"
+        f"{folder} is not an ngramkit artifact: it has no {NAME}", "check the path"
     )
 
 
 def parse_manifest(path: object, body: Any) -> Manifest:
-    """Parse the JSON `body`, called `path` in errors; raise as `read_manifest` does."""
+    """Parse the JSON `body`; errors name it by `path`. Raises as `read_manifest`."""
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise ArtifactError(f"{path} is not an ngramkit manifest", "check the path")
     version = body.get("version")
@@ -137,7 +139,7 @@ def parse_manifest(path: object, body: Any) -> Manifest:
     require(
         is_short_text(body["kind"]) and is_short_text(body["build"]),
         path,
-        "`kind` or `build` is no text",
+        "`kind` or `build` is not a text",
     )
     manifest = Manifest(
         kind=body["kind"],
@@ -154,21 +156,21 @@ def parse_manifest(path: object, body: Any) -> Manifest:
 
 
 def _parameters(path: object, body: Any) -> dict[str, Any]:
-    require(isinstance(body, dict), path, "`parameters` is no object")
+    require(isinstance(body, dict), path, "`parameters` is not an object")
     for name, value in body.items():
         simple = value is None or isinstance(value, bool | float) or is_short_text(value)
         simple = simple or whole_number(value, -(1 << 63))
-        require(simple, path, f"the parameter {name!r:.40} makes no sense")
+        require(simple, path, f"the parameter {name!r:.40} is invalid")
     return dict(body)
 
 
 def _corpus(path: object, body: Any) -> dict[str, Any]:
-    require(isinstance(body, dict), path, "`corpus` is no object")
+    require(isinstance(body, dict), path, "`corpus` is not an object")
     for name, value in body.items():
         wanted = CORPUS.get(name, object)
         fits = value is None or isinstance(value, wanted)
         fits = fits and (wanted in (bool, object) or not isinstance(value, bool))
-        require(fits, path, f"the corpus's {name!r:.40} makes no sense")
+        require(fits, path, f"{name!r:.40} of its corpus is invalid")
     for part in [*(body.get("merged") or []), *(body.get("mixed") or [])]:
         _corpus(path, part)
     licences = body.get("licenses") or {}
@@ -178,7 +180,7 @@ def _corpus(path: object, body: Any) -> dict[str, Any]:
         require(
             isinstance(listed, str) or all(map(is_short_text, listed)),
             path,
-            "licences are no texts",
+            "licences are not texts",
         )
     return dict(body)
 
@@ -190,7 +192,7 @@ def _counts(path: object, body: Any) -> dict[str, int]:
 
 
 def _files(path: object, body: Any) -> dict[str, FileRecord]:
-    require(isinstance(body, dict), path, "`files` is no object")
+    require(isinstance(body, dict), path, "`files` is not an object")
     for name, record in body.items():
         if not FILE_NAME.fullmatch(name):
             raise ArtifactError(
@@ -203,8 +205,8 @@ def _files(path: object, body: Any) -> dict[str, FileRecord]:
         digest = record["sha256"]
         listed = isinstance(digest, str) and SHA256.fullmatch(digest) is not None
         require(
-            listed and whole_number(record["bytes"]), path, f"bytes or sha256 of {name} are none"
+            listed and whole_number(record["bytes"]), path, f"bytes or sha256 of {name} are invalid"
         )
-    # Some file systems hold names that differ in case alone for one.
-    require(len({name.lower() for name in body}) == len(body), path, "two files of one name")
+    # Some file systems ignore the case of names.
+    require(len({name.lower() for name in body}) == len(body), path, "two files have the same name")
     return {name: FileRecord(**record) for name, record in body.items()}

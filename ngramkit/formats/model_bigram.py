@@ -1,23 +1,22 @@
 """Kind `model-bigram`: a language model's likeliest tokens after every single token.
 
-N-Grammys (Stewart et al., 2024, arXiv:2411.03786) drafts from p(next | x), the model's own
-distribution after the one token x, and extends each pair to a row of w tokens. Made from the
-weights alone: no corpus.
+N-Grammys (Stewart et al., 2024, arXiv:2411.03786) drafts from p(next | x), the model's distribution
+after the single token x, and extends each pair to a draft of w tokens. It needs no corpus.
 
 One file, `table.safetensors`; V is the tokenizer's vocabulary:
 
     next_tokens  u16 or u32 [V, k]     after token x: the k likeliest, best first, ties by id
     log_probs    f16 [V, k]            natural logarithms of p(next | x), at least -65504
     extended     u16 or u32 [V, k, w]  drafts of w tokens: extended[x, j, 0] is next_tokens[x, j],
-                                       the rest is what follows x and it
+                                       the rest continues it
 
 Ids are u16 up to 65,535 tokens in the vocabulary. p is normalised over the tokenizer's ids; ids
-that no token has (padding of the model's vocabulary, holes in the tokenizer's) never appear.
-f16 keeps 11 bits, so the relative error of p is at most 0.05 % of |log p|.
+without a token (padding of the model's vocabulary, gaps in the tokenizer's) never occur. f16 has
+11 bits, so the relative error of p is at most 0.05 % of |log p|.
 
 `parameters`: model, revision (a Hub model's commit), k, width (w), dtype (of the passes), and
 
-    prefix  none: the model read x alone; bos: BOS and x
+    prefix  none: the model reads only x; bos: BOS and x
     extend  bigram: each further token is the likeliest in the row of the one before it,
             extended[x, j, i + 1] = next_tokens[extended[x, j, i], 0]; model: the model's own
             greedy continuation of prefix, x and the row so far
@@ -44,7 +43,7 @@ LAYOUT: Layout = {
     "extended": (("uint16", "uint32"), 3),
 }
 LOWEST = np.float16(-65504)  # the least finite f16
-BLOCK = 1 << 12  # rows checked at a time
+CHECKED_ROWS = 1 << 12  # at a time
 
 
 class ModelBigram(Artifact):
@@ -55,7 +54,7 @@ class ModelBigram(Artifact):
 
     @cached_property
     def table(self) -> dict[str, Array]:
-        """The three arrays. Raises ArtifactError where their shapes do not fit V, k and w."""
+        """The three arrays. Raises ArtifactError unless their shapes are those of V, k and w."""
         arrays = self.arrays(TABLE, LAYOUT)
         path, vocabulary = self.path / TABLE, self.tokenizer.vocabulary
         for name, shape in (
@@ -97,8 +96,8 @@ class ModelBigram(Artifact):
     def parts(self) -> list[Part]:
         vocabulary = self.tokenizer.vocabulary
         blocks = [
-            partial(self._check_rows, slice(begin, min(begin + BLOCK, vocabulary)))
-            for begin in range(0, vocabulary, BLOCK)
+            partial(self._check_rows, slice(begin, min(begin + CHECKED_ROWS, vocabulary)))
+            for begin in range(0, vocabulary, CHECKED_ROWS)
         ]
         return [self._check_shape, *blocks, self._checked]
 
@@ -108,7 +107,7 @@ class ModelBigram(Artifact):
         return ["counts"]
 
     def _checked(self) -> list[str]:
-        """Return what the blocks have checked."""
+        """Return what `_check_rows` has checked."""
         lines = [
             "ids inside the vocabulary",
             "every row distinct tokens, best first",
@@ -135,7 +134,7 @@ class ModelBigram(Artifact):
         sums = np.sum(np.exp(log_probs) * (1 + log_probs / 1024), axis=1)
         require(np.all(sums <= 1 + 1e-3), path, "probabilities of a row add up to more than one")
         ascending = np.sort(tokens, axis=1)
-        require(np.all(ascending[:, 1:] != ascending[:, :-1]), path, "a row names a token twice")
+        require(np.all(ascending[:, 1:] != ascending[:, :-1]), path, "a row holds a token twice")
         extended = self.extended[rows]
         same = np.array_equal(extended[:, :, 0], tokens)
         require(same, path, "a draft does not begin with its next token")
@@ -143,5 +142,5 @@ class ModelBigram(Artifact):
             follows = np.array_equal(
                 self.next_tokens[:, 0][extended[:, :, :-1]], extended[:, :, 1:]
             )
-            require(follows, path, "a draft leaves the likeliest tokens")
+            require(follows, path, "a draft does not follow the likeliest tokens")
         return []

@@ -1,24 +1,24 @@
-"""Kind `model-unigram`: the tokens that a model's embeddings make likely anywhere.
+"""Kind `model-unigram`: the tokens that a model's embeddings make likely in any context.
 
-N-Grammys (Stewart et al., 2024, arXiv:2411.03786) reads p(x) off the embeddings, without a pass.
-With u(x) the output embedding of token x, m the mean of all of them, and C the covariance of the
-input embeddings, <a, b> = a' C b, the rules are
+N-Grammys (Stewart et al., 2024, arXiv:2411.03786) computes p(x) from the embeddings, without a
+pass. With the output embedding u(x) of token x, their mean m, the covariance C of the input
+embeddings, and <a, b> = a' C b, the rules are
 
     distance        p(x) proportional to exp(-d(x)),  d(x) = sqrt(<u(x) - m, u(x) - m>)
     inner-product   p(x) proportional to exp(-<u(x), m>)
 
-The first is the paper's formula. The second ranks by an inner product in the distance's place, as
-the paper's code does; training pushes the embeddings of rare tokens along the common mean, so those
-that point away from it are frequent. C is divided by the number of tokens less one.
+The first is the paper's formula, the second that of the paper's code. Training moves the embeddings
+of rare tokens along the common mean, so those that point away from it are frequent. C is divided by
+the number of tokens minus one.
 
 One file, `table.safetensors`:
 
     tokens  u16 or u32 [k]   best first, ties by id
     scores  f32 [k]          natural logarithms of p(x)
 
-Ids are u16 up to 65,535 tokens in the vocabulary. Means, covariance and p take the tokenizer's ids
-only; ids that no token has never count or appear. `parameters`: model, revision (a Hub model's
-commit), k, rule, dtype (of the embeddings as they were loaded). `counts`: rows (k).
+Ids are u16 up to 65,535 tokens in the vocabulary. Means, covariance and p cover only ids with a
+token. `parameters`: model, revision (a Hub model's commit), k, rule, dtype (of the loaded
+embeddings). `counts`: rows (k).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ModelUnigram(Artifact):
 
     @cached_property
     def table(self) -> dict[str, Array]:
-        """Both arrays. Raises ArtifactError where their lengths or widths are wrong."""
+        """Both arrays. Raises ArtifactError if their lengths or widths are wrong."""
         arrays = self.arrays(TABLE, LAYOUT)
         path = self.path / TABLE
         require(len(arrays["tokens"]) > 0, path, "it holds no token")
@@ -74,7 +74,7 @@ class ModelUnigram(Artifact):
         highest = int(tokens.max())
         inside = highest < self.tokenizer.vocabulary
         require(inside, path, f"id {highest} is outside the vocabulary")
-        require(len(np.unique(tokens)) == len(tokens), path, "a token stands twice")
+        require(len(np.unique(tokens)) == len(tokens), path, "a token occurs twice")
         scores = self.scores.astype(np.float64)
         require(np.all(np.isfinite(scores)), path, "a score is not finite")
         falls = (scores[1:] < scores[:-1]) | (

@@ -1,4 +1,4 @@
-"""Artifacts of any kind: the class of each, opening, and the whole check."""
+"""Opening and verifying artifacts of any kind."""
 
 from __future__ import annotations
 
@@ -29,28 +29,27 @@ CHAPTER, ENTRIES = "\n\n## ", "Most frequent entries\n"
 
 
 def open_folder(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
-    """Open the artifact at `path`, of the class of its manifest's kind; arrays stay on disk.
+    """Open the artifact at `path` as the class of its kind; arrays stay on disk.
 
-    Raises ArtifactError where there is none, its kind is unknown, or it is not whole: one that this
-    machine has not seen before is checked value by value, see ngramkit.formats.artifact.
+    Raises ArtifactError if there is none, its kind is unknown, or a check fails (`Artifact.open`).
     """
     return kind_of(Path(path), read_manifest(Path(path)).kind).open(path, reporter=reporter)
 
 
 def kind_of(path: Path | str, kind: str) -> type[Artifact]:
-    """Return the class of a kind. Raises ArtifactError, naming `path`, where there is none."""
+    """Return the class of a kind. Raises ArtifactError, naming `path`, for an unknown one."""
     if kind not in CLASSES:
         raise ArtifactError(
-            f"{path} is a {kind!r:.40}, which this ngramkit does not know",
+            f"unknown kind {kind!r:.40} of {path}",
             "upgrade: pip install -U ngramkit",
         )
     return CLASSES[kind]
 
 
 def verify_artifact(path: str | Path) -> Iterator[str]:
-    """Yield a line for everything that holds: sizes, checksums, the kind's invariants, the card.
+    """Yield a line for everything that is right: sizes, checksums, the kind's invariants, the card.
 
-    All is checked, even if it was before. Raises ArtifactError at the first breach.
+    Proofs are ignored. Raises ArtifactError if anything is wrong.
     """
     path = Path(path)
     manifest = read_manifest(path)
@@ -62,9 +61,9 @@ def verify_artifact(path: str | Path) -> Iterator[str]:
 
 
 def _card_holds(path: Path, manifest: Manifest) -> bool:
-    """Return whether there is a card. Raises ArtifactError where it is not the manifest's.
+    """Return whether there is a card. Raises ArtifactError if it is not the manifest's.
 
-    Its table of frequent entries needs a tokenizer, and is left out; so is the repository's name.
+    The table of frequent entries and the repository's name are not compared.
     """
     try:
         raw = read_plain(path / CARD, LIMITS.text_bytes, hint=AGAIN)
@@ -75,5 +74,5 @@ def _card_holds(path: Path, manifest: Manifest) -> bool:
     form = re.escape(card(manifest).rstrip("\n"))
     form = form.replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")  # any repository's name
     same = re.fullmatch(form, text) is not None
-    require(same, path / CARD, "it is not the card of this manifest; it was changed, or is older")
+    require(same, path / CARD, "it is not the card of this manifest: it was changed, or is older")
     return True

@@ -1,16 +1,15 @@
-"""Places of outputs: where one may go, what it may replace, and where it goes by default.
+"""Places of outputs: where one may be written, what it may replace, and its default.
 
-Only what ngramkit wrote itself is replaced. A folder is ours if its manifest.json is, and every
-name in it is one that we write; or if it is an export for transformers around such a folder. Where
-anything else is in it, nothing of it is replaced, and the error names it.
+Only ngramkit's own output is replaced: a folder with a valid manifest.json in which every name is
+one that ngramkit writes, or an export for transformers around such a folder. If a folder holds
+anything else, nothing in it is replaced, and the error names it.
 
 By default artifacts are at
 
-    artifacts/CORPUS-MODEL-KIND            built because somebody asked for it
-    artifacts/automatic/CORPUS-MODEL-KIND  built by a command that needed one and found none
+    artifacts/CORPUS-MODEL-KIND            built on request
+    artifacts/automatic/CORPUS-MODEL-KIND  built by a command that needed one
 
-An artifact's bytes do not tell who asked for it, and must not: the same inputs give the same bytes.
-So the folder is the mark; moved up by one, an artifact is its user's own.
+The same inputs give the same bytes, so an artifact cannot record who asked for it: its folder does.
 """
 
 from __future__ import annotations
@@ -28,61 +27,61 @@ from ngramkit.basics.kinds import KINDS
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 
 CARD = "README.md"
-RECIPE = "recipe.json"  # what ngramkit.recipes built it from; not every artifact has one
+RECIPE = "recipe.json"  # of artifacts that ngramkit.recipes built
 PROGRESS = "progress.jsonl"  # of a folder that is being written
 ARTIFACT = "artifact"  # an artifact's folder inside an export for transformers
 CODE = ("custom_generate/generate.py", "custom_generate/requirements.txt")
-# Every name that we write below a folder: data files by what they hold, then their number if any.
+# Every name that is written below a folder; data files are named by content and number.
 WRITTEN = re.compile(
     rf"({ARTIFACT}/)?({re.escape(NAME)}|{CARD}|{RECIPE}|progress\.jsonl?|requests\.log|lock|"
     rf"[a-z]+(-[a-z]+)*(-\d{{5,}})?\.safetensors(\.[0-9a-f]{{16}}(?=\.tmp))?)(\.tmp)?|"
     rf"{ARTIFACT}|custom_generate|{'|'.join(map(re.escape, CODE))}"
 )
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # as pathlib leaves it
-LONGEST = 32  # bytes that we put behind a name while it is written
+SUFFIX_BYTES = 32  # added to a name while it is written
 
 ARTIFACTS = Path("artifacts")
 AUTOMATIC = ARTIFACTS / "automatic"
-LONGEST_NAME = 60  # characters of a part
-# Endings of file names that say nothing of their content.
+MAX_PART = 60  # characters of a default name's part
+# Endings of file names that do not describe their content.
 ENDINGS = re.compile(r"(\.(txt|md|py|jsonl|json|parquet|arrow|gz|zst|bz2|xz|zip))+$")
 
 
 def refusal(message: str, hint: str = "choose another out") -> UsageError:
-    """Return the error for an output that cannot go there; the hint says where it could."""
+    """Return the error for an unsuitable output."""
     return UsageError(message, hint, option="out")
 
 
 def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
-    """Raise UsageError where nothing can or should be written to `path`.
+    """Raise UsageError if `path` is not suitable for an output.
 
-    That is where it is no name ('', '.', '..', '/'), too long, below a file, the working directory
-    or a folder above it; and where it is one of `inputs`, a folder above one, or inside one. A
-    folder above or equal to the working directory may hold its outputs: everything is inside it.
+    It must not be '', '.', '..' or '/', too long, below a file, the working directory or a folder
+    above it; nor one of `inputs`, a folder above one, or inside one. An input at or above the
+    working directory may contain outputs, since everything is inside it.
     """
     if URL.match(str(path)):
-        raise refusal(f"{path} is a URL, and this writes to folders")
+        raise refusal(f"out must be a folder, got the URL {path}")
     if path.name in ("", "..") or "\0" in str(path):
-        raise refusal(f"{str(path)!r} is no name for an output")
-    if len(os.fsencode(path.name)) + LONGEST > 255 or len(os.fsencode(path.absolute())) > 4000:
+        raise refusal(f"out must be a file name, got {str(path)!r}")
+    if len(os.fsencode(path.name)) + SUFFIX_BYTES > 255 or len(os.fsencode(path.absolute())) > 4000:
         raise refusal(f"the name {path.name[:40]}... is too long", "choose a shorter one")
     for above in path.parents:
         if os.path.lexists(above) and not above.is_dir():
-            raise refusal(f"{above} is not a folder, so nothing can be in it")
+            raise refusal(f"cannot write {path}: {above} is not a folder")
     here, sources = Path.cwd(), _resolved(inputs)
     for place in {path.parent.resolve() / path.name, path.resolve()}:
         if place == here or place in here.parents:
-            raise refusal(f"{path} is the folder that you are in, or above it")
+            raise refusal(f"cannot write {path}: it is the working directory, or above it")
         for source, given in sources.items():
             if place == source or place in source.parents:
-                what = "is" if place == source else "holds"
-                raise refusal(f"{path} {what} what is read: {given}")
+                what = "is" if place == source else "contains"
+                raise refusal(f"cannot write {path}: it {what} the input {given}")
             if source in place.parents and source != here and source not in here.parents:
-                raise refusal(f"{path} is inside what is read: {given}")
+                raise refusal(f"cannot write {path}: it is inside the input {given}")
 
 
 def _resolved(inputs: Iterable[Path]) -> dict[Path, Path]:
-    """Return {resolved path: as it was given}; a folder of many files is looked up once."""
+    """Return {resolved path: given path}; each folder is resolved once."""
     folders: dict[Path, Path] = {}
     sources = {}
     for given in inputs:
@@ -94,9 +93,9 @@ def _resolved(inputs: Iterable[Path]) -> dict[Path, Path]:
 
 
 def require_replaceable(path: Path) -> list[Path]:
-    """Return everything in the folder `path`, files before their folders, itself last.
+    """Return everything in the folder `path`, files before their folders, `path` last.
 
-    Raises UsageError unless ngramkit wrote all of it, and can write it again: a history it cannot.
+    Raises UsageError unless ngramkit wrote all of it and can build it again, unlike a history.
     """
     entries = ours_in(path)
     if (path / CODE[0]).is_file():
@@ -117,26 +116,26 @@ def _names(folder: Path, path: Path) -> set[str]:
     try:
         manifest = read_manifest(folder)
     except ArtifactError as error:
-        raise refusal(
-            f"{path} is not replaced, because ngramkit did not write it: {error}"
-        ) from error
+        raise refusal(f"cannot replace {path}: ngramkit did not write it ({error})") from error
     if manifest.kind == "history":
         raise refusal(
-            f"{path} is a history: what is in it cannot be built again",
+            f"cannot replace {path}: a history cannot be built again",
             "choose another out, or remove it yourself",
         )
     return {NAME, CARD, RECIPE, *manifest.files}
 
 
 def ours_in(path: Path) -> list[Path]:
-    """Return everything in the folder `path` as `require_replaceable` does, by its names alone.
+    """Return everything in the folder `path` as `require_replaceable` does, but check names only.
 
-    Raises UsageError where `path` is no folder, or something in it is nothing that we ever write.
+    Raises UsageError if `path` is not a folder, or holds a name that ngramkit never writes.
     """
     if path.is_symlink():
-        raise refusal(f"{path} is a link to {path.readlink()}", "name the folder itself")
+        raise refusal(
+            f"{path} must be a folder, got a link to {path.readlink()}", "name the folder"
+        )
     if not path.is_dir():
-        raise refusal(f"{path} is not a folder")
+        raise refusal(f"{path} must be a folder")
     return [*_walk(path, path), path]
 
 
@@ -154,13 +153,13 @@ def _walk(folder: Path, top: Path) -> Iterator[Path]:
 
 def _foreign(path: Path, name: str) -> UsageError:
     return refusal(
-        f"{path} holds {name}, which ngramkit did not write, so nothing there is replaced",
+        f"cannot replace {path}: ngramkit did not write {name} in it",
         "move that away, or choose another out",
     )
 
 
 def remove(entries: Iterable[Path]) -> None:
-    """Delete exactly these; a folder only once it is empty. What is gone already is no error."""
+    """Delete these files and empty folders; missing ones are ignored."""
     for entry in entries:
         try:
             entry.rmdir() if entry.is_dir() else entry.unlink()
@@ -168,11 +167,11 @@ def remove(entries: Iterable[Path]) -> None:
             continue
 
 
-# Default places, and the artifacts that are there.
+# Default places, and the artifacts in them.
 
 
 def default_place(*parts: str, folder: Path = ARTIFACTS) -> Path:
-    """Return `folder`/PART-PART-..., each part by its `short_name`, kinds by their short names.
+    """Return `folder`/PART-PART-..., with short names of corpora, models and kinds.
 
     ("data/*.jsonl", "./llama-2", "frozen-table") -> artifacts/data-llama-2-frozen
     """
@@ -181,13 +180,13 @@ def default_place(*parts: str, folder: Path = ARTIFACTS) -> Path:
 
 
 def corpus_name(record: Mapping[str, Any], otherwise: str = "corpus") -> str:
-    """Return a corpus's name for a file, by its record; of a mixture, each one's name."""
+    """Return the name of a corpus, or of all corpora of a mixture, for a file."""
     parts = record.get("mixed") or [record]
     return "-".join(short_name(str(part.get("id", otherwise))) for part in parts)
 
 
 def short_name(text: str) -> str:
-    """Return a corpus's or model's name for a file: the last part of a path or a Hub id.
+    """Return the name of a corpus or model for a file: the last part of a path or Hub id.
 
     "/data/chats/train-*.parquet" -> chats, "notes.txt" -> notes, "hf:me/code:python" -> code-python
     """
@@ -198,12 +197,12 @@ def short_name(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+\.?", "-", text)[:LONGEST_NAME].strip("-.")
+    return re.sub(r"[^A-Za-z0-9._]+\.?", "-", text)[:MAX_PART].strip("-.")
 
 
 @dataclass(frozen=True)
 class Found:
-    """An artifact's folder and its manifest, or why that cannot be read."""
+    """An artifact's folder and its manifest, or why that is unreadable."""
 
     path: Path
     manifest: Manifest | None
@@ -211,7 +210,7 @@ class Found:
 
 
 def artifacts_in(folder: Path) -> Iterator[Found]:
-    """Yield every finished artifact right below `folder`, by name."""
+    """Yield every finished artifact directly below `folder`, by name."""
     for manifest_path in sorted(folder.glob(f"*/{NAME}")):
         path = manifest_path.parent
         if path.suffix == ".partial":

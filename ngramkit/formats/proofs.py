@@ -1,10 +1,9 @@
-"""Proofs that this machine has checked an artifact, every value of it, so that it is done once.
+"""Proofs that this machine has checked every value of an artifact, so that it is done once.
 
-A proof is an empty file in the user's own cache, never inside an artifact. One is named by the
-checksum of a manifest, which lists every file's sha256, and the version of the checks: values of
-these bytes hold, wherever they lie. Another is named by the identities (device, inode, size, times)
-of a copy's files, too: its bytes were found to be the listed ones. Without a cache folder,
-everything is checked each time.
+A proof is an empty file in the user's private cache. One is named by a manifest's checksum and the
+version of the checks: the values of the listed bytes are valid. Another is also named by the
+identities (device, inode, size, times) of a copy's files: they hold the listed bytes. Without a
+cache folder everything is checked at every opening.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ from ngramkit.basics.cache import TextCache
 from ngramkit.basics.untrusted import Identity, identity
 from ngramkit.formats.manifest import Manifest
 
-CHECKS = 1  # goes up when an artifact that passed before might not pass now
+CHECKS = 1  # raised when an artifact that passed might now fail
 PROOFS = TextCache("proofs", 8192)
-# A file that is written again within a tick of the file system's clock looks the same.
+# A file that is rewritten within a tick of the file system's clock keeps its identity.
 TICK_NS = 20_000_000
 
 LOG = logging.getLogger("ngramkit")
 
 
 def are_values_proven(checksum: str) -> bool:
-    """Return whether the values that the manifest with this checksum lists were checked."""
+    """Return whether the values that the manifest lists were checked."""
     return PROOFS.get(_name(checksum)) is not None
 
 
 def is_copy_proven(checksum: str, files: Mapping[str, Identity]) -> bool:
-    """Return whether `files` were found to be what the manifest with this checksum lists."""
+    """Return whether `files` were found to hold the bytes that the manifest lists."""
     return PROOFS.get(_name(checksum, files)) is not None
 
 
 def write_proof(checksum: str, files: Mapping[str, Identity]) -> None:
-    """Write proofs that a copy of these `files` was found whole, bytes and values."""
+    """Write proofs of the bytes and values of a copy of these `files`."""
     names = [_name(checksum)]
     if all(time.time_ns() - file[-1] >= TICK_NS for file in files.values()):
         names.append(_name(checksum, files))
@@ -49,7 +48,7 @@ def write_proof(checksum: str, files: Mapping[str, Identity]) -> None:
 
 
 def vouch(folder: Path, manifest: Manifest) -> None:
-    """Write a proof of files that this process has written from arrays that it made."""
+    """Write a proof of files that this process made itself."""
     with suppress(OSError):
         write_proof(
             manifest.checksum,
@@ -65,6 +64,4 @@ def _name(checksum: str, files: Mapping[str, Identity] | None = None) -> str:
 
 @cache
 def _warn_once() -> None:
-    LOG.warning(
-        "the cache folder cannot be used, so artifacts are checked each time they are opened"
-    )
+    LOG.warning("cannot use the cache folder: artifacts are checked whenever they are opened")

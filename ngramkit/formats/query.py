@@ -1,8 +1,7 @@
-"""Counts of a phrase and its continuations in an artifact, for people who look into it.
+"""Exact counts of a phrase and its continuations in an artifact, for `inspect` and cards.
 
-Exact, in token ids, by a few reads of a memory map each. Drafters have a compiled kernel that gives
-the same answer (kernels.suffix.draft_tree). No compiled code starts here, so an answer is there
-at once, and a value that points outside its array is an IndexError.
+Written in numpy: `inspect` and `push` must not wait for a compiler. Drafters use a kernel with the
+same results (kernels.suffix.draft_tree). An invalid value raises IndexError.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
 
-DEEPEST = 8  # tokens of a datastore's continuations
-FINER = 8  # how much rarer the continuations are that the next look at a place finds
+MAX_TOKENS = 8  # of a datastore's continuation
 
 Ids = npt.NDArray[np.int64]
 Span = tuple[int, int]  # in a suffix array, the second excluded
@@ -36,11 +34,10 @@ class Occurrences:
 
 
 def ask(artifact: Artifact, phrase: Sequence[int], top: int) -> Occurrences | None:
-    """Return the `top` most frequent continuations of `phrase`; None without n-grams.
+    """Return the `top` most frequent continuations of `phrase`; None for kinds without n-grams.
 
-    A datastore answers for the whole phrase with its most frequent continuations of any length up
-    to 8 tokens, counted over all shards. A frozen table answers for the phrase's last tokens, as
-    many as its leaders have.
+    A datastore gives continuations of the whole phrase with up to 8 tokens, counted over all
+    shards. A frozen table looks up the phrase's last tokens, as many as a leader has.
     """
     if isinstance(artifact, Datastore):
         return _ask_datastore(artifact, phrase, top)
@@ -87,7 +84,7 @@ def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Occ
 
 
 def spans_of(shards: Sequence[DatastoreShard], phrase: Sequence[int]) -> list[Span]:
-    """Return where the suffixes that begin with `phrase` stand, in each shard."""
+    """Return the interval of the suffixes that begin with `phrase`, in each shard."""
     return [_span(shard, phrase) for shard in shards]
 
 
@@ -110,9 +107,9 @@ def top_continuations(
 ) -> list[tuple[list[int], int]]:
     """Return the `top` most frequent continuations of the `depth` tokens with suffixes at `spans`.
 
-    They have any length up to DEEPEST and are counted over all shards; ties go to the shorter,
-    then to the continuation of the more frequent one, then to the lower id. None goes on behind an
-    id of `ends`, and none holds a separator.
+    They have at most MAX_TOKENS and are counted over all shards. Ties go to the shorter, then to
+    the one whose beginning is more frequent, then to the lower id. None continues after an id of
+    `ends` or contains a separator.
     """
     best: list[tuple[list[int], int]] = []
     total = sum(high - low for low, high in spans)
@@ -122,12 +119,12 @@ def top_continuations(
         most, length, path = -first.minus, first.length, first.path
         if first.known:
             best.append((path, most))
-            if length < DEEPEST and path[-1] not in ends:
+            if length < MAX_TOKENS and path[-1] not in ends:
                 rank = len(best)
                 more = _Waiting(-most, length + 1, False, rank, 0, path, first.spans)
                 heapq.heappush(waiting, more)
             continue
-        least = max(most // FINER, 1)
+        least = max(most // 8, 1)
         for token, count, parts in _followers(shards, first.spans, depth + len(path), least):
             if count <= most:
                 one = _Waiting(-count, length, True, first.parent, token, [*path, token], parts)
@@ -138,15 +135,15 @@ def top_continuations(
 
 
 class _Waiting(NamedTuple):
-    """A continuation, or (not known) all of `length` that are seen `-minus` times at most.
+    """A continuation, or if not `known`, all of `length` with a count of at most `-minus`.
 
-    Sorted in the order in which continuations are returned.
+    They sort in the order of the results.
     """
 
     minus: int
     length: int
     known: bool
-    parent: int  # the rank of what it goes on from
+    parent: int  # the rank of its beginning
     token: int
     path: list[int]
     spans: Sequence[Span]
@@ -155,8 +152,8 @@ class _Waiting(NamedTuple):
 def _followers(
     shards: Sequence[DatastoreShard], spans: Sequence[Span], depth: int, least: int
 ) -> Iterator[tuple[int, int, list[Span]]]:
-    """Yield (token, count, spans) of every token that stands at least `least` times at `depth`."""
-    # What is frequent in all shards together is so, for its size, in one of them.
+    """Yield (token, count, spans) of every token with at least `least` occurrences at `depth`."""
+    # A token that is frequent in all shards is frequent in one of them.
     step = max(least // len(shards), 1)
     seen = [
         _tokens(s, np.arange(*span, step), depth) for s, span in zip(shards, spans, strict=True)
@@ -173,13 +170,13 @@ def _followers(
 
 
 def _distinct(tokens: Ids) -> Ids:
-    """Return what numpy.unique does, without its import of masked arrays, which is slow."""
+    """Return distinct tokens, without numpy.unique's slow import of masked arrays."""
     tokens = np.sort(tokens)
     return tokens[np.diff(tokens, prepend=-1) > 0]
 
 
 def _within(shard: DatastoreShard, span: Span, depth: int, tokens: Ids) -> Ids:
-    """Return where in `span`, whose suffixes agree before `depth`, each token begins: int64[n]."""
+    """Return the first suffix of each token at `depth` in `span`: int64[n]."""
     low, high = np.full(len(tokens), span[0], np.int64), np.full(len(tokens), span[1], np.int64)
     searched = np.flatnonzero(low < high)
     while len(searched):
@@ -192,5 +189,5 @@ def _within(shard: DatastoreShard, span: Span, depth: int, tokens: Ids) -> Ids:
 
 
 def _tokens(shard: DatastoreShard, rows: Ids, depth: int) -> Ids:
-    """Return the token `depth` behind the beginning of each suffix: int64[n]."""
+    """Return the token at `depth` of each suffix: int64[n]."""
     return np.asarray(shard.tokens[shard.suffix_array[rows].astype(np.int64) + depth], np.int64)

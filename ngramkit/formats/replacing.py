@@ -1,13 +1,12 @@
-"""A folder or file that is replaced as a whole: at its name stands the old one, or the new.
+"""Atomic replacement of a folder or file: after a kill, its name refers to the old or the new one.
 
-What is written goes to NAME.partial/ first, synced to the disk, while NAME.partial.lock is held.
-A file is then renamed; two folders change places in one step, and the old one is deleted. A kill or
-a power cut at any moment leaves one of them, whole, at the name; what else it leaves, the next run
-of the same command uses or clears away.
+New content is written to NAME.partial/ and synced, while NAME.partial.lock is held. A file is then
+renamed. Two folders exchange their names in one step, and the old one is deleted. The next run of
+the same command uses or deletes what a killed run left.
 
-Linux has renameat2(RENAME_EXCHANGE) for that step, macOS renamex_np(RENAME_SWAP); some file systems
-refuse both. There the old one steps aside as NAME.replaced.partial for the moment between two
-renames, and `mend` puts it back if that moment was the process's last.
+The step is renameat2(RENAME_EXCHANGE) on Linux and renamex_np(RENAME_SWAP) on macOS. Some file
+systems support neither. There the old folder is renamed to NAME.replaced.partial before the new one
+gets its name, and `mend` renames it back after a kill between the two.
 """
 
 from __future__ import annotations
@@ -31,30 +30,27 @@ from ngramkit.formats.outputs import (
     require_replaceable,
 )
 
-POLL = 0.002  # seconds between two looks at a lock that somebody else holds
-TRIES = 3  # to lock a file that is not there
-RENAME_EXCHANGE = 2  # linux/fs.h
-RENAME_SWAP = 2  # macOS, sys/stdio.h
-AT_FDCWD = -100
-REFUSALS = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
+UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
 
 
 class BusyError(InputError):
-    """A place that another process or thread writes to."""
+    """The error for a place that another process or thread is writing to."""
 
 
 def partial_of(path: Path) -> Path:
-    """Return the folder that holds what is being written to `path`."""
+    """Return the folder in which the content of `path` is written."""
     return path.parent / f"{path.name}.partial"
 
 
 class Replacement:
-    """A new folder for `path`: write below `partial` inside the block, then `put_in_place`.
+    """A context for writing a new folder `path`: write below `partial`, then `put_in_place`.
 
-    `inputs` are what is read: they are never written to. Leaving without `put_in_place` deletes
-    what was written, unless `keep` is set: for a run that goes on. Raises UsageError where `path`
-    is unfit for an output (ngramkit.formats.outputs), where it exists and `force` is off, or holds
-    something that ngramkit did not write; InputError where another process writes there.
+    Without `put_in_place` the written files are deleted at the end, unless `keep` is set for a
+    later run to resume. `inputs` are never written to.
+
+    Raises UsageError if `path` is not suitable for an output (`require_fit_for_output`), exists
+    without `force`, or holds something that ngramkit did not write; InputError if another process
+    is writing it.
     """
 
     def __init__(
@@ -66,7 +62,7 @@ class Replacement:
         forcible: bool = True,
     ) -> None:
         self.path = path
-        self._forcible = forcible  # the caller has a parameter `force`
+        self._forcible = forcible  # whether the user can set `force`
         self.partial = partial_of(path)
         self.keep = False
         self._force = force
@@ -89,16 +85,16 @@ class Replacement:
     def __exit__(self, *_: object) -> None:
         with self._claim:
             if not self.keep:
-                with suppress(OSError, UsageError):  # what is in the way now is not the news
+                with suppress(OSError, UsageError):  # the first error matters more
                     _clear(self.partial)
 
     def empty(self, mode: int = 0o777) -> None:
-        """Delete what another run left in the partial folder, and make it anew of this mode."""
+        """Replace the partial folder, with what another run left in it, by an empty one."""
         remove(ours_in(self.partial))
         self.partial.mkdir(mode=mode)
 
     def put_in_place(self) -> None:
-        """Put what was written at `path` in one step, and delete the old folder."""
+        """Give the written folder its name in one step, and delete the old folder."""
         for entry in ours_in(self.partial):
             sync_folder(entry) if entry.is_dir() else sync_file(entry)
         self._require_free()
@@ -117,8 +113,7 @@ class Replacement:
 
 
 def exists(path: Path, *, forcible: bool = True) -> UsageError:
-    """Return the error for an output that exists and may not be replaced; unless it is `forcible`,
-    force=True is no way out."""
+    """Return the error for an output that exists; `forcible` if force=True can replace it."""
     if not forcible:
         return UsageError(f"{path} exists", "choose another out", option="out")
     return UsageError(
@@ -129,10 +124,9 @@ def exists(path: Path, *, forcible: bool = True) -> UsageError:
 
 
 def require_place(path: Path, kind: str | None = None, *, force: bool = False) -> None:
-    """Raise now what writing an artifact to `path` would raise after all the work for it.
+    """Raise the errors that writing an artifact to `path` would raise, before the work for it.
 
-    An artifact there may be the one that is wanted, unless it is of another `kind`: only its
-    builder can tell.
+    An artifact of the same `kind` there is accepted: its builder decides whether it is up to date.
     """
     require_fit_for_output(path)
     if (path / NAME).is_file():
@@ -147,29 +141,29 @@ def require_place(path: Path, kind: str | None = None, *, force: bool = False) -
 
 
 def require_writable(path: Path) -> None:
-    """Raise InputError where nothing can be made beside `path`."""
+    """Raise InputError if nothing can be created next to `path`."""
     above = next(each for each in path.absolute().parents if each.is_dir())
-    if above != path.absolute().parent:  # a lock would need folders that only its holder removes
+    if above != path.absolute().parent:  # do not create folders for a lock
         if not os.access(above, os.W_OK | os.X_OK):
             raise _not_writable(path, os.strerror(errno.EACCES))
         return
-    if not _left(path):  # else somebody could make something there
+    if not _left(path):  # otherwise somebody could write there
         with suppress(BusyError), locked(_lock(path), busy="busy"):
-            """It could be made."""
+            """It could be created."""
 
 
 def _not_writable(path: Path, why: str) -> InputError:
-    return InputError(f"{path} cannot be written: {why}", "choose another out", option="out")
+    return InputError(f"cannot write {path}: {why}", "choose another out", option="out")
 
 
 @contextmanager
 def claimed(
     path: Path, inputs: Iterable[Path] = (), *, sure: bool = True, forcible: bool = True
 ) -> Iterator[None]:
-    """Hold the lock of the output `path`, in a folder that is made; mend what a killed run left.
+    """Hold the lock of the output `path`, and undo what a killed run left half-done.
 
-    Raises UsageError where `path` is unfit for an output, or exists and the caller is not `sure`
-    that it may; InputError where another process writes there.
+    Creates the folder above. Raises UsageError if `path` is not suitable for an output, or exists
+    and the caller is not `sure` that it may; InputError if another process is writing it.
     """
     require_fit_for_output(path, inputs)
     if not sure and os.path.lexists(path) and not _left(path):
@@ -181,10 +175,10 @@ def claimed(
 
 
 def tidy(path: Path) -> None:
-    """Mend and clear away what a killed run left at and beside `path`, but for a running build."""
+    """Clean up after a killed run at and next to `path`, unless a build is running."""
     if not _left(path):
         return
-    # Somebody may build there, or something not be ours or not be deletable.
+    # Somebody may be building there, or something may be foreign or not deletable.
     with suppress(InputError, UsageError, OSError), locked(_lock(path), busy="busy"):
         mend(path)
         with suppress(UsageError):
@@ -194,14 +188,14 @@ def tidy(path: Path) -> None:
 
 
 def _clear_left(path: Path) -> None:
-    """Delete what a killed run left beside `path`, but for a build that goes on."""
+    """Delete what a killed run left next to `path`, except a build that can be resumed."""
     _clear(stepped_aside(path))
     if not (partial_of(path) / PROGRESS).exists():
         _clear(partial_of(path))
 
 
 def discard(path: Path) -> None:
-    """Delete the artifact at `path`: at no moment is a part of it there."""
+    """Delete the artifact at `path`, which is never visible in part."""
     require_replaceable(path)
     with claimed(path):
         _clear(partial_of(path))
@@ -234,17 +228,17 @@ def whole_file(
     force: bool = False,
     inputs: Iterable[Path] = (),
 ) -> Iterator[BinaryIO]:
-    """Open PATH.partial/NAME for writing; it replaces `path` at the end.
+    """Open PATH.partial/NAME for writing; it replaces `path` at the end of the block.
 
-    `is_export` tells a file of the same format from others. `inputs` are what the export is made
-    of. Raises UsageError where `path` exists and `force` is off or it is no such file, or where it
-    is unfit for an output; InputError where another process writes there.
+    `is_export` returns whether a file has the format of this export, made from `inputs`. Raises
+    UsageError if `path` exists without `force`, has another format, or is not suitable for an
+    output; InputError if another process is writing it.
     """
     with claimed(path, inputs, sure=force):
         folder = partial_of(path)
         partial = folder / path.name
         _require_own_partial(folder, path.name)
-        _remove_file(partial)  # left by a run that was killed
+        _remove_file(partial)  # left by a killed run
         _require_free(path, is_export, force=force)
         folder.mkdir()
         try:
@@ -260,19 +254,19 @@ def whole_file(
 
 
 def _require_free(path: Path, is_export: Callable[[Path], bool], *, force: bool) -> None:
-    """Raise UsageError where `path` exists and may not be replaced."""
+    """Raise UsageError if `path` exists and may not be replaced."""
     if not os.path.lexists(path):
         return
     if not force:
         raise exists(path)
     if path.is_symlink() or not path.is_file():
-        raise refusal(f"{path} is not a file, so it is not replaced")
+        raise refusal(f"cannot replace {path}: it is not a file")
     try:
         replaceable = path.stat().st_size == 0 or is_export(path)
     except (InputError, ValueError):
         replaceable = False
     if not replaceable:
-        raise refusal(f"{path} is not replaced: it is no such export, so something else made it")
+        raise refusal(f"cannot replace {path}: it is not an export of this format")
 
 
 def _remove_file(partial: Path) -> None:
@@ -285,44 +279,44 @@ def _require_own_partial(folder: Path, name: str) -> None:
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise refusal(f"{folder} is in the way", "move it away, or choose another out")
+        raise refusal(
+            f"cannot write {folder}: it is not a folder", "move it away, or choose another out"
+        )
     for entry in folder.iterdir():
         if entry.name != name:
             raise refusal(
-                f"{folder} holds {entry.name}, which ngramkit did not write",
-                "move that away, or choose another out",
+                f"cannot write {folder}: ngramkit did not write {entry.name} in it",
+                "move it away, or choose another out",
             )
 
 
-# The exchange of two names, in one step where the system can.
+# The exchange of two names.
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange what two names stand for; return False where the system has no such step.
-
-    At no moment does either stand for nothing. Both must exist, on one file system.
-    """
+    """Exchange two existing names on one file system atomically; return False if unsupported."""
     import ctypes
 
     library: Any = ctypes.CDLL(None, use_errno=True)
     first, second = os.fsencode(one), os.fsencode(other)
     try:
         if sys.platform == "darwin":
-            failed = library.renamex_np(first, second, RENAME_SWAP)
+            failed = library.renamex_np(first, second, 2)  # RENAME_SWAP, sys/stdio.h
         else:
-            failed = library.renameat2(AT_FDCWD, first, AT_FDCWD, second, RENAME_EXCHANGE)
+            at_fdcwd, rename_exchange = -100, 2  # fcntl.h, linux/fs.h
+            failed = library.renameat2(at_fdcwd, first, at_fdcwd, second, rename_exchange)
     except AttributeError:  # an older C library
         return False
     if not failed:
         return True
     code = ctypes.get_errno()
-    if code in REFUSALS:
+    if code in UNSUPPORTED:
         return False
     raise OSError(code, os.strerror(code), str(one), None, str(other))
 
 
 def put_over(new: Path, path: Path) -> Path | None:
-    """Rename `new` to `path`. Return where the old one is now; None where there was none."""
+    """Rename `new` to `path`. Return the new name of the old one, or None if there was none."""
     if not path.exists():
         new.rename(path)
         return None
@@ -335,12 +329,12 @@ def put_over(new: Path, path: Path) -> Path | None:
 
 
 def stepped_aside(path: Path) -> Path:
-    """Return where the old folder is between two renames."""
+    """Return the name of the old folder between two renames."""
     return path.parent / f"{path.name}.replaced.partial"
 
 
 def mend(path: Path) -> bool:
-    """Put back what stood at `path` where a replacement was cut off between its two renames.
+    """Rename the old folder back if a replacement was killed between its two renames.
 
     The caller holds the lock of `path`, or knows that nobody replaces it.
     """
@@ -353,7 +347,7 @@ def mend(path: Path) -> bool:
 
 
 def sync_folder(path: Path) -> None:
-    """Return when the names in the folder are on the disk; for files see `sync_file`."""
+    """Sync the names in a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -362,37 +356,36 @@ def sync_folder(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Return when what was written to `path`, by anybody, is on the disk."""
+    """Sync a file's content to the disk, whoever wrote it."""
     with path.open("r+b") as file:
         os.fsync(file.fileno())
 
 
 @contextmanager
 def locked(path: Path, *, busy: str | None = None) -> Iterator[None]:
-    """Hold the lock file `path`, which is gone when nobody holds it; wait for it unless `busy`.
+    """Hold the lock file `path`, which exists only while it is held (or after a kill).
 
-    One process, and one thread of it, holds it at a time. A killed holder leaves the file behind,
-    unlocked: the next one takes it and tidies it away. Raises BusyError, saying `busy`, where
-    another process or thread has it, InputError where it cannot be made.
+    One thread of one process holds it at a time. Others wait, or with `busy` get a BusyError of
+    that text. Raises InputError if the file cannot be created.
     """
     from filelock import FileLock, Timeout
 
     lock = FileLock(path, timeout=-1 if busy is None else 0, thread_local=False)
-    for tries_left in reversed(range(TRIES)):
+    for tries_left in (2, 1, 0):
         try:
-            lock.acquire(poll_interval=POLL)
+            lock.acquire(poll_interval=0.002)
             break
         except Timeout as error:
             if os.path.lexists(path):
                 hint = "wait for it, or choose another out"
                 raise BusyError(busy or "", hint, option="out") from error
-            if not tries_left:  # nobody has let go of it just now: it cannot be made
+            if not tries_left:  # it was not just released: it cannot be created
                 output = path.with_name(path.name.removesuffix(".lock").removesuffix(".partial"))
-                raise _not_writable(output, f"nothing can be made in {path.parent}") from error
+                raise _not_writable(output, f"nothing can be created in {path.parent}") from error
     try:
         yield
     finally:
-        # While it is held: whoever waits for this very file sees that it is gone, and looks again.
+        # Before the release: a process that waits for this file sees that it is gone, and retries.
         with suppress(OSError):
             path.unlink()
         lock.release()

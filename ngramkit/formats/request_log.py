@@ -1,4 +1,4 @@
-"""The log of a history: past requests, one record after another, only ever added to.
+"""The log of a history: past requests, one record after another, append-only.
 
 The bytes, little-endian:
 
@@ -7,14 +7,15 @@ The bytes, little-endian:
     record   4 bytes "NGRQ", u32 n ids, u32 p of them prompt, u32 crc32 of the eight bytes before
              it and the ids, n ids, zeros up to a multiple of 4
 
-Records begin at multiples of 4. A process that is killed while it writes leaves a torn record at
-the end, one that is too short; readers stop before it, the next writer cuts it off. Anything else
-that is no valid record is damage. It is stepped over and never deleted, even at the end: the next
-record goes behind it. Behind damage the next record is searched for. Damage may have been made to
-look like records, each of which takes a checksum over its claimed length; so a reading may search a
-few times the log's size in vain, and the rest then counts as damaged too. Writers hold the folder's
-lock, readers need none: a record is added by one write. A rewritten log (trim) is another file with
-a higher generation, put in place by a rename, so a reader of the old one notices and begins again.
+Records begin at multiples of 4. A killed writer leaves a torn record at the end, one that is too
+short. Readers stop before it, and the next writer cuts it off. All other bytes outside valid
+records are damage: readers skip it, and the next record is appended after it. Hostile damage may
+look like records, each of which costs a checksum over its stated length. So readers check only a
+few times the log's size in vain; the rest then counts as damage.
+
+Writers hold the folder's lock. Readers need none, because one write adds a record. A rewritten log
+is another file with a higher generation that replaces the old one by a rename; readers notice the
+generation and start again.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ from ngramkit.formats.replacing import sync_folder
 from ngramkit.formats.safetensors import Array
 
 HEADER, LOG_MAGIC = struct.Struct("<6sHII"), b"NGKLOG"
-CHECKED = HEADER.size - 4  # bytes of the header before its checksum
+CHECKED_BYTES = HEADER.size - 4  # of the header before its checksum
 RECORD, RECORD_MAGIC = struct.Struct("<4sIII"), b"NGRQ"
-ALIGNED = 4  # bytes
-SEARCHED = 4  # times the log's size that are searched in vain behind damage, at most
-FREE = 1 << 20  # bytes more that are, however short the log
-LEAST = 2048  # bytes that every place counts for that is searched in vain
+ALIGNMENT = 4  # bytes
+# Bounds of a search for records after damage, in bytes checked in vain.
+SEARCHED_TIMES, SEARCHED_MORE = 4, 1 << 20  # a multiple of the log's size, and a constant
+SEARCHED_EACH = 2048  # the least that a place counts
 
 
 @dataclass(frozen=True)
 class PastRequest:
-    """One finished request; EOS is its last id where the model wrote one."""
+    """One finished request; EOS is its last id if the model wrote one."""
 
     tokens: Array  # uint16 | uint32 [n], prompt and output
     prompt: int  # how many of them are prompt
@@ -62,18 +63,18 @@ class Mark:
 
 @dataclass
 class Reading:
-    """The records behind a mark."""
+    """The records after a mark."""
 
     requests: list[PastRequest] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)  # of these, bytes from the log's beginning
-    mark: Mark = field(default_factory=lambda: Mark(0))  # behind the last valid record
-    restarted: bool = False  # the mark was of another generation: these are all records
-    damage: list[bytes] = field(default_factory=list)  # stepped over, in the log's order
-    torn: int = 0  # bytes at the end of a record that was not finished
+    ends: list[int] = field(default_factory=list)  # of the requests, in bytes of the log
+    mark: Mark = field(default_factory=lambda: Mark(0))  # after the last valid record
+    restarted: bool = False  # the mark was of another generation, so these are all records
+    damage: list[bytes] = field(default_factory=list)  # in the log's order
+    torn: int = 0  # bytes of an unfinished record at the end
 
     @property
     def damaged(self) -> int:
-        """The number of bytes that hold no valid record, nor the beginning of one at the end."""
+        """The number of bytes outside valid and torn records."""
         return sum(map(len, self.damage))
 
 
@@ -84,11 +85,11 @@ class RequestLog:
         self, path: Path, width: np.dtype[np.uint16] | np.dtype[np.uint32], vocabulary: int
     ) -> None:
         self.path = path
-        self.vocabulary = vocabulary  # a record with another id is damaged
+        self.vocabulary = vocabulary  # records with larger ids are damaged
         self.width = width
 
     def create(self, requests: Iterable[PastRequest] = (), generation: int = 1) -> None:
-        """Put a log of exactly `requests` in place; whole or not at all."""
+        """Replace the log by one of exactly `requests`, atomically."""
         temporary = self.path.with_name(self.path.name + ".tmp")
         with open(temporary, "wb", opener=owner_only) as file:
             file.writelines(self.pack(requests, generation))
@@ -103,11 +104,11 @@ class RequestLog:
         yield from map(self._packed, requests)
 
     def read(self, after: Mark | None = None) -> Reading:
-        """Read every valid record behind `after`, or all. Raises ArtifactError of no log."""
+        """Read every valid record after `after`, or all. Raises ArtifactError without a log."""
         head, mark, body = self._content(after)
         reading = self._parse(head, mark, body)
         while reading.damaged:
-            # Who reads while others write may see the next record before the end of the last one.
+            # A reader may see the next record before the end of the last one: read again.
             again = self._content(after)
             if again[:2] == (head, mark) and again[2].startswith(body):
                 break
@@ -117,8 +118,8 @@ class RequestLog:
         return reading
 
     def _content(self, after: Mark | None) -> tuple[bytes, Mark, bytes]:
-        """Return the header, `after`, and the log behind it; all of it where that is another
-        log's mark."""
+        """Return the header, a mark and the bytes after it: `after`, or the start if the log was
+        rewritten."""
         with self.open_file("rb", buffering=0) as file:
             head = file.read(HEADER.size)
             mark = Mark(self._generation(head))
@@ -129,9 +130,9 @@ class RequestLog:
             return head, mark, file.read()
 
     def _parse(self, head: bytes, mark: Mark, body: bytes) -> Reading:
-        sound = int.from_bytes(head[CHECKED:], "little") == zlib.crc32(head[:CHECKED])
+        sound = int.from_bytes(head[CHECKED_BYTES:], "little") == zlib.crc32(head[:CHECKED_BYTES])
         reading, at = Reading(mark=mark, damage=[b"" if sound else head]), 0
-        for begin, end, padding, request in self._records(body, -mark.offset % ALIGNED):
+        for begin, end, padding, request in self._records(body, -mark.offset % ALIGNMENT):
             reading.damage += [body[at:begin], body[end - padding : end].strip(b"\0")]
             reading.requests.append(request)
             reading.ends.append(mark.offset + end)
@@ -145,9 +146,9 @@ class RequestLog:
         return reading
 
     def append(self, requests: Iterable[PastRequest], at: Mark) -> Mark:
-        """Add records after `at`, the end of the last valid one; cut off a torn one there.
+        """Append records and return the end. A torn record after `at` is cut off.
 
-        The caller holds the lock and has read up to `at`. A full disk leaves whole records alone.
+        The caller holds the lock and has read up to `at`. A full disk leaves only whole records.
         """
         with self.open_file("r+b", buffering=0) as file:
             file.seek(at.offset)
@@ -156,7 +157,7 @@ class RequestLog:
             file.truncate(end)
             file.seek(end)
             for request in requests:
-                record = bytes(-end % ALIGNED) + self._packed(request)
+                record = bytes(-end % ALIGNMENT) + self._packed(request)
                 try:
                     if file.write(record) != len(record):
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
@@ -169,7 +170,7 @@ class RequestLog:
     def open_file(self, mode: str, buffering: int = -1) -> IO[bytes]:
         if not self.path.exists():
             raise ArtifactError(f"{self.path} is missing", "start a new history")
-        if not self.path.is_file():  # opening a pipe would wait for somebody to write into it
+        if not self.path.is_file():  # opening a pipe would wait for a writer
             raise ArtifactError(f"{self.path} is not a plain file", "start a new history")
         return self.path.open(mode, buffering=buffering)
 
@@ -177,17 +178,17 @@ class RequestLog:
         ids = np.ascontiguousarray(request.tokens, self.width.newbyteorder("<")).tobytes()
         count, prompt = len(request.tokens), request.prompt
         head = RECORD.pack(RECORD_MAGIC, count, prompt, checksum_of(count, prompt, ids))
-        return head + ids + bytes(-len(ids) % ALIGNED)
+        return head + ids + bytes(-len(ids) % ALIGNMENT)
 
     def _header(self, generation: int) -> bytes:
-        head = HEADER.pack(LOG_MAGIC, self.width.itemsize, generation, 0)[:CHECKED]
+        head = HEADER.pack(LOG_MAGIC, self.width.itemsize, generation, 0)[:CHECKED_BYTES]
         return head + struct.pack("<I", zlib.crc32(head))
 
     def _generation(self, head: bytes) -> int:
         magic, width, generation, _ = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
         if magic != LOG_MAGIC or width != self.width.itemsize:
             raise ArtifactError(
-                f"{self.path} is damaged: it does not begin as a log of {self.width} ids does",
+                f"{self.path} is damaged: it has no header of a log with {self.width} ids",
                 "restore it, or start a new history",
             )
         return int(generation)
@@ -195,38 +196,37 @@ class RequestLog:
     def _records(self, body: bytes, aligned: int) -> Iterator[tuple[int, int, int, PastRequest]]:
         """Yield (begin, end, padding, request) of every valid record, in bytes.
 
-        Behind damage records begin at `aligned` and multiples of ALIGNED from there. It ends early
-        where the search may cost no more: the rest then counts as damaged.
+        After damage, records begin at `aligned` plus a multiple of ALIGNMENT. Stops at the bounds
+        of the search.
         """
-        left = SEARCHED * len(body) + FREE  # bytes that may still be searched in vain
+        left = SEARCHED_TIMES * len(body) + SEARCHED_MORE
         likely: Iterator[int] | None = None
         at = 0
         while True:
             request, vain = self._record(body, at)
             while request is None:
                 if likely is None:
-                    first = at + 1 + (aligned - at - 1) % ALIGNED
+                    first = at + 1 + (aligned - at - 1) % ALIGNMENT
                     likely = iter(likely_records(body, first, self.width.itemsize))
-                left -= LEAST + vain
+                left -= SEARCHED_EACH + vain
                 begin = next((place for place in likely if place > at), None)
                 if begin is None or left <= 0:
                     return
                 at = begin
                 request, vain = self._record(body, at)
             size = len(request.tokens) * self.width.itemsize
-            padding = -size % ALIGNED
+            padding = -size % ALIGNMENT
             end = at + RECORD.size + size + padding
             yield at, end, padding, request
             at = end
 
     def _record(self, body: bytes, at: int) -> tuple[PastRequest | None, int]:
-        """Return the record at `at`, None where there is no valid one, and how many bytes were
-        looked at in vain."""
+        """Return the valid record at `at` or None, and the bytes that were checked in vain."""
         if len(body) < at + RECORD.size or not body.startswith(RECORD_MAGIC, at):
             return None, 0
         _, count, prompt, checksum = RECORD.unpack_from(body, at)
         begin, size = at + RECORD.size, count * self.width.itemsize
-        if len(body) < begin + size + -size % ALIGNED or prompt > count:
+        if len(body) < begin + size + -size % ALIGNMENT or prompt > count:
             return None, 0
         if checksum_of(count, prompt, memoryview(body)[begin : begin + size]) != checksum:
             return None, size
@@ -237,30 +237,30 @@ class RequestLog:
 
 
 def likely_records(body: bytes, first: int, width: int) -> list[int]:
-    """Return where in `body` something like a record begins that ends in it, ascending.
+    """Return the places in `body`, ascending, of a record's magic and a length that fits.
 
-    Records begin at `first` and multiples of ALIGNED from there; ids are `width` bytes wide.
+    Records begin at `first` plus a multiple of ALIGNMENT; an id has `width` bytes.
     """
     if len(body) < first + RECORD.size:
         return []
-    words = np.frombuffer(body, "<u4", (len(body) - first) // ALIGNED, first)
+    words = np.frombuffer(body, "<u4", (len(body) - first) // ALIGNMENT, first)
     rows = np.flatnonzero(words[: len(words) - 3] == int.from_bytes(RECORD_MAGIC, "little"))
     counts, prompts = words[rows + 1].astype(np.int64), words[rows + 2]
-    ends = first + rows * ALIGNED + RECORD.size + counts * width
+    ends = first + rows * ALIGNMENT + RECORD.size + counts * width
     fits = (ends <= len(body)) & (prompts <= counts)
-    starts: list[int] = (first + rows[fits] * ALIGNED).tolist()
+    starts: list[int] = (first + rows[fits] * ALIGNMENT).tolist()
     return starts
 
 
 def is_torn(rest: bytes, width: int) -> bool:
-    """Return whether `rest` is the beginning of one record, as a killed writer leaves it."""
+    """Return whether `rest` is the beginning of one record, as left by a killed writer."""
     if len(rest) < RECORD.size:
         return rest[:4] == RECORD_MAGIC[: len(rest)]
     magic, count, prompt, checksum = RECORD.unpack_from(rest)
     room = len(rest) - RECORD.size
-    if magic != RECORD_MAGIC or room >= count * width + -(count * width) % ALIGNED:
+    if magic != RECORD_MAGIC or room >= count * width + -(count * width) % ALIGNMENT:
         return False
-    for fewer in (room // width, room // width - 1):  # whole, but for a damaged length?
+    for fewer in (room // width, room // width - 1):  # a whole record with a damaged length?
         ids = rest[RECORD.size : RECORD.size + fewer * width]
         if 0 <= fewer < count and checksum_of(fewer, prompt, ids) == checksum:
             return False

@@ -1,12 +1,8 @@
-"""Crash-safe writing of an artifact's folder: a killed build, run again, goes on where it was.
+"""Crash-safe writing of an artifact's folder: a killed build resumes when it is run again.
 
-Everything goes to `NAME.partial/` (ngramkit.formats.replacing). Each file, once whole, is recorded
-with its checksum in `progress.jsonl`; taking the place of `NAME/` comes last. A killed build, run
-again, keeps the recorded files and gives the bytes of an undisturbed run; the error that ended it
-has a note of what is kept. A plan that changed starts over.
-
-progress.jsonl holds a line for every file, as it was written: {"build", "name", "bytes", "sha256",
-"facts"}.
+Files are written to `NAME.partial/` (ngramkit.formats.replacing). Each complete file is recorded
+with its checksum in `progress.jsonl`: {"build", "name", "bytes", "sha256", "facts"} per line. The
+next build of the same plan keeps the recorded files and gives the same bytes as an undisturbed one.
 """
 
 from __future__ import annotations
@@ -32,12 +28,14 @@ from ngramkit.formats.replacing import Replacement, partial_of, sync_folder, tid
 from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
-SCRATCH = "scratch"  # a fact of files that are for the build alone
+SCRATCH = "scratch"  # a fact of files that only the build needs
 
 
 def already_built(path: str | Path, plan: Mapping[str, Any], reporter: Reporter = SILENT) -> bool:
-    """Return whether `path` is a finished artifact of exactly this plan, and note it if so; tidy up
-    beside it."""
+    """Return whether `path` is a finished artifact of this plan, and note it if so.
+
+    Also cleans up after killed runs next to it.
+    """
     tidy(Path(path))
     try:
         built = read_manifest(Path(path)).build == build_id(plan)
@@ -49,12 +47,12 @@ def already_built(path: str | Path, plan: Mapping[str, Any], reporter: Reporter 
 
 
 def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
-    """Return whether a build of exactly this plan was begun at `path` and left unfinished."""
+    """Return whether there is an unfinished build of this plan at `path`."""
     return any(True for _ in _progress(partial_of(path), build_id(plan)))
 
 
 def _progress(partial: Path, build: str) -> Iterator[dict[str, Any]]:
-    """Yield the lines of progress.jsonl that are whole and of this build."""
+    """Yield the complete lines of this build in progress.jsonl."""
     try:
         lines = read_plain(partial / PROGRESS, LIMITS.manifest_bytes).splitlines()
     except (OSError, ArtifactError):
@@ -62,19 +60,18 @@ def _progress(partial: Path, build: str) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             entry = parse_json(line, PROGRESS)
-        except InputError:  # a kill tore it
+        except InputError:  # torn by a kill
             continue
         if isinstance(entry, dict) and entry.get("build") == build and "name" in entry:
             yield entry
 
 
 class ArtifactWriter:
-    """A context in which an artifact is written; left without `commit`, a later run resumes.
+    """A context for writing an artifact. Without `commit`, a later run resumes.
 
     `plan` is everything that decides the bytes: kind, parameters, tokenizer, corpus. `inputs` are
-    the files and folders that are read; `recipe` is the content of recipe.json. Raises as
-    Replacement: UsageError where `path` holds something else already and `force` is
-    off, or something that is not ours; InputError where another process is building the same path.
+    the files and folders that are read, `recipe` is the content of recipe.json. Raises as
+    `Replacement`.
     """
 
     def __init__(
@@ -95,7 +92,7 @@ class ArtifactWriter:
         self.partial = self._place.partial
         self._finished: dict[str, tuple[FileRecord, dict[str, Any]]] = {}
         self._recording = Lock()
-        self._recalled = False  # whether some files are of an earlier process
+        self._recalled = False  # whether an earlier process wrote some files
 
     def __enter__(self) -> Self:
         self._place.__enter__()
@@ -110,32 +107,29 @@ class ArtifactWriter:
             size = sum(record.bytes for record, _ in self._finished.values())
             files = many(len(self._finished), "file")
             error.add_note(
-                f"kept in {self.partial}: {files}, {size:,} bytes; the same command goes on there"
+                f"kept in {self.partial}: {files}, {size:,} bytes; the same command resumes there"
             )
         self._place.__exit__(kind, error, trace)
 
     def finished(self, name: str) -> dict[str, Any] | None:
-        """Return the facts recorded with a file that is already written, else None."""
+        """Return the facts recorded with a file, or None if it is not written yet."""
         return self._finished[name][1] if name in self._finished else None
 
     def write(self, name: str, arrays: Mapping[str, Array], **facts: Any) -> None:
-        """Write one file and record it; `facts` (JSON) come back from `finished` on a resume.
+        """Write one file and record it; `finished` returns its `facts` (JSON) after a resume.
 
-        Threads may write different files at a time.
+        Threads may write different files at the same time.
         """
         self.record(name, write_whole(self.partial / name, arrays), **facts)
 
     def record(self, name: str, record: FileRecord, **facts: Any) -> None:
-        """Record a whole file that somebody else has written into `partial`.
-
-        A file with the fact SCRATCH is for the build alone: `commit` deletes it.
-        """
+        """Record a complete file in `partial`. `commit` deletes those with the fact SCRATCH."""
         with self._recording:
             self._finished[name] = (record, facts)
             self._note(name, **asdict(record), facts=facts)
 
     def abandon(self) -> None:
-        """Keep nothing for a later run: it would come to the same end."""
+        """Keep nothing for a later run, which would fail in the same way."""
         self._finished.clear()
 
     def commit(
@@ -149,14 +143,13 @@ class ArtifactWriter:
     ) -> Path:
         """Write the manifest and the card, and give the folder its name.
 
-        Values that this process made need no check when they are opened; `foreign` ones, taken over
-        from somebody else's file, do.
+        `foreign` values, copied from somebody else's file, are checked when they are opened.
         """
         manifest = Manifest(
             kind=self.kind,
             build=self.build,
             tokenizer=tokenizer,
-            parameters=dict(sorted(parameters.items())),  # as the manifest will be read
+            parameters=dict(sorted(parameters.items())),  # in the order of the file
             corpus=dict(sorted(corpus.items())),
             counts=dict(sorted(counts.items())),
             files={
@@ -178,10 +171,10 @@ class ArtifactWriter:
         return self.path
 
     def _note(self, name: str, **entry: Any) -> None:
-        """Add a line to progress.jsonl; a line that a power cut takes costs its file alone."""
+        """Add a line to progress.jsonl."""
         line = json.dumps({"build": self.build, "name": name, **entry}, sort_keys=True)
         with open(self.partial / PROGRESS, "a", encoding="utf-8", opener=not_linked) as file:
-            file.write(f"\n{line}")  # not behind half a line of a killed process
+            file.write(f"\n{line}")  # the last line may be torn
 
     def _recall(self) -> None:
         latest = {entry["name"]: entry for entry in _progress(self.partial, self.build)}
@@ -194,13 +187,13 @@ class ArtifactWriter:
 
 
 def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:
-    """Return recipe.json of the artifact `build`, made of `inputs`."""
+    """Return the text of recipe.json."""
     body = {"build": build, "inputs": inputs}
     return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def write_text(path: Path, text: str, opener: Callable[[str, int], int] = not_linked) -> None:
-    """Write a text whole or not at all: a temporary file, opened by `opener`, then a rename."""
+    """Write a text atomically, through a temporary file opened by `opener`."""
     temporary = path.with_name(path.name + ".tmp")
     with open(temporary, "w", encoding="utf-8", opener=opener) as file:
         file.write(text)

@@ -7,8 +7,8 @@ The bytes, in order:
                          padded with spaces to a multiple of 8
     the rest             the arrays, little-endian, C order; offsets count from here
 
-Arrays lie widest element first and by name within a width, one behind another without holes, so
-every array is aligned; a file in which they are not is damaged. A decoder in four lines:
+Arrays are ordered by descending element size, then by name, without gaps, so every array is
+aligned; otherwise the file is damaged. A decoder in four lines:
 
     n = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + n])
@@ -57,11 +57,11 @@ DTYPES = {
 }
 READ = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in READ.items()}
-CHUNK = 1 << 24  # bytes hashed and written at a time
+CHUNK_BYTES = 1 << 24  # hashed and written at a time
 
 
 class WrongFileError(ArtifactError):
-    """The error for a `file` that does not hold the bytes that its manifest lists."""
+    """The error for a `file` that differs from its manifest's record."""
 
     def __init__(self, file: Path, why: str) -> None:
         super().__init__(f"{file} is damaged: {why}", AGAIN)
@@ -70,14 +70,14 @@ class WrongFileError(ArtifactError):
 
 @dataclass(frozen=True)
 class FileRecord:
-    """A file's size and checksum, as a manifest lists them."""
+    """A file's size and checksum."""
 
     bytes: int
     sha256: str
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
-    """Write `arrays` to the disk, synced, and return the file's record."""
+    """Write and sync `arrays`; return the file's record."""
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     header: dict[str, object] = {}
     offset = 0
@@ -106,7 +106,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
 
 
 def write_whole(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
-    """Write as write_arrays does, but the whole file or none, even if others write the same."""
+    """Write as `write_arrays`, but atomically, even if others write the same file."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         record = write_arrays(temporary, arrays)
@@ -120,19 +120,19 @@ def write_whole(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
 def _blocks(array: Array) -> Iterator[memoryview]:
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     raw = little.reshape(-1).view(np.uint8)
-    return (raw[i : i + CHUNK].data for i in range(0, len(raw), CHUNK))
+    return (raw[i : i + CHUNK_BYTES].data for i in range(0, len(raw), CHUNK_BYTES))
 
 
 def open_arrays(path: Path) -> dict[str, Array]:
-    """Open a file's arrays as read-only views of one memory map, in the same time at any size.
+    """Open a file's arrays as read-only views of one memory map.
 
-    Raises ArtifactError where the file is missing, truncated or not of this format.
+    Raises ArtifactError if the file is missing, truncated or of another format.
     """
     return open_container(path)[0]
 
 
 def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
-    """Open as open_arrays does, and return the identity of the mapped file too."""
+    """Open as `open_arrays`, and return the identity of the mapped file too."""
     try:
         file = open_plain(path, hint=AGAIN)
     except FileNotFoundError as error:
@@ -146,20 +146,20 @@ def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
         except (OSError, ValueError) as error:
             code = getattr(error, "errno", None)
             if code == errno.ENOMEM:
-                raise MemoryError(f"{path} cannot be mapped") from error
+                raise MemoryError(f"cannot map {path}") from error
             full = code in (errno.EMFILE, errno.ENFILE)
             hint = "allow more open files: ulimit -n" if full else AGAIN
-            raise ArtifactError(f"{path} cannot be mapped: {reason(error)}", hint) from error
+            raise ArtifactError(f"cannot map {path}: {reason(error)}", hint) from error
     header, start = _read_header(path, mapped)
     spans = {name: _span(path, name, entry) for name, entry in header.items()}
     _require_gapless(path, spans.values(), len(mapped) - start)
-    # Plain ndarrays, not memmap: numpy's subclass costs microseconds at every slice.
+    # Plain ndarrays: numpy's memmap costs microseconds at every slice.
     try:
         arrays: dict[str, Array] = {
             name: np.ndarray(s.shape, s.dtype, mapped, start + s.begin) for name, s in spans.items()
         }
-    except ValueError as error:  # a dimension of 0 beside one that is too large
-        raise _damaged(path, "its shapes make no sense") from error
+    except ValueError as error:  # a dimension of 0 next to one that is too large
+        raise _damaged(path, "its shapes are invalid") from error
     return arrays, identity(status)
 
 
@@ -180,7 +180,7 @@ def _read_header(path: Path, raw: mmap.mmap) -> tuple[dict[str, Any], int]:
 
 
 class Span(NamedTuple):
-    begin: int  # bytes behind the header
+    begin: int  # bytes after the header
     end: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -191,7 +191,7 @@ def _span(path: Path, name: str, entry: Any) -> Span:
         dtype, shape = READ[entry["dtype"]], _numbers(entry["shape"])
         begin, end = _numbers(entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, f"the entry of {name!r:.40} makes no sense") from error
+        raise _damaged(path, f"the entry of {name!r:.40} is invalid") from error
     if end - begin != math.prod(shape) * dtype.itemsize:
         raise _damaged(path, f"the size of {name!r:.40} does not fit its shape")
     if begin % dtype.itemsize:
@@ -201,18 +201,18 @@ def _span(path: Path, name: str, entry: Any) -> Span:
 
 def _numbers(value: Any) -> list[int]:
     if not isinstance(value, list) or len(value) > LIMITS.dimensions:
-        raise TypeError("no short list")
+        raise TypeError("not a short list")
     if not all(map(whole_number, value)):
         raise ValueError("not whole numbers")
     return value
 
 
 def _require_gapless(path: Path, spans: Iterable[Span], size: int) -> None:
-    """Raise ArtifactError where arrays overlap or leave bytes between them."""
+    """Raise ArtifactError if arrays overlap or leave gaps."""
     at = 0
     for span in sorted(spans, key=lambda span: span[:2]):
         if span.begin != at:
-            raise _damaged(path, f"its arrays do not lie one behind another at byte {at:,}")
+            raise _damaged(path, f"its arrays overlap or leave a gap at byte {at:,}")
         at = span.end
     if at != size:
         raise _damaged(path, f"it has {size:,} bytes of arrays, not {at:,}")
@@ -229,6 +229,6 @@ def require(holds: bool | np.bool_, path: object, breach: str) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Return a file's sha256 in hex; the GIL is released meanwhile."""
+    """Return a file's sha256 in hex, without holding the GIL."""
     with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,14 +1,12 @@
-"""The tokenizer of an artifact's ids, and the check that another tokenizer gives the same ids.
+"""The identity of a tokenizer: its fingerprint, and a digest of how it encodes.
 
-Two tokenizers are the same if their files are (`fingerprint`), or if they encode the same texts
-alike, whatever their files look like:
+An artifact fits a tokenizer if the `fingerprint` of their files is equal, or if they encode alike:
 
     encodes = 16 hex digits: sha256 over every token's text, in order, then their ids
               4 hex digits for each of PROBES: sha256 over its ids, in order
 
-Two tokenizers with the same `encodes` have the same vocabulary and split all these texts alike: ids
-of the one mean the same to the other. PROBES only ever grows at its end; what both have is
-compared.
+Tokenizers with equal `encodes` have the same vocabulary and split all PROBES alike. PROBES only
+grows at its end; the common part is compared.
 """
 
 from __future__ import annotations
@@ -25,9 +23,9 @@ from ngramkit.basics.untrusted import whole_number
 from ngramkit.formats.admission import LIMITS, is_short_text
 from ngramkit.formats.safetensors import require
 
-# The parts of a tokenizer that decide ids: not the post-processor, the padding or the file's name.
+# The parts of a tokenizer that decide ids; not the post-processor, the padding or the file's name.
 DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
-# Where tokenizers differ: spaces, line ends, digits, contractions, scripts, marks, code, specials.
+# Tokenizers differ in spaces, line ends, digits, contractions, scripts, marks, code and specials.
 PROBES = (
     "Hello world",
     " Hello  world   ",
@@ -79,30 +77,26 @@ FORM = re.compile(r"[0-9a-f]{20,1000}")
 
 @dataclass(frozen=True)
 class TokenizerRecord:
-    """The tokenizer that ids belong to.
-
-    `fingerprint` decides, or else `encodes`: files of one tokenizer may look different. `id` is for
-    people.
-    """
+    """The tokenizer of an artifact. `fingerprint` or `encodes` identify it, `id` is for people."""
 
     id: str
     vocabulary: int  # one more than the highest id
-    fingerprint: str  # sha256, see the function
+    fingerprint: str  # sha256, see `fingerprint`
     eos: int | None = None
     encodes: str | None = None  # older manifests lack it
 
     @property
     def separator(self) -> int:
-        """The id that stands behind each document: the first that is none of the tokenizer's."""
+        """The id after each document: the first that the tokenizer does not have."""
         return self.vocabulary
 
     def agrees(self, other: TokenizerRecord) -> bool:
-        """Return whether ids mean the same to both."""
+        """Return whether both give the same ids."""
         same = self.fingerprint == other.fingerprint
         return same or same_ids(self.encodes, other.encodes)
 
     def require(self, other: TokenizerRecord, where: str) -> None:
-        """Raise ArtifactError unless `other` gives the same ids; `where` names what has `self`."""
+        """Raise ArtifactError unless `other` gives the same ids; `where` has this tokenizer."""
         if not self.agrees(other):
             why = ""
             if self.encodes is not None and other.encodes is not None:
@@ -117,25 +111,26 @@ class TokenizerRecord:
 
 
 def parse_tokenizer(path: object, body: Any) -> TokenizerRecord:
-    """Parse a tokenizer's record of the file `path`. Raises ArtifactError where it is none."""
+    """Parse a tokenizer's record in the file `path`. Raises ArtifactError if it is invalid."""
     keys = {"id", "vocabulary", "fingerprint"}
     fits = isinstance(body, dict) and keys <= body.keys() <= keys | {"eos", "encodes"}
-    require(fits, path, "`tokenizer` is not id, vocabulary, fingerprint and eos")
+    require(fits, path, "`tokenizer` has wrong keys")
     texts = is_short_text(body["id"]) and is_short_text(body["fingerprint"])
-    require(texts, path, "the tokenizer's id or fingerprint is no text")
+    require(texts, path, "the tokenizer's id or fingerprint is not a text")
     size, eos = body["vocabulary"], body.get("eos")
-    require(whole_number(size, 1, LIMITS.vocabulary), path, f"a vocabulary of {size!r:.30} tokens")
+    require(
+        whole_number(size, 1, LIMITS.vocabulary), path, f"its vocabulary has {size!r:.30} tokens"
+    )
     inside = eos is None or whole_number(eos, 0, size - 1)
-    require(inside, path, f"the eos {eos!r:.30} is no id of its vocabulary")
+    require(inside, path, f"eos {eos!r:.30} is not in its vocabulary")
     encodes = body.get("encodes")
     sound = encodes is None or (isinstance(encodes, str) and bool(FORM.fullmatch(encodes)))
-    require(sound, path, "what its tokenizer encodes is no hex digits")
+    require(sound, path, "`encodes` is not hex digits")
     return TokenizerRecord(**body)
 
 
 def fingerprint(backend: Any) -> str:
-    """Return the sha256 over the parts of a tokenizers.Tokenizer that decide ids, as canonical
-    JSON."""
+    """Return the sha256 over the JSON of a tokenizers.Tokenizer's parts that decide ids."""
     body = json.loads(backend.to_str())
     decisive = {part: body.get(part) for part in DECISIVE}
     text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
@@ -143,7 +138,7 @@ def fingerprint(backend: Any) -> str:
 
 
 def encodes(vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]]) -> str:
-    """Return the digits of TokenizerRecord.encodes. `vocabulary`: every token's text and id."""
+    """Return TokenizerRecord.encodes for a `vocabulary` (text -> id) and an `encode` function."""
     texts = sorted(vocabulary)
     whole = "\0".join([*texts, *(str(vocabulary[text]) for text in texts)]).encode(
         "utf-8", "surrogatepass"
@@ -157,13 +152,12 @@ def _digest(ids: Sequence[int]) -> str:
 
 
 def record_of(given: Any) -> TokenizerRecord:
-    """Return the record of a loaded tokenizer, or one itself. Raises UsageError for anything
-    else."""
+    """Return the record of a loaded tokenizer, or a record. Raises UsageError for anything else."""
     record = getattr(given, "record", given)
     if not isinstance(record, TokenizerRecord):
         what = "name" if isinstance(given, str) else type(given).__name__
         hint = "give a loaded tokenizer: ngramkit.load_tokenizer(MODEL)"
-        raise UsageError(f"tokenizer is a {what}", hint, option="tokenizer")
+        raise UsageError(f"tokenizer must be a tokenizer, got a {what}", hint, option="tokenizer")
     return record
 
 
@@ -173,7 +167,7 @@ def same_ids(encodes: str | None, other: str | None) -> bool:
 
 
 def difference(encodes: str, other: str) -> str:
-    """Return how two differ, for people; "" where they do not."""
+    """Return how two differ, or "" if they do not."""
     if encodes[:DIGITS] != other[:DIGITS]:
         return "their vocabularies differ"
     pairs = zip(PROBES, _digests(encodes), _digests(other), strict=False)
@@ -182,7 +176,7 @@ def difference(encodes: str, other: str) -> str:
 
 
 def first_difference(encodes: str, encode: Callable[[str], Sequence[int]]) -> str | None:
-    """Return the first of PROBES whose ids by `encode` are not those that `encodes` stands for."""
+    """Return the first of PROBES that `encode` encodes differently from `encodes`."""
     pairs = zip(PROBES, _digests(encodes), strict=False)
     return next((text for text, digest in pairs if _digest(encode(text)) != digest), None)
 

@@ -1,9 +1,9 @@
-"""Kind `tokens`: a corpus, tokenised once.
+"""Kind `tokens`: a tokenised corpus.
 
 Files `shard-00000.safetensors`, `shard-00001.safetensors`, ..., each with
 
     tokens     u16 or u32 [n]      ids of one document after another; u16 up to 65,535 ids
-    documents  u64 [d + 1]         where each document begins, in tokens; the last is n
+    documents  u64 [d + 1]         the place of each document's first token; the last is n
 
 A shard holds whole documents. An empty document has two equal offsets.
 `counts`: documents, tokens.
@@ -46,7 +46,7 @@ class TokenStore(Artifact):
         return shards
 
     def documents(self) -> Iterator[Array]:
-        """Yield every document's ids, in the corpus's order; empty ones too."""
+        """Yield every document's ids in the corpus's order, also of empty ones."""
         for shard in self.shards:
             for begin, end in zip(shard.documents[:-1], shard.documents[1:], strict=True):
                 yield shard.tokens[int(begin) : int(end)]
@@ -74,8 +74,8 @@ def require_whole(path: Path, shard: TokenShard, vocabulary: int) -> None:
     """Raise ArtifactError unless every value of the shard is valid."""
     offsets, dtype = shard.documents, token_dtype(vocabulary)
     require(shard.tokens.dtype == dtype, path, f"ids are not {dtype}")
-    require(len(offsets) > 0 and offsets[0] == 0, path, "documents do not begin at 0")
-    require(np.all(offsets[:-1] <= offsets[1:]), path, "document offsets fall")
-    require(offsets[-1] == len(shard.tokens), path, "documents do not end at the end")
+    require(len(offsets) > 0 and offsets[0] == 0, path, "documents must begin at 0")
+    require(np.all(offsets[:-1] <= offsets[1:]), path, "document offsets must not fall")
+    require(offsets[-1] == len(shard.tokens), path, "documents must end at the number of tokens")
     highest = int(shard.tokens.max(initial=0))
     require(highest < vocabulary, path, f"id {highest} is outside the vocabulary")

@@ -291,7 +291,7 @@ def test_a_column_of_nulls_is_no_text(folder):
     pq.write_table(pa.table({"text": pa.array([None, None], pa.string())}), "p.parquet")
     result = run_here(["tokenize", "--corpus", "p.parquet", "--out", "t", "--model", "demo"])
     assert result.code == 3
-    assert "gives no text: of its 2 documents none has any" in result.err
+    assert "has no text" in result.err
     assert "kept in" not in result.err  # the same command would come to the same end
     assert not Path("t").exists()
     assert not Path("t.partial").exists()

@@ -67,7 +67,7 @@ def test_parts_behind_a_limit_are_not_read(texts, tmp_path):
 
 def test_a_corpus_without_documents_is_an_error(texts, tmp_path):
     corpus = open_corpus(str(texts / "a" / "*.jsonl"), licenses=["none"])
-    with pytest.raises(InputError, match="gives no documents"):
+    with pytest.raises(InputError, match="has no documents"):
         tokenize(corpus, "demo", tmp_path / "t", executor=Elsewhere())
     assert not (tmp_path / "t").exists()
 

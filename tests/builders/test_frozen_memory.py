@@ -59,4 +59,4 @@ def test_windows_and_table_stay_within_what_is_said(tmp_path):
     )
     taken, rows = map(int, done.stdout.split())
     assert rows > 1_900_000
-    assert taken < frozen.LEAST_MEMORY + rows * (3 * 2 + 8) * 2
+    assert taken < frozen.MIN_MEMORY + rows * (3 * 2 + 8) * 2

@@ -85,8 +85,8 @@ def test_built_again_it_is_up_to_date_with_the_same_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"k": 0}, "k must be at least 1, is 0"),
-        ({"k": 53}, "k must be 1 to 52, is 53"),
+        ({"k": 0}, "k must be at least 1"),
+        ({"k": 53}, "k must be 1 to 52"),
         ({"rule": "x"}, "rule must be"),
     ],
 )

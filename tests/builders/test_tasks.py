@@ -76,7 +76,7 @@ def test_a_frozen_table_has_the_same_bytes(tmp_path_factory, token_store, made, 
         with pytest.raises(InputError, match="nothing to count"):
             build_frozen(store, out / "there", executor=Elsewhere(), **options)
         return
-    with mock.patch.object(frozen, "LEAST_MEMORY", 1):
+    with mock.patch.object(frozen, "MIN_MEMORY", 1):
         elsewhere = {"executor": Elsewhere(memory), "memory": memory}
         there = build_frozen(store, out / "there", **elsewhere, **options)
     assert contents(there.path) == contents(here.path)
@@ -175,7 +175,7 @@ def test_counting_in_other_groups_starts_over(tmp_path, token_store):
     store = token_store(documents(7), 6)
     whole = build_frozen(store, tmp_path / "whole")
     killed = Elsewhere(dies_after=9)
-    with mock.patch.object(frozen, "LEAST_MEMORY", 1):
+    with mock.patch.object(frozen, "MIN_MEMORY", 1):
         with pytest.raises(KeyboardInterrupt):
             build_frozen(store, tmp_path / "out", memory=3000, executor=killed)
         build = build_frozen(store, tmp_path / "out", memory=9000, executor=Elsewhere())

@@ -175,14 +175,14 @@ def test_an_interrupted_build_loses_no_batch(corpus, tmp_path, monkeypatch, batc
     again = tokenize(corpus, "demo", tmp_path / "store", reporter=heard, **options)
     assert digests(again) == digests(whole)
     assert len(encoded) == len(TEXTS) - 4 * batches
-    assert heard.notes[0].startswith(f"going on behind {4 * batches} documents, ")
+    assert heard.notes[0].startswith(f"resuming after {4 * batches} documents, ")
 
 
 @pytest.mark.parametrize("written", range(0, 24, 3))
 def test_a_build_killed_between_shards_goes_on(corpus, tmp_path, monkeypatch, written):
     whole = tokenize(corpus, "demo", tmp_path / "whole", shard_tokens=200)
     monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 3)
-    monkeypatch.setattr(builder, "KEEP_EVERY", 0)
+    monkeypatch.setattr(builder, "SAVE_SECONDS", 0)
     calls, write = [], builder.ArtifactWriter.write
 
     def dying(self, *args, **facts):
@@ -201,7 +201,7 @@ def test_a_build_killed_between_shards_goes_on(corpus, tmp_path, monkeypatch, wr
 
 def test_what_is_kept_of_another_plan_is_not_taken(corpus, demo, tmp_path, monkeypatch):
     monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 4)
-    monkeypatch.setattr(builder, "KEEP_EVERY", 0)
+    monkeypatch.setattr(builder, "SAVE_SECONDS", 0)
     with monkeypatch.context() as patch:
         patch.setattr(builder.ShardCutter, "cut", stopped_half_way(builder.ShardCutter.cut))
         with pytest.raises(KeyboardInterrupt):
@@ -330,7 +330,7 @@ def test_a_finished_store_is_found_again(corpus, tmp_path, monkeypatch):
 def test_no_documents(tmp_path):
     (tmp_path / "none.jsonl").write_text("\n")
     corpus = open_corpus(str(tmp_path / "none.jsonl"))
-    with pytest.raises(InputError, match="gives no documents"):
+    with pytest.raises(InputError, match="has no documents"):
         tokenize(corpus, "demo", tmp_path / "s")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["none.jsonl"]
 

@@ -36,10 +36,10 @@ tokenize --corpus hf:                            | hf: names no dataset
 tokenize --corpus EMPTY                          | --corpus must not be empty
 build-datastore --corpus ds                      | ds is an artifact, not text
 tokenize --corpus a.xyz                          | unsupported kind of file: a.xyz
-tokenize --corpus a.txt --model nope             | no model is called 'nope'
+tokenize --corpus a.txt --model nope             | unknown model 'nope'
 tokenize --corpus a.txt --model ./none           | there is no model folder ./none
 tokenize --corpus a.txt --model empty            | empty holds no tokenizer
-tokenize --corpus a.txt --out SYSTEM/x           | SYSTEM/x cannot be written
+tokenize --corpus a.txt --out SYSTEM/x           | cannot write SYSTEM/x
 tokenize --corpus a.txt --out theirs             | theirs exists
 tokenize --corpus a.txt --out theirs --force     | theirs holds mine.txt, which ngramkit did not
 tokenize --corpus a.txt --out a.txt/x            | a.txt is not a folder
@@ -55,7 +55,7 @@ tokenize --corpus python-stdlib --split nope     | unknown split 'nope' of pytho
 tokenize --corpus a.txt:2                        | the weight of a.txt must be above 0
 tokenize --corpus a.txt --cache-size x           | 'x' is not a size
 build-datastore --corpus nope                    | unknown corpus 'nope'
-build-datastore --corpus a.txt --out SYSTEM/x    | SYSTEM/x cannot be written
+build-datastore --corpus a.txt --out SYSTEM/x    | cannot write SYSTEM/x
 build-datastore --corpus a.txt --out frozen      | frozen exists
 build-datastore --corpus a.txt --executor nope   | there is no --executor 'nope'
 build-datastore --tokens none                    | there is no artifact at none
@@ -63,29 +63,29 @@ build-datastore --tokens ds                      | ds is a datastore, not a toke
 build-datastore --tokens store --corpus a.txt    | --corpus is for text, not for --tokens
 build-datastore --tokens store --limit 3         | --limit is for text, not for --tokens
 build-datastore --tokens store --model demo      | --model is for text, not for --tokens
-build-datastore --tokens store --out SYSTEM/x    | SYSTEM/x cannot be written
-build-frozen --corpus a.txt --leader-len 9       | --leader-len must be 1 to 4, is 9
-build-frozen --corpus a.txt --out SYSTEM/x       | SYSTEM/x cannot be written
+build-datastore --tokens store --out SYSTEM/x    | cannot write SYSTEM/x
+build-frozen --corpus a.txt --leader-len 9       | --leader-len must be 1 to 4
+build-frozen --corpus a.txt --out SYSTEM/x       | cannot write SYSTEM/x
 build-frozen --corpus a.txt --out ds             | ds exists
 build-frozen --tokens store --followers 0        | --followers must be 1 to
 models more                                      | extra argument
 use empty                                        | empty holds no model: it has neither
 use EMPTY                                        | MODEL is empty
-use nope                                         | no model is called 'nope'
-model-bigram nope                                | no model is called 'nope'
+use nope                                         | unknown model 'nope'
+model-bigram nope                                | unknown model 'nope'
 model-bigram empty                               | empty holds no model
 model-bigram demo --model other                  | MODEL is demo, --model other
-model-bigram --model nope                        | no model is called 'nope'
-model-unigram --model nope                       | no model is called 'nope'
-calibrate --model nope                           | no model is called 'nope'
-self-corpus --model nope                         | no model is called 'nope'
+model-bigram --model nope                        | unknown model 'nope'
+model-unigram --model nope                       | unknown model 'nope'
+calibrate --model nope                           | unknown model 'nope'
+self-corpus --model nope                         | unknown model 'nope'
 model-bigram --k 0                               | --k must be at least 1
 model-bigram --dtype nope                        | --dtype must be auto
 model-bigram --device nope                       | --device must be auto
-model-bigram --out SYSTEM/x                      | SYSTEM/x cannot be written
+model-bigram --out SYSTEM/x                      | cannot write SYSTEM/x
 model-bigram --out ds                            | ds exists
 model-unigram --rule nope                        | --rule must be distance
-model-unigram --out SYSTEM/x                     | SYSTEM/x cannot be written
+model-unigram --out SYSTEM/x                     | cannot write SYSTEM/x
 inspect EMPTY                                    | hf://USER/NAME@REV is empty
 inspect ds --query EMPTY                         | --query is empty
 inspect none                                     | there is no artifact at none
@@ -117,7 +117,7 @@ decode --prompt EMPTY                            | --prompt is empty
 decode --prompt x --history EMPTY                | --history is empty
 decode --prompt x --datastore EMPTY              | --datastore is empty
 decode --prompt x --kv-bits 1                    | --kv-bits means nothing with --cache full
-decode --prompt x --budget -3                    | --budget must be 1 to 4096, is -3
+decode --prompt x --budget -3                    | --budget must be 1 to 4096
 decode --prompt x --budget x                     | is no number of nodes
 decode --prompt-file none.txt                    | none.txt cannot be read
 decode --prompt x --prompt-file a.txt            | --prompt and --prompt-file exclude
@@ -132,12 +132,12 @@ decode --prompt x --cache low-bit --kv-bits 1,2 --model demo.gguf | --kv-bits na
 decode --prompt-file long.txt --model demo.gguf  | tokens, the context of demo.gguf 1,024
 tokenize --corpus a.txt --model notok            | notok holds no tokenizer
 calibrate noweights                              | noweights holds no weights
-model-bigram demo --k 9999                       | --k must be 1 to 4096, is 9999
-model-unigram demo --k 9999                      | --k must be 1 to 4096, is 9999
+model-bigram demo --k 9999                       | --k must be 1 to 4096
+model-unigram demo --k 9999                      | --k must be 1 to 4096
 decode --prompt x --drafter nope                 | no drafter is called 'nope'
 decode --prompt x --datastore none               | there is no artifact at none
 decode --prompt x --datastore frozen             | frozen is a frozen-table, not a datastore
-decode --prompt x --history a.txt                | a.txt exists and is no history
+decode --prompt x --history a.txt                | a.txt exists and is not a history
 decode --prompt x --reference none.txt           | none.txt cannot be read
 decode --prompt x --drafter rest --reference a.txt | cannot draft from --reference
 decode --prompt x --top-p 2                      | --top-p must be above 0
@@ -156,7 +156,7 @@ decode --prompt x --stop EMPTY                   | --stop is empty
 history inspect none                             | there is no history at none
 history merge none none2 --out h                 | there is no history at none
 history merge none none2 --out theirs            | theirs exists -> choose another --out
-history import qa.jsonl --out theirs             | theirs exists and is no history
+history import qa.jsonl --out theirs             | theirs exists and is not a history
 history import none.jsonl --out h                | there is no file none.jsonl
 history forget none --text x --everything        | --text and --everything exclude each other
 decode --prompt x --cache-dir a.txt              | a.txt is not a folder
@@ -171,24 +171,24 @@ bench --questions q.jsonl --datastore none       | there is no artifact at none
 bench --questions q.jsonl --model ./none         | there is no model folder ./none
 bench --questions q.jsonl --template nope        | --template must be one of
 bench --questions q.jsonl --out a.txt            | a.txt is not a folder
-bench --questions q.jsonl --out SYSTEM/x         | SYSTEM/x cannot be written
+bench --questions q.jsonl --out SYSTEM/x         | cannot write SYSTEM/x
 bench --questions q.jsonl --out theirs           | theirs/runs.jsonl is not of a benchmark
 bench --questions q.jsonl --out begun --limit 1  | begun holds another benchmark: model was
 bench --questions q.jsonl --history a.txt        | name a folder: a.txt is none
 bench --questions q.jsonl --budget -3            | --budget must be 1 to 4096
 bench --questions bad.jsonl                      | bad.jsonl, line 1: not JSON
 record --questions none.jsonl --out r            | there is no file none.jsonl
-record --questions q.jsonl --out theirs          | theirs exists and is no evidence
-record --questions q.jsonl --out SYSTEM/r        | SYSTEM/r cannot be written
+record --questions q.jsonl --out theirs          | theirs exists and is not recorded evidence
+record --questions q.jsonl --out SYSTEM/r        | cannot write SYSTEM/r
 record --questions q.jsonl --out r --drafter nope | no drafter is called 'nope'
 record --questions q.jsonl --out r --model ./none | there is no model folder ./none
-record --questions q.jsonl --out r --budget 0    | --budget must be 1 to 4096, is 0
+record --questions q.jsonl --out r --budget 0    | --budget must be 1 to 4096
 record --questions q.jsonl --out r --budget auto | a record needs passes of one size
 self-corpus --questions none.jsonl               | there is no file none.jsonl
 self-corpus --questions q.jsonl --batch 0        | --batch must be 1 to 4096
 self-corpus --questions q.jsonl --out theirs     | theirs is there, and no self-corpus wrote it
-self-corpus --questions q.jsonl --out SYSTEM/x   | SYSTEM/x cannot be written
-self-corpus nope --questions q.jsonl             | no model is called 'nope'
+self-corpus --questions q.jsonl --out SYSTEM/x   | cannot write SYSTEM/x
+self-corpus nope --questions q.jsonl             | unknown model 'nope'
 build nope                                       | there is no recipe nope
 build bad.toml                                   | bad.toml is not TOML
 build good.toml --out a.txt                      | a.txt is not a folder
@@ -205,7 +205,7 @@ export ds --to nope                              | unknown format 'nope'
 export ds --to llama.cpp --u32                   | --u32 cannot be used with --to llama.cpp
 export ds --to llama.cpp --model demo            | --model cannot be used with --to llama.cpp
 export ds --to jsonl --out theirs                | theirs exists
-export ds --to llama.cpp --out SYSTEM/x          | SYSTEM/x cannot be written
+export ds --to llama.cpp --out SYSTEM/x          | cannot write SYSTEM/x
 export ds --to llama.cpp --gguf none.gguf        | there is no model file none.gguf
 export store --to llama.cpp                      | store is a token store, which has no n-grams
 export frozen --to rest-idx                      | frozen is a frozen-table, which holds no doc
@@ -225,13 +225,13 @@ import theirs --from rest-idx                    | theirs is not a plain file
 merge none none2 --out m                         | there is no artifact at none
 merge ds --out m                                 | there is only one artifact to merge
 merge ds frozen --out m                          | ds is a datastore and frozen a frozen-table
-merge ds ds2 --out SYSTEM/x                      | SYSTEM/x cannot be written
+merge ds ds2 --out SYSTEM/x                      | cannot write SYSTEM/x
 prune none --bytes 1M                            | there is no artifact at none
 prune ds --bytes x                               | 'x' is not a size
-prune store --bytes 1M                           | a token store cannot be pruned
+prune store --bytes 1M                           | cannot prune a token store
 prune ds --bytes 1M --answers none.jsonl         | there is no file none.jsonl
 prune ds --bytes 1M --template nope              | --template must be one of
-prune ds --bytes 1M --out SYSTEM/x               | SYSTEM/x cannot be written
+prune ds --bytes 1M --out SYSTEM/x               | cannot write SYSTEM/x
 check-engine nope                                | there is no adapter for 'nope'
 check-engine vllm --draft none.json              | names none.json
 check-engine vllm --model demo --draft metrics.json | metrics cannot be written to none/x.prom
@@ -247,12 +247,12 @@ check-engine vllm --draft {"datastores":["cut"]} --model demo | shard-00000.safe
 warm --drafter nope                              | no drafter is called 'nope'
 warm --drafter rest:nope=1                       | the drafter rest has no option 'nope'
 decode --prompt x --drafter rest:nope=1          | the drafter rest has no option 'nope'
-decode --prompt x --drafter rest:max_match=0     | max_match must be at least 1, is 0
+decode --prompt x --drafter rest:max_match=0     | max_match must be at least 1
 decode --prompt x --drafter rest:max_match       | 'max_match' is no option of the drafter rest
-decode --prompt x --drafter blend:scan=x         | scan must be a whole number, is 'x'
-replay --answers qa.jsonl --drafter ssd:query=0  | query must be at least 1, is 0
-bench --questions q.jsonl --drafter ssd:query=0  | query must be at least 1, is 0
-record --questions q.jsonl --out r --drafter recycling:keep=3 | keep must be true or false, is '3'
+decode --prompt x --drafter blend:scan=x         | scan must be a whole number
+replay --answers qa.jsonl --drafter ssd:query=0  | query must be at least 1
+bench --questions q.jsonl --drafter ssd:query=0  | query must be at least 1
+record --questions q.jsonl --out r --drafter recycling:keep=3 | keep must be true or false
 warm --workers 0                                 | --workers
 decode --prompt-file long.txt                    | tokens, the context of demo 1,024
 decode --prompt x --reference theirs             | Is a directory -> check the path
@@ -266,7 +266,7 @@ decode --prompt x --template own                 | demo brings no format of conv
 decode --prompt x --cache specache --reference a.txt | takes no drafts and no --reference
 decode --prompt x --drafter cacheback:max_match=9 | There are: leader_len, follower_len
 decode --prompt x --drafter rest:max_mtach=9     | did you mean max_match?
-decode --prompt x --drafter rest:continuation=99 | continuation must be 1 to 31, is 99
+decode --prompt x --drafter rest:continuation=99 | continuation must be 1 to 31
 decode --prompt x --drafter rest:max_match=2,max_match=3 | max_match is given twice
 export ds --to rest-idx --dynamic                | --dynamic cannot be used with --to rest-idx
 export ds --to jsonl --max-ngrams 3              | --max-ngrams cannot be used with --to jsonl

@@ -97,7 +97,7 @@ def test_recorded_answers_decide_what_is_kept(parts, tmp_path):
     ("command", "options", "said"),
     [
         ("export", "--to llama.cpp --min-count 99999", "lower --min-count"),
-        ("prune", "--bytes 9", "fits into 9 B"),
+        ("prune", "--bytes 9", "to 9 B"),
     ],
 )
 def test_what_is_found_out_by_counting_leaves_nothing(parts, tmp_path, command, options, said):

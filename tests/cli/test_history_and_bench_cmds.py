@@ -120,7 +120,7 @@ def test_history_commands_refuse_what_is_none(ngramkit_cli, tmp_path):
     assert "no history at nothing" in missing.json["error"]
     assert "is damaged" in damaged.err
     assert "exists" in exists.err
-    assert "is no history" in elsewhere.err
+    assert "is not a history" in elsewhere.err
 
 
 def test_logs_become_a_history(ngramkit_cli, tmp_path):

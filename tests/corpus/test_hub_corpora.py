@@ -133,7 +133,7 @@ def test_bad_requests_say_what_to_do(hub, ngramkit_cli, tmp_path):
         (3, "no such revision", "tree/main"),
         (3, "plain_text", "hf:ID:CONFIG"),
         (2, "--language", "leave it out"),
-        (3, "gives no documents", "--licenses"),
+        (3, "has no documents", "--licenses"),
         (3, "there is no model acme/no-model", "check the id"),
     ]
     for result, (code, message, hint) in zip(results, expected, strict=True):
@@ -157,8 +157,8 @@ def test_no_network(ngramkit_cli, tmp_path, hub):
         tokenize("openwebtext"), tokenize("python-stdlib", "--model", "acme/model"), env=closed
     )
     assert (dataset.code, model.code) == (4, 4)
-    assert "could not be reached for Skylion007/openwebtext" in dataset.err
-    assert "could not be reached for acme/model" in model.err
+    assert "cannot reach the Hub for Skylion007/openwebtext" in dataset.err
+    assert "cannot reach the Hub for acme/model" in model.err
 
 
 def test_busy_and_broken_answers_are_asked_for_again(hub, ngramkit_cli, tmp_path):

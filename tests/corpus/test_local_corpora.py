@@ -453,7 +453,7 @@ def test_a_misspelt_column_is_not_taken_for_bad_records(tmp_path):
         texts(tmp_path / "a.csv", column="txt", skip_bad=True)
     with pytest.raises(InputError, match="which of its columns"):
         texts(tmp_path / "a.jsonl", skip_bad=True)
-    with pytest.raises(InputError, match="gives no documents but 1 bad record"):
+    with pytest.raises(InputError, match="has no documents but 1 bad record"):
         tokenize(tmp_path / "a.jsonl", "demo", tmp_path / "t", column="txt", skip_bad=True)
 
 

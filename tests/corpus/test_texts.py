@@ -326,6 +326,6 @@ def test_a_null_is_an_empty_document_whatever_holds_it(kind, tmp_path):
     ],
 )
 def test_nulls_alone_are_no_text(held, tmp_path):
-    with pytest.raises(InputError, match=r"gives no text: of its . documents? none has any"):
+    with pytest.raises(InputError, match=r"has no text"):
         ngramkit.tokenize(held(), "demo", tmp_path / "t")
     assert not (tmp_path / "t").exists()

@@ -105,7 +105,7 @@ def test_a_value_out_of_bounds_or_of_another_type_says_so(token_store, tmp_path)
     for value, message in ((32, "1 to 31, is 32"), (0, "1 to 31, is 0"), (2.5, "a whole number")):
         with pytest.raises(UsageError, match=f"continuation must be {message}"):
             Rest([datastore], continuation=value)
-    with pytest.raises(UsageError, match="min_match must be 1 to max_match, is 9"):
+    with pytest.raises(UsageError, match="min_match must be 1 to max_match"):
         load_drafter("rest", datastores=[datastore], min_match=9, max_match=8)
     with pytest.raises(TypeError, match=r"'max_mach'.*max_match"):
         load_drafter("rest", datastores=[datastore], max_mach=8)

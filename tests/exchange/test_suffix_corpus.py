@@ -48,7 +48,7 @@ def test_only_an_export_is_replaced(store, tmp_path):
     export_corpus(store, path, force=True)
     for others in (b"a user's text...", b"\xff" * 8, b"\0" * 7):
         path.write_bytes(others)
-        with pytest.raises(UsageError, match="is not replaced"):
+        with pytest.raises(UsageError, match="cannot replace"):
             export_corpus(store, path, force=True)
 
 

@@ -61,7 +61,7 @@ def test_a_folder_is_of_one_plan_and_one_tokenizer(tmp_path):
         EvidenceFolder.at(tmp_path / "e", PLAN, replace(RECORD, fingerprint="1" * 64))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="is no evidence"):
+    with pytest.raises(UsageError, match="evidence"):
         EvidenceFolder.at(tmp_path / "mine", PLAN, RECORD)
     with pytest.raises(ArtifactError, match="no recorded evidence"):
         EvidenceFolder.open(tmp_path / "mine")
@@ -105,15 +105,15 @@ BREACHES = {
     "row_ends": [(lambda a: broken(a, 0, -1), "do not rise")],
     "tokens": [(lambda a: broken(a, 0, a[0] + 1), "first row is not the prompt's")],
     "parents": [
-        (lambda a: broken(a, 0, 0), "no earlier one"),
-        (lambda a: broken(a, 2, 2), "no earlier one"),
-        (lambda a: broken(a, 5, 1), "no earlier one"),  # another request's row
+        (lambda a: broken(a, 0, 0), "not an earlier"),
+        (lambda a: broken(a, 2, 2), "not an earlier"),
+        (lambda a: broken(a, 5, 1), "not an earlier"),  # another request's row
         (lambda a: a[:-1], "another length"),
     ],
     "top_ids": [
         (lambda a: broken(a, (0, 0), -2), "below -1"),
         (lambda a: np.ascontiguousarray(a[:, :8]), "have not 16 columns"),
-        (lambda a: a.astype(np.int64), "holds no 'top_ids'"),
+        (lambda a: a.astype(np.int64), "no 'top_ids'"),
     ],
     "top_log_probs": [
         (lambda a: broken(a, (1, 1), np.nan), "no logarithm"),

@@ -53,9 +53,9 @@ def test_a_file_outside_the_folder_is_refused(tmp_path, name):
 
 def test_a_file_is_no_artifact(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}')
-    with pytest.raises(ArtifactError, match="cannot be read: Not a directory") as caught:
+    with pytest.raises(ArtifactError, match="Not a directory") as caught:
         read_manifest(tmp_path / "a.jsonl")
-    assert caught.value.hint == f"name a folder: {tmp_path / 'a.jsonl'} is none"
+    assert str(tmp_path / "a.jsonl") in caught.value.hint
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path):
@@ -91,7 +91,7 @@ def test_other_files_are_refused(tmp_path, text):
 def test_no_artifact_at_all(tmp_path):
     with pytest.raises(ArtifactError, match="there is no artifact at"):
         read_manifest(tmp_path / "nowhere")
-    with pytest.raises(ArtifactError, match=r"holds no manifest\.json"):
+    with pytest.raises(ArtifactError, match=r"has no manifest\.json"):
         read_manifest(tmp_path)
 
 

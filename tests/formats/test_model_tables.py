@@ -76,13 +76,13 @@ def changed(array, at, value):
 BREACHES = [
     ({"next_tokens": changed(BIGRAM["next_tokens"], (0, 0), 3)}, "id 3 is outside"),
     ({"extended": changed(BIGRAM["extended"], (0, 0, 1), 9)}, "id 9 is outside"),
-    ({"next_tokens": changed(BIGRAM["next_tokens"], (0, 1), 1)}, "a row names a token twice"),
+    ({"next_tokens": changed(BIGRAM["next_tokens"], (0, 1), 1)}, "a row holds a token twice"),
     ({"log_probs": changed(BIGRAM["log_probs"], (0, 1), -0.25)}, "not best first"),
     ({"log_probs": changed(BIGRAM["log_probs"], (0, 0), 0.5)}, "above one"),
     ({"log_probs": changed(BIGRAM["log_probs"], (0, 1), np.nan)}, "not finite"),
     ({"log_probs": BIGRAM["log_probs"] / 4}, "more than one"),
     ({"extended": changed(BIGRAM["extended"], (1, 0, 0), 1)}, "does not begin with"),
-    ({"extended": changed(BIGRAM["extended"], (1, 0, 2), 2)}, "leaves the likeliest"),
+    ({"extended": changed(BIGRAM["extended"], (1, 0, 2), 2)}, "the likeliest"),
     ({"extended": BIGRAM["extended"][:, :, :2]}, "extended is"),
     ({"next_tokens": BIGRAM["next_tokens"].astype(np.uint32)}, "wrong token width"),
     ({"log_probs": BIGRAM["log_probs"].astype(np.float32)}, "no 'log_probs' of float16"),
@@ -105,7 +105,7 @@ def test_a_models_own_drafts_may_leave_the_likeliest_tokens(tmp_path):
     ("changes", "says"),
     [
         ({"tokens": np.array([2, 3], np.uint16)}, "id 3 is outside"),
-        ({"tokens": np.array([2, 2], np.uint16)}, "stands twice"),
+        ({"tokens": np.array([2, 2], np.uint16)}, "twice"),
         ({"scores": np.array([-1.5, -0.5], np.float32)}, "not best first"),
         ({"scores": np.array([-1.5, -1.5], np.float32)}, "not best first"),  # a tie, 2 before 0
         ({"scores": np.array([-0.5, np.inf], np.float32)}, "not finite"),

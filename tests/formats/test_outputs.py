@@ -125,14 +125,14 @@ def test_names_that_nothing_is_written_to(tmp_path, monkeypatch, refused, out):
 def test_an_artifact_above_the_working_directory_stays(tmp_path, monkeypatch, refused):
     path = write(tmp_path / "x")
     monkeypatch.chdir(path)
-    refused(lambda: write(Path("..") / "x", {"other": 1}, force=True), "folder that you are in")
+    refused(lambda: write(Path("..") / "x", {"other": 1}, force=True), "working directory")
 
 
 def test_a_file_and_what_is_below_one(tmp_path, refused):
     (tmp_path / "file").write_text("mine")
     refused(lambda: write(tmp_path / "file", force=True), "file")
     refused(lambda: write(tmp_path / "file" / "x"), "not a folder")
-    refused(lambda: write(tmp_path / "a\0b"), "no name")
+    refused(lambda: write(tmp_path / "a\0b"), "file name")
 
 
 def test_an_empty_folder_may_be_used(tmp_path):
@@ -167,7 +167,7 @@ def test_the_corpus_is_not_written_over(tmp_path, corpus, refused):
     for out in (corpus, tmp_path, corpus / "sub", corpus / "new", corpus / "a.txt"):
         refused(lambda out=out: build(corpus, out, force=True))
     refused(lambda: build(corpus / "a.txt", corpus / "a.txt", force=True))
-    refused(lambda: build(f"{corpus}/*.txt", corpus, force=True), "holds a.txt")
+    refused(lambda: build(f"{corpus}/*.txt", corpus, force=True), "a.txt")
     (tmp_path / "alias").symlink_to(corpus)
     refused(lambda: build(corpus, tmp_path / "alias", force=True))
     assert build(corpus / "a.txt", corpus / "new").manifest.counts["documents"] == 1
@@ -186,9 +186,9 @@ def test_an_input_is_not_written_over(tmp_path, corpus, refused):
     frozen = [
         build_frozen(store, tmp_path / f"frozen-{n}", leaders=50 + n, followers=4) for n in (1, 2)
     ]
-    refused(lambda: build_datastore(store, store.path, force=True), "what is read")
-    refused(lambda: merge(frozen, frozen[0].path, force=True), "what is read")
-    refused(lambda: export_folder(frozen[0], frozen[0].path, force=True), "what is read")
+    refused(lambda: build_datastore(store, store.path, force=True), "input")
+    refused(lambda: merge(frozen, frozen[0].path, force=True), "input")
+    refused(lambda: export_folder(frozen[0], frozen[0].path, force=True), "input")
 
 
 def test_an_export_for_transformers_replaces_only_its_like(tmp_path, corpus, refused):

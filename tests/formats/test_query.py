@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ngramkit.formats.datastore import DatastoreShard, search_table
-from ngramkit.formats.query import DEEPEST, spans_of, top_continuations
+from ngramkit.formats.query import MAX_TOKENS, spans_of, top_continuations
 from ngramkit.kernels.jit import allocating_entry
 from ngramkit.kernels.suffix import draft_tree, search
 from ngramkit.kernels.suffix.sort import sort_shard
@@ -34,7 +34,7 @@ def test_the_same_as_the_drafters_kernel(held, phrase, top, eos):
     count = int(find_all(table, np.array(phrase, np.int32), intervals)) if phrase else 0
     assert sum(high - low for low, high in spans) == count
     if count:
-        nodes, _ = most_frequent_continuations(table, intervals, len(phrase), top, DEEPEST, eos)
+        nodes, _ = most_frequent_continuations(table, intervals, len(phrase), top, MAX_TOKENS, eos)
         paths: list[list[int]] = []
         for token, parent, _, _ in nodes.tolist():
             paths.append([*(paths[parent] if parent >= 0 else []), token])

@@ -103,7 +103,7 @@ def test_nothing_times_more_than_there_can_be_is_refused(whole):
     header = json.dumps({"a": {"dtype": "U64", "shape": [0, 1 << 62], "data_offsets": [0, 0]}})
     header += " " * (-len(header) % 8)
     whole.write_bytes(len(header).to_bytes(8, "little") + header.encode())
-    with pytest.raises(ArtifactError, match="its shapes make no sense"):
+    with pytest.raises(ArtifactError, match="its shapes"):
         open_arrays(whole)
 
 

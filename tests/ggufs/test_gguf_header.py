@@ -117,9 +117,9 @@ def test_two_tensors_of_one_name_are_refused(tmp_path):
 
 
 def test_missing_and_unreadable_gguf_files(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    with pytest.raises(InputError, match="No such file"):
         read_header(tmp_path / "nowhere.gguf")
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+    with pytest.raises(InputError, match="Is a directory"):
         read_header(tmp_path)
 
 

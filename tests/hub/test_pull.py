@@ -85,7 +85,7 @@ def test_without_a_network_and_a_cache(shared, tmp_path, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: None)  # the client's pauses between tries
     [pulled] = shared(["pull", "acme/our-data", "--out", tmp_path / "x"])
     assert pulled.code == 4
-    assert "could not be reached" in pulled.err
+    assert "cannot reach" in pulled.err
 
 
 def test_a_killed_pull_leaves_nothing_that_opens(hub, tmp_path, artifacts):

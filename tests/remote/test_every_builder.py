@@ -84,7 +84,7 @@ def test_storages_that_cannot_be_written_to(tokens, cache, tmp_path):
         with pytest.raises(UsageError, match="cannot write to") as refused:
             build(tokens, url)
         assert hint in refused.value.hint
-    with pytest.raises(UsageError, match=r"is a URL, and this writes to folders"):
+    with pytest.raises(UsageError, match="URL"):
         ngramkit.export(build(tokens, tmp_path / "d"), "rest-idx", "s3://bucket/x.idx")
 
 
