@@ -108,7 +108,6 @@ def warm(
 
 
 def _compile(task: str) -> list[str]:
-    """Run a task in a process; return the kernels that it compiled."""
     with start(PROGRAM, [task], out=subprocess.PIPE, errors=subprocess.PIPE) as process:
         out, errors = process.communicate()
     if process.returncode:
@@ -123,7 +122,6 @@ def _compile(task: str) -> list[str]:
 
 
 def main() -> None:
-    """Run the tasks in sys.argv."""
     run_tasks(run_task)
 
 

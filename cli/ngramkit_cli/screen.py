@@ -1,4 +1,7 @@
-"""stdout and stderr, which may be closed, full, or of an encoding that lacks some letters."""
+"""The terminal: stdout and stderr, progress, tables, and generated text.
+
+The streams may be closed or full, or have an encoding without some letters.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ from ngramkit.basics.terminal_text import fold_name, harmless, visible, without_
 
 
 def prepare() -> None:
-    """Make missing letters escapes, and keep the file numbers of closed streams free.
+    """Escape letters that the encoding lacks, and reserve the file numbers of closed streams.
 
-    Where stdout is closed, `sys.stdout` stays None, and `write` raises.
+    If stdout is closed, `sys.stdout` remains None, and `write` raises.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -33,7 +36,7 @@ def prepare() -> None:
         sys.stderr = io.TextIOWrapper(
             lossy, sys.stderr.encoding, "backslashreplace", line_buffering=True
         )
-    # A file opened later must not get number 1 or 2, where text for the screen is written.
+    # A file opened later must not get number 1 or 2, to which text is printed.
     while (free := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(free)
@@ -42,7 +45,7 @@ def prepare() -> None:
 
 
 class _Lossy(io.FileIO):
-    """A file that loses what cannot be written: no work ends because nobody reads of it."""
+    """A file that drops what cannot be written, so that a closed stderr ends no work."""
 
     def write(self, data: Any) -> int:
         try:
@@ -52,7 +55,7 @@ class _Lossy(io.FileIO):
 
 
 def write(text: str, end: str = "\n") -> None:
-    """Write a line to stdout. Raises NgramkitError where it cannot be written."""
+    """Write a line to stdout. Raises NgramkitError if that fails."""
     require_stdout()
     try:
         print(text, end=end, flush=True)
@@ -61,41 +64,41 @@ def write(text: str, end: str = "\n") -> None:
         raise
     except OSError as error:
         forget_stdout()
-        hint = "the result is lost; free some space, or send it elsewhere"
-        raise NgramkitError(f"stdout cannot be written: {error.strerror}", hint) from error
+        hint = "free some space, or redirect stdout; the result is lost"
+        raise NgramkitError(f"cannot write to stdout: {error.strerror}", hint) from error
 
 
 def require_stdout() -> None:
-    """Raise NgramkitError where stdout is closed."""
     if sys.stdout is None:
-        raise NgramkitError("cannot write the result: stdout is closed", "send it somewhere")
+        raise NgramkitError(
+            "cannot write the result: stdout is closed", "redirect stdout to a file"
+        )
 
 
 def forget_stdout() -> None:
-    """Discard the rest of stdout's buffer, on which Python would fail again when it ends."""
+    """Discard stdout's buffer, on which Python would fail again at its exit."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
 
 
-# Reporters of progress: bars on a terminal, elsewhere a line every ten seconds.
+# Progress: bars on a terminal, otherwise a line every ten seconds.
 
 logger = logging.getLogger("ngramkit")
-EVERY = 10.0  # seconds between two lines, where there is no terminal
-NAME = 32  # characters of a stage's name
-NARROW = 70  # columns below which figures beside the bar have no room
+LINE_SECONDS = 10.0  # between two lines of progress
+NAME_WIDTH = 32  # characters of a stage's name
+NARROW = 70  # columns below which there is no room for figures next to a bar
 
 
 class QuietReporter(Reporter):
-    """The reporter of --quiet, which only records the commits that came from the Hub."""
+    """The reporter of --quiet, which only records commits fetched from the Hub."""
 
     def __init__(self) -> None:
         self.revisions: dict[str, str] = {}  # hf:// source -> commit
         self._noted: set[str] = set()
 
     def _is_new(self, note: str) -> bool:
-        """Return whether it was not noted yet: of several drafters each notes what it is over."""
         new = note not in self._noted
         self._noted.add(note)
         return new
@@ -104,11 +107,11 @@ class QuietReporter(Reporter):
         self.revisions[source] = commit
 
     def close(self, *, whole: bool = True) -> None:
-        """Stop drawing; `whole`: the last stage's work was finished."""
+        """Stop drawing. `whole`: the last stage is complete."""
 
 
 class LineReporter(QuietReporter):
-    """A reporter for logs: `tokenize 12.4 M tokens, 31 %, 2.0 M/s`, every EVERY seconds."""
+    """A reporter for logs: `tokenize 12.4 M tokens, 31 %, 2.0 M/s`, every LINE_SECONDS."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
@@ -123,7 +126,7 @@ class LineReporter(QuietReporter):
 
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
         self._end_stage()
-        self._name, self._unit, self._total = visible(name, NAME), unit, total
+        self._name, self._unit, self._total = visible(name, NAME_WIDTH), unit, total
         self._done, self._started, self._counts = 0.0, time.monotonic(), {}
         if self._ticker is None:
             self._closed.clear()
@@ -152,17 +155,17 @@ class LineReporter(QuietReporter):
             self._name = ""
 
     def _tick(self) -> None:
-        while not self._closed.wait(EVERY):
+        while not self._closed.wait(LINE_SECONDS):
             seconds = time.monotonic() - self._started
-            if seconds >= EVERY / 2:  # else the stage has only begun
+            if seconds >= LINE_SECONDS / 2:  # otherwise the stage has just started
                 self._say(self.line(seconds))
 
     def line(self, seconds: float) -> str:
         """Return the line to show after so many seconds of the stage."""
         if not self._done:
             return f"{self._name}, {seconds:.0f} s so far"
-        if self._total and self._done >= self._total:  # and the next one has not begun
-            return f"{self._name} done, what follows goes on"
+        if self._total and self._done >= self._total:  # and the next one has not started
+            return f"{self._name} done, continuing"
         unit = "" if self._unit == self._name else f" {self._unit}"
         parts = [f"{self._name} {short(self._done)}{unit}"]
         if self._total:
@@ -179,7 +182,7 @@ class LineReporter(QuietReporter):
 
 
 class BarReporter(QuietReporter):
-    """A reporter with a rich progress bar per stage. A finished stage is at 100 %."""
+    """A reporter with a rich progress bar per stage."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +197,7 @@ class BarReporter(QuietReporter):
             self._progress.start()
         self._complete()
         self._started = time.monotonic()
-        self._name = visible(name, NAME)
+        self._name = visible(name, NAME_WIDTH)
         self._task = self._progress.add_task(self._name, total=total, counts="")
 
     def advance(self, amount: float, **counts: float) -> None:
@@ -216,7 +219,7 @@ class BarReporter(QuietReporter):
             print(*fitted(visible(text), sys.stderr), sep="\n", file=sys.stderr, flush=True)
 
     def close(self, *, whole: bool = True) -> None:
-        """Leave the bars on the screen; `whole`: the last stage's work was finished."""
+        """Leave the bars on the screen. `whole`: the last stage is complete."""
         if self._progress is None:
             return
         if whole:
@@ -225,7 +228,7 @@ class BarReporter(QuietReporter):
         self._progress = self._task = None
 
     def _complete(self) -> None:
-        """Put the stage's bar at 100 %: a sample or a limit may leave it below."""
+        """Set the stage's bar to 100 %, below which a sample or a limit may leave it."""
         if self._task is None:
             return
         log_stage(self._name, time.monotonic() - self._started)
@@ -246,7 +249,7 @@ def _new_bars() -> Any:
     console = Console(stderr=True)
     percent = TextColumn("{task.percentage:>3.0f}%")
     narrow = console.width < NARROW
-    # What does not fit is cut, but never the bar, the share and the clock.
+    # Texts are cut to fit, but not the bar, the share and the clock.
     cut: Any = {"no_wrap": True, "overflow": "ellipsis"}
     rest = Column(ratio=1, **cut)
     name = TextColumn(
@@ -259,13 +262,13 @@ def _new_bars() -> Any:
 
 
 def _counted(count: float, name: str) -> str:
-    """Return a count and its noun, which is given in the plural; "tokens/step blend" is none."""
+    """Return a count and its noun, given in the plural; "tokens/step blend" is not a noun."""
     one = {"retries": "retry"}.get(name, name.removesuffix("s"))
     return f"{short(count)} {one if count == 1 and name.isalpha() else name}"
 
 
 def short(amount: float) -> str:
-    """Return an amount in three digits.
+    """Return an amount with three digits.
 
     >>> short(12_412_003), short(999), short(2_000_000_000), short(1.46)
     ('12.4 M', '999', '2.0 G', '1.46')
@@ -276,32 +279,30 @@ def short(amount: float) -> str:
     return f"{amount:.0f}" if amount >= 10 or amount == int(amount) else f"{amount:.2f}"
 
 
-# Tables as lines of text: rich lays them out, Output writes them.
+# Tables as lines of text. rich lays them out, but alone it cuts figures on a narrow terminal.
 
-WIDEST = 32  # characters of a name
 GAP = 2  # columns between two of a table
-LEAST = 16  # columns of a name that is folded
-LEAST_TEXT = 20  # columns of a text that is folded
-FIXED = "\xa0"  # a space at which no line is broken
-PROSE = 98  # most columns of a text
-UNBOUNDED = 10_000  # columns of tables that are never cut
+MIN_NAME, MIN_WORDS = 16, 20  # columns to which a name and words are folded
+NO_BREAK = "\xa0"  # a space at which no line is broken
+MAX_TEXT = 98  # columns of a text
+UNBOUNDED = 10_000  # columns off a terminal
 
 
 def facts(title: str, rows: Mapping[str, object]) -> list[str]:
-    """Return names and values below a title; on a terminal long values are folded."""
+    """Return names and values below a title; a terminal folds long values."""
     table = _grid("left")
     for name, value in rows.items():
-        _add(table, (visible(name, WIDEST), visible(value)))
+        _add(table, (visible(name, NAME_WIDTH), visible(value)))
     return [title, *(f"  {line}" for line in _lines(table, _columns() - 2))]
 
 
 def figures(
     rows: Iterable[Sequence[str]], head: Sequence[str] = (), justify: str = "left"
 ) -> list[str]:
-    """Return rows of a name to the left and figures to the right; no figure is cut or folded.
+    """Return a table of a name and figures per row; no figure is cut or folded.
 
-    `justify` is for the last column: "left" for words, "right" for figures. On a terminal that is
-    too narrow the head, names and words are folded; where that does not help each row is a text.
+    `justify` is "left" for words in the last column, "right" for figures. A terminal that is too
+    narrow folds the head, names and words; if that is not enough, each row becomes a text.
     """
     plain = [list(map(visible, row)) for row in ([head, *rows] if head else rows)]
     most = max(map(len, plain), default=0)
@@ -317,24 +318,24 @@ def figures(
 
 
 def _folded(cells: list[list[str]], headed: bool, words: bool, columns: int) -> list[list[str]]:
-    """Return a table with its head folded, then the last column, of `words`, then the first."""
+    """Fold the head, then the last column if it has `words`, then the first."""
     if headed:
         widths = _widths(cells[1:])
         head = [
-            fold_name(cell, max(width, LEAST)) if i else cell
+            fold_name(cell, max(width, MIN_NAME)) if i else cell
             for i, (cell, width) in enumerate(zip(cells[0], widths, strict=False))
         ]
         high = max(cell.count("\n") for cell in head)
         cells = [["\n" * (high - cell.count("\n")) + cell for cell in head], *cells[1:]]
     if words:
-        cells = _column_folded(cells, len(_widths(cells)) - 1, textwrap.fill, LEAST_TEXT, columns)
-    return _column_folded(cells, 0, fold_name, LEAST, columns)
+        cells = _column_folded(cells, len(_widths(cells)) - 1, textwrap.fill, MIN_WORDS, columns)
+    return _column_folded(cells, 0, fold_name, MIN_NAME, columns)
 
 
 def _column_folded(
     cells: list[list[str]], column: int, fold: Callable[[str, int], str], least: int, columns: int
 ) -> list[list[str]]:
-    """Return a table with a column folded to the room that the others leave, or to `least`."""
+    """Fold a column to the room that the others leave, but not below `least`."""
     room = max(columns - _width(cells) + _widths(cells)[column], least)
     return [
         [fold(cell, room) if i == column else cell for i, cell in enumerate(row)] for row in cells
@@ -342,7 +343,6 @@ def _column_folded(
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
-    """Return the widest line of each column."""
     columns = zip_longest(*cells, fillvalue="")
     return [max(len(line) for cell in each for line in cell.split("\n")) for each in columns]
 
@@ -353,30 +353,32 @@ def _width(cells: Sequence[Sequence[str]]) -> int:
 
 
 def _texts(rows: Sequence[Sequence[str]], head: Sequence[str], columns: int) -> list[str]:
-    """Return each row as a text: its name, below it its figures, each after what the head says."""
+    """Return each row as a text: its name, then each figure after its column's head."""
     lines = []
     for row in rows:
         pairs = zip_longest(head[1:], row[1:], fillvalue="")
         parts = [f"{name} {cell}".strip() for name, cell in pairs if cell]
-        whole = [part if len(part) > columns // 2 else part.replace(" ", FIXED) for part in parts]
+        whole = [
+            part if len(part) > columns // 2 else part.replace(" ", NO_BREAK) for part in parts
+        ]
         name = f"{head[0] if head else ''} {row[0]}".strip()
         text = _wrap(", ".join(whole), columns, "  ", "    ")
-        lines += [*fold_name(name, columns).split("\n"), *(s.replace(FIXED, " ") for s in text)]
+        lines += [*fold_name(name, columns).split("\n"), *(s.replace(NO_BREAK, " ") for s in text)]
     return lines
 
 
 def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
-    """Return a text in lines that fit the terminal; all but the first are indented by `hanging`
-    more."""
+    """Return a text in lines that fit the terminal; those after the first have `hanging` more
+    spaces."""
     first, others = " " * indent, " " * (indent + hanging)
-    width = max(min(PROSE, _columns()), indent + hanging + 20)
+    width = max(min(MAX_TEXT, _columns()), indent + hanging + 20)
     return _wrap(visible(text), width, first, others)
 
 
 def fitted(line: str, stream: IO[str]) -> list[str]:
-    """Return a line in lines that fit the stream's terminal, broken between words.
+    """Break a line between words to fit the stream's terminal.
 
-    A command to be copied stays whole, on a line of its own.
+    A command remains whole, on a line of its own.
     """
     columns = _columns(stream)
     if len(line) <= columns:
@@ -408,7 +410,7 @@ def _grid(*justify: Any) -> Any:
 def _add(table: Any, row: Sequence[str]) -> None:
     from rich.text import Text
 
-    table.add_row(*map(Text, row))  # text, not markup
+    table.add_row(*map(Text, row))  # not markup
 
 
 def _lines(table: Any, columns: int) -> list[str]:
@@ -420,7 +422,7 @@ def _lines(table: Any, columns: int) -> list[str]:
 
 
 def _columns(stream: IO[str] | None = None) -> int:
-    """Return the columns of the terminal, UNBOUNDED off a terminal. `stream`: stdout if None."""
+    """Return the columns of the terminal (default: stdout), UNBOUNDED off a terminal."""
     stream = stream or sys.stdout
     if stream is None or not stream.isatty():
         return UNBOUNDED
@@ -429,15 +431,13 @@ def _columns(stream: IO[str] | None = None) -> int:
     return Console(file=stream).width
 
 
-# Generated text on the screen as it is accepted, drafted tokens in another colour.
-#
-# To a file or a pipe it goes as the model wrote it; a terminal is shown what it would obey.
+# Generated text as it is accepted, with drafted tokens in another colour.
 
 DRAFTED, PLAIN = "\x1b[36m", "\x1b[0m"
 
 
 class Screen:
-    """`show` is what decoding calls with every piece of text. Plain where there is no terminal."""
+    """Generated text. A terminal gets control characters escaped, a file or pipe the raw text."""
 
     def __init__(self, stream: IO[str], *, color: bool = True) -> None:
         if stream is None:
@@ -469,7 +469,6 @@ class Screen:
         self._write(piece)
 
     def end(self) -> None:
-        """End the line."""
         ending = "" if self._last.endswith("\n") else "\n"
         self._write((PLAIN if self._coloured else "") + ending)
         self._last, self._coloured = "", False

@@ -77,7 +77,6 @@ class OtherPrograms:
 
 
 def _busy_seconds() -> float:
-    """Return the seconds in which this process's cores were busy; 0.0 if unknown."""
     try:
         names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         lines = [line.split() for line in STAT.read_text(encoding="utf-8").splitlines()]

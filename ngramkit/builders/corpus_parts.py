@@ -155,7 +155,6 @@ def encode_parts(
 
 
 def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> Iterator[Part]:
-    """Yield the parts in order; count their documents first if they are sampled."""
     before = 0
     for source in corpus.corpora if isinstance(corpus, Mixture) else [corpus]:
         pieces = list(source.pieces())
@@ -199,7 +198,6 @@ class EncodedPart(NamedTuple):
 
     @classmethod
     def read(cls, path: Path, facts: Mapping[str, Any], marking: Marking | None) -> EncodedPart:
-        """Open a part's file. Raises ArtifactError if it is damaged."""
         arrays = open_arrays(require_shared(path))
         require_layout(path, arrays, PART if marking is None else {**PART, **MARKS})
         return cls(arrays, facts["licenses"])
@@ -249,7 +247,6 @@ class EncodedPart(NamedTuple):
 
 
 def count_part(part: Corpus, folder: str, name: str) -> WrittenFile:
-    """Count all documents of a part."""
     for place in part.places:
         require_shared(place)
     documents = part.source.count()
@@ -315,7 +312,6 @@ class _Marks:
         self._evaluated, self._digests, self._ends = bytearray(), bytearray(), [0]
 
     def add(self, text: str) -> None:
-        """Mark the next document."""
         evaluated = self._evaluation is not None and self._evaluation.occur_in(text)
         self._evaluated.append(evaluated)
         self._digests += bytes(DIGEST_BYTES) if self._dedup is None else digest(text)
@@ -334,7 +330,6 @@ class _Marks:
 
 
 def _map_file(file: IO[bytes], dtype: np.dtype[Any]) -> Array:
-    """Map the content of a file, which must remain open, as an array."""
     file.flush()
     return np.memmap(file, dtype, "r") if file.tell() else np.empty(0, dtype)
 

@@ -166,7 +166,6 @@ class FrozenParameters(NamedTuple):
         return self.leader_len + self.follower_len
 
     def validate(self) -> None:
-        """Raise UsageError for invalid parameters."""
         require_between("leader_len", self.leader_len, 1, MAX_LEADER_LEN)
         require_between("follower_len", self.follower_len, 1, MAX_FOLLOWER_LEN)
         require_between("leaders", self.leaders, 1, MAX_ROWS)
@@ -199,7 +198,6 @@ def _pieces_of_threads(
     workers: int,
     stages: StageRunner,
 ) -> Iterator[LeaderPiece]:
-    """Count on threads of this process; yield the pieces in order."""
     from ngramkit.builders.windows import Windows
 
     memory = max(memory or free_memory() // 2, MIN_MEMORY)
@@ -215,7 +213,6 @@ def _pieces_of_tasks(
     workers: int,
     stages: StageRunner,
 ) -> Iterator[LeaderPiece]:
-    """Count each group in a task; yield the pieces in order."""
     from ngramkit.builders.windows import Windows
 
     memory = max(memory or TASK_MEMORY, MIN_MEMORY)
@@ -293,7 +290,6 @@ def join(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece |
 def _count_partition(
     windows: Windows, partition: Partition, keys: Keys, table: FrozenParameters
 ) -> LeaderPiece:
-    """Return the leaders of one partition's sorted windows."""
     from ngramkit.kernels.counting import best_runs, unpack_windows
 
     leader_len = table.leader_len
@@ -337,7 +333,6 @@ class LeaderPiece:
     follower_counts: Array  # int64[f]
 
     def keep(self, wanted: Array) -> LeaderPiece:
-        """Return the piece of the leaders with `wanted`, bool[l]."""
         if wanted.all():
             return self
         rows = np.repeat(wanted, self.sizes)
@@ -402,14 +397,12 @@ def write_piece(folder: str, name: str, piece: LeaderPiece, most: int) -> Writte
 
 
 def read_piece(path: Path) -> LeaderPiece:
-    """Open a piece's file. Raises ArtifactError if it is damaged."""
     arrays = open_arrays(path)
     require_layout(path, arrays, PIECE)
     return LeaderPiece(**arrays)
 
 
 def table_arrays(piece: LeaderPiece, vocabulary: int) -> dict[str, Array]:
-    """Return the arrays of a frozen table's file."""
     ids = token_dtype(vocabulary)
     return {
         "leaders": piece.leaders.astype(ids, copy=False),

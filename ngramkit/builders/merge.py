@@ -244,7 +244,6 @@ def _frozen_tables(
 
 
 def _leaders(table: FrozenTable, rows: Array) -> Array:
-    """Return the leaders of the followers at `rows`: [n, LL]."""
     return table.leaders[np.searchsorted(table.follower_offsets[1:], rows, side="right")]
 
 
@@ -297,14 +296,12 @@ def even_ranges(
 
 
 def rows_of(ngrams: Array, within: Range) -> slice:
-    """Return the rows of sorted `ngrams` [n, length] in the range."""
     low, high = within
     first = 0 if low is None else _place(ngrams, low)
     return slice(first, len(ngrams) if high is None else _place(ngrams, high))
 
 
 def _place(ngrams: Array, bound: Ngram) -> int:
-    """Return the first row that is not below `bound`."""
     return bisect_left(range(len(ngrams)), bound, key=lambda row: tuple(ngrams[row].tolist()))
 
 

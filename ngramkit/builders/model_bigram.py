@@ -112,7 +112,6 @@ def _next_tokens(
 def _continue(
     writer: ArtifactWriter, passes: Passes, next_tokens: Array, width: int, reporter: Reporter
 ) -> Array:
-    """Return drafts decoded greedily, [V, k, width]."""
     vocabulary, k = next_tokens.shape
     first = next_tokens.reshape(-1, 1)
     empty = np.empty((vocabulary * k, width), next_tokens.dtype)
@@ -160,7 +159,6 @@ class SavedRows:
         self._saved_at = time.monotonic()
 
     def add(self, **rows: Array) -> None:
-        """Append rows to every array."""
         end = self.end + len(next(iter(rows.values())))
         for name, values in rows.items():
             self.arrays[name][self.end : end] = values

@@ -39,7 +39,6 @@ def require_bigram_options(k: int, width: int, prefix: str, extend: str) -> None
 
 
 def require_unigram_options(k: int, rule: str) -> None:
-    """Raise UsageError for options that are wrong for every model."""
     require_between("k", k, 1)
     _require_known("rule", rule, "distance", "inner-product")
 

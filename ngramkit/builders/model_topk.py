@@ -93,7 +93,6 @@ class Passes:
         return torch.cat(written, dim=1)
 
     def _read(self, rows: Array, *, use_cache: bool) -> tuple[torch.Tensor, Any]:
-        """Return logits [n, padded vocabulary] after prefix and rows [n, 1], and their cache."""
         cache = self._cache_of_prefix(len(rows))
         return self._forward(self._ids(rows), cache, use_cache=use_cache or cache is not None)
 
@@ -156,7 +155,6 @@ class Passes:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether the device or the host ran out of memory."""
     import torch
 
     if isinstance(error, MemoryError | torch.OutOfMemoryError):

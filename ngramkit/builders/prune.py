@@ -99,7 +99,6 @@ def prune_artifact(
 
 
 def _digest(answers: Sequence[Array]) -> str:
-    """Return the sha256 of all ids in order."""
     digest = hashlib.sha256()
     for answer in answers:
         digest.update(len(answer).to_bytes(8, "little") + answer.astype("<u4").tobytes())
@@ -254,14 +253,12 @@ class Passages:
     training: Array  # bool[n], whether its document is of the training split
 
     def keep(self, chosen: Array) -> Passages:
-        """Return the `chosen` ones, bool[n]."""
         joined = self.joined.copy()
         joined[1:] &= chosen[:-1]
         return Passages(self.rows[chosen], joined[chosen], self.training[chosen])
 
     @property
     def lengths(self) -> Array:
-        """The lengths in tokens, int64[n]."""
         return np.asarray(self.rows[:, 2] - self.rows[:, 1])
 
     @property
@@ -326,7 +323,6 @@ def _documents(shards: Sequence[DatastoreShard], separator: int) -> Passages:
 
 
 def _drawn(numbers: Array) -> Array:
-    """Return a hash of each number, uint64[n]."""
     factor = np.uint64(0xBF58476D1CE4E5B9)  # of splitmix64
     mixed = (numbers.astype(np.uint64) + np.uint64(1)) * factor
     return np.asarray((mixed ^ mixed >> np.uint64(31)) * factor >> np.uint64(40))

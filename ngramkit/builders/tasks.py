@@ -190,7 +190,6 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _gist(text: str) -> str:
-    """Return the first sentence of the first line."""
     return text.partition("\n")[0].partition(". ")[0][:200]
 
 
@@ -261,7 +260,6 @@ class Cluster:
             )
 
     def _finished(self, running: list[Any]) -> list[Any]:
-        """Wait until some of `running` have finished, and return them."""
         while True:
             finished, _ = self._ray.wait(running, num_returns=1, timeout=20.0)
             if finished:
@@ -323,7 +321,6 @@ class StageRunner(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The absolute folder that tasks write to."""
         return str(self.writer.partial.absolute())
 
     def task(

@@ -417,7 +417,6 @@ class ShardCutter:
         self._gather(tokens, lengths)
 
     def _gather(self, tokens: Array, lengths: Array) -> None:
-        """Add documents that are counted already, in one uninterruptible step."""
         so_far = (dict(self.counts), Counter(self.licenses), self.position)
         self._gathered.append(_Gathered(tokens, lengths, *so_far))
         self._room -= len(tokens)
@@ -436,7 +435,6 @@ class ShardCutter:
             self._files += 1
 
     def _flush(self) -> None:
-        """Write the collected documents as one shard."""
         lengths = np.concatenate([each.lengths for each in self._gathered])
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:])
@@ -452,7 +450,6 @@ class ShardCutter:
         return joined.astype(self._dtype, copy=False)
 
     def _facts(self, gathered: Sequence[_Gathered]) -> dict[str, Any]:
-        """Return the position and the counts after these documents."""
         last = gathered[-1]
         place = {"position": asdict(last.position)} if self._positions else {}
         return {**last.counts, "licenses": dict(last.licenses), **place}

@@ -1,11 +1,11 @@
-"""Conversations as the text that a chat model reads: jinja2 templates, and the choice of one.
+"""Chat templates: conversations as the text that a model reads, and the choice of a template.
 
-It is the model's own template, else the one that is known for its name; none is guessed.
+The model's own template is used, or the one known for the model's name; none is guessed.
 
-A model's template comes from strangers. It runs in jinja2's sandbox, gets plain strings only, and
-may use the functions that transformers offers (utils/chat_template_utils.py of 5.23). A sandbox
-does not stop endless loops or strings that double, so such a template runs in a process of its own,
-whose processor time and memory are bounded.
+A model's template comes from a stranger. It runs in jinja2's sandbox on plain strings, with the
+functions that transformers provides (utils/chat_template_utils.py of 5.23). The sandbox does not
+stop endless loops or strings that double, so the template runs in a process with bounded processor
+time and memory.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 OWN, AUTO = "own", "auto"
 PLACEHOLDER = "\N{SNOWMAN}"  # an answer, to find the text around it
-SECONDS = 10  # of processor time for one conversation; real templates take milliseconds
-MEMORY = 1 << 29  # bytes of the whole process, an eighth of them Python's
-LONGEST = 1 << 24  # characters of a conversation as text
+# Bounds of a stranger's template, which takes milliseconds and little memory.
+MAX_SECONDS = 10  # of processor time
+MAX_MEMORY = 1 << 29  # bytes of the process
+MAX_CHARACTERS = 1 << 24  # of its text
 
 # FastChat's vicuna_v1.1, as in its conversation.py: a space after a question, </s> after an answer.
 VICUNA = """\
@@ -65,7 +66,7 @@ NONE = "{{ messages | map(attribute='content') | join('\n\n') }}"
 KNOWN = {"vicuna": VICUNA, "llama-2": LLAMA_2, "mistral": MISTRAL, "chatml": CHATML, "none": NONE}
 NAMES = (AUTO, OWN, *KNOWN)
 
-# (pattern of a model's name, the template that it was trained on)
+# (pattern of a model's name, its template)
 BY_NAME = (
     (r"vicuna", "vicuna"),
     (r"(llama-?2.*chat|codellama.*instruct)", "llama-2"),
@@ -83,23 +84,25 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """A chat template: jinja2 text, and the model's special tokens by name."""
+    """A chat template in jinja2, and the model's special tokens by name."""
 
     name: str
     source: str
     special: tuple[tuple[str, str], ...] = ()
-    why: str = ""  # why it was chosen; "" for one that was named
+    why: str = ""  # why it was chosen; "" if it was named
 
     def prompt(self, messages: Sequence[Message]) -> str:
-        """Return the text up to where the model's next answer begins. Raises InputError where the
-        template fails or refuses the conversation."""
+        """Return the text before the model's next answer.
+
+        Raises InputError if the template fails or refuses the conversation.
+        """
         turns = [{"role": m.role, "content": m.content} for m in messages]
         render = render_confined if self.name == OWN else render_chat
         return render(self.source, turns, dict(self.special))
 
     @cached_property
     def joint(self) -> str:
-        """The white space between a prompt and the answer's own text."""
+        """The white space between a prompt and the answer."""
         question = Message("user", "?")
         try:
             before = self.prompt([question])
@@ -116,9 +119,9 @@ class Template:
 
 
 def find_template(name: str, tokenizer: TextTokenizer) -> Template:
-    """Return the template `name`; for auto the model's own, else the one known for its name.
+    """Return the template `name`; for "auto" the model's own, or the one known for its name.
 
-    Raises UsageError for an unknown name, and for auto and own where there is none.
+    Raises UsageError for an unknown name, and for "auto" and "own" if there is none.
     """
     model = tokenizer.record.id
     require_template(name)
@@ -130,19 +133,19 @@ def find_template(name: str, tokenizer: TextTokenizer) -> Template:
     by_name = known_for(model) if name == AUTO else None
     if by_name is None:
         raise UsageError(
-            f"{model} brings no format of conversations"
+            f"{model} has no chat template"
             + (", and none is known for its name" if name == AUTO else ""),
-            f"give template={'|'.join(KNOWN)}; none leaves prompts as they are",
+            f"give template={'|'.join(KNOWN)}; none leaves prompts unchanged",
             option="template",
         )
     return Template(by_name, KNOWN[by_name], why=f"known for {model}")
 
 
 def require_template(name: str) -> None:
-    """Raise UsageError where no template is called that."""
+    """Raise UsageError for an unknown template."""
     if name not in NAMES:
         raise UsageError(
-            f"template must be one of {', '.join(NAMES)}, is {name!r}", option="template"
+            f"template must be one of {', '.join(NAMES)}, got {name!r}", option="template"
         )
 
 
@@ -153,7 +156,7 @@ def known_for(model: str) -> str | None:
     ('vicuna', 'llama-2', None)
     """
     if model == DEFAULT:
-        return "none"  # it writes code
+        return "none"  # it continues code
     for name in (model, resolve_model(model)):
         last = name.rstrip("/").rsplit("/", 1)[-1].lower()
         for pattern, template in BY_NAME:
@@ -168,14 +171,18 @@ Turns = Sequence[Mapping[str, str]]
 
 
 def render_confined(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
-    """Render a template that somebody else wrote. Raises InputError as `render_chat`, and where it
-    takes more than SECONDS, MEMORY or LONGEST."""
-    return _renderer.render([template, list(map(dict, turns)), dict(special_tokens), SECONDS])
+    """Render a stranger's template in a bounded process.
+
+    Raises InputError as `render_chat`, and beyond MAX_SECONDS, MAX_MEMORY or MAX_CHARACTERS.
+    """
+    return _renderer.render([template, list(map(dict, turns)), dict(special_tokens), MAX_SECONDS])
 
 
 def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
-    """Render a conversation up to where the model's next answer begins. Raises InputError where the
-    template fails or refuses it."""
+    """Render a conversation up to the model's next answer.
+
+    Raises InputError if the template fails or refuses it.
+    """
     from jinja2.exceptions import TemplateError
 
     messages = [{str(key): str(value) for key, value in turn.items()} for turn in turns]
@@ -190,7 +197,7 @@ def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) 
 
 def _refused(why: str) -> BadRecordError:
     return BadRecordError(
-        f"cannot make a prompt of this conversation: {why}",
+        f"cannot render this conversation: {why}",
         "choose another template",
         option="template",
     )
@@ -199,7 +206,7 @@ def _refused(why: str) -> BadRecordError:
 class _Renderer:
     """A process that renders strangers' templates, started when it is first needed.
 
-    A request is a line of JSON, [template, turns, special tokens, seconds]; so is its answer,
+    A request is a line of JSON: [template, turns, special tokens, seconds]. Its answer is
     {"text": ...} or {"refused": ...}.
     """
 
@@ -211,14 +218,14 @@ class _Renderer:
         with self._lock:
             answer = self._ask(json.dumps(request) + "\n")
         if not answer:
-            raise _refused(f"it takes more than {request[-1]} s or {MEMORY >> 20} MiB")
+            raise _refused(f"it takes more than {request[-1]} s or {MAX_MEMORY >> 20} MiB")
         body = json.loads(answer)
         if "refused" in body:
             raise _refused(body["refused"])
         return str(body["text"])
 
     def _ask(self, line: str) -> str:
-        """Return the answer, "" where the process died of the request."""
+        """Return the answer, or "" if the request killed the process."""
         if self._process is None:
             self._process = start_python(
                 "from ngramkit.corpus.chat import answer_requests; answer_requests()",
@@ -234,7 +241,7 @@ class _Renderer:
             answer = self._process.stdout.readline()
         except BrokenPipeError:
             answer = ""
-        except BaseException:  # as Ctrl-C: what is still to come answers nobody
+        except BaseException:  # such as Ctrl-C: the pending answer must not be read later
             self._process.kill()
             self.close()
             raise
@@ -243,7 +250,7 @@ class _Renderer:
         return answer
 
     def close(self) -> None:
-        """End the process; the next request starts another."""
+        """End the process. The next request starts another."""
         process, self._process = self._process, None
         if process is not None:
             for stream in (process.stdin, process.stdout):
@@ -252,10 +259,10 @@ class _Renderer:
             process.wait()
 
     def forget(self) -> None:
-        """Forget the process in a forked child: it is the parent's, which may be using it."""
+        """Forget the process in a forked child, whose parent may be using it."""
         process, self._process = self._process, None
         if process is not None:
-            # Text left in a buffer is the parent's: closing must not send it.
+            # Closing must not send the parent's buffered text.
             nowhere = os.open(os.devnull, os.O_RDWR)
             for stream in (process.stdin, process.stdout):
                 os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
@@ -267,14 +274,14 @@ os.register_at_fork(after_in_child=_renderer.forget)
 
 
 def answer_requests() -> None:
-    """Answer requests of a `_Renderer`, until its end of the pipe is closed."""
+    """Answer the requests of a `_Renderer` until the pipe is closed."""
     _bound_memory()
     for line in sys.stdin:
         template, turns, special_tokens, seconds = json.loads(line)
         _bound_time(seconds)
         try:
             text = render_chat(template, turns, special_tokens)
-            if len(text) > LONGEST:
+            if len(text) > MAX_CHARACTERS:
                 raise _refused(f"it would have {len(text):,} characters")
             answer = {"text": text}
         except InputError as error:
@@ -290,13 +297,13 @@ def answer_requests() -> None:
 def _bound_memory() -> None:
     import resource
 
-    with suppress(ValueError, OSError):  # not every system bounds it
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with suppress(ValueError, OSError):  # not supported by every system
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _bound_time(seconds: int) -> None:
-    """Bound the processor time from now on; the system kills a process that takes longer."""
+    """Bound the processor time from now on, after which the system kills the process."""
     import resource
     import time
 
@@ -313,7 +320,7 @@ def _compile(template: str) -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """The tag `{% generation %}`, which marks answers for training and is ignored here."""
+        """The tag `{% generation %}`, which marks answers for training; ignored here."""
 
         tags = {"generation"}  # noqa: RUF012 (jinja2's own declaration)
 

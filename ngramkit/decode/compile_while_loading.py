@@ -105,7 +105,6 @@ def start(program: str, tasks: Sequence[str], *, out: int, errors: int) -> subpr
 
 
 def main() -> None:
-    """Run the tasks in sys.argv."""
     run_tasks(run_first_draft)
 
 
@@ -123,7 +122,6 @@ def run_tasks(run: Callable[[str, Path], None]) -> None:
 
 
 def run_first_draft(task: str, scratch: Path) -> None:
-    """Run a task of `compile_meanwhile`."""
     name, _, width = task.partition("@")
     tokenizer = TOKENIZERS[int(width)]
     needs_all = needs_artifacts(name)
@@ -217,7 +215,6 @@ def write_tiny(
     counts: dict[str, int],
     parameters: dict[str, Any] | None = None,
 ) -> A:
-    """Write an artifact and open it."""
     path = folder / kind.kind
     sharded = kind in (TokenStore, Datastore)
     counts = {"tokens": len(TOKENS), **counts}

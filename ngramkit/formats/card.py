@@ -98,7 +98,6 @@ def _about(name: str) -> str:
 
 
 def without_paths(manifest: Manifest) -> Manifest:
-    """Return the manifest with the names of local models in place of their paths."""
     tokenizer, parameters = manifest.tokenizer, dict(manifest.parameters)
     if isinstance(parameters.get("model"), str):
         parameters["model"] = model_name(parameters["model"])
@@ -120,7 +119,6 @@ def model_name(model: str) -> str:
 
 
 def title(manifest: Manifest) -> str:
-    """Return "CORPUS: KIND for TOKENIZER"."""
     source = manifest.corpus.get("id") or manifest.parameters.get("model") or "no corpus"
     return f"{source}: {manifest.kind} for {manifest.tokenizer.id}"
 
@@ -210,7 +208,6 @@ def _licence_text(corpus: dict[str, Any]) -> str:
 
 
 def datasets_of(corpus: dict[str, Any]) -> list[str]:
-    """Return the distinct Hub ids of a corpus's datasets."""
     names = [part.get("dataset") for part in corpora_of(corpus)]
     return list(dict.fromkeys(str(name) for name in names if is_hub_id(name)))
 
@@ -220,7 +217,6 @@ def is_hub_id(name: Any) -> bool:
 
 
 def sources_of(corpus: dict[str, Any]) -> dict[str, str]:
-    """Return the rows of a corpus and its revision, or of each corpus of a mixture."""
     if "mixed" not in corpus:
         corpus_id, revision = corpus.get("id", "none"), corpus.get("revision", "")
         return {"corpus": str(corpus_id), "revision": str(revision)}
@@ -228,7 +224,6 @@ def sources_of(corpus: dict[str, Any]) -> dict[str, str]:
 
 
 def pruned_from(corpus: dict[str, Any]) -> dict[str, str]:
-    """Return the row of how an artifact was pruned, if it was."""
     pruning = corpus.get("pruned")
     whole = pruning.get("of") if isinstance(pruning, dict) else None
     if not isinstance(pruning, dict) or not isinstance(whole, dict):

@@ -69,7 +69,6 @@ class Datastore(Artifact):
 
     @cached_property
     def shards(self) -> list[DatastoreShard]:
-        """The shards, as memory maps."""
         shards = []
         for name in sorted(self.manifest.files):
             shard = DatastoreShard(**self.arrays(name, LAYOUT))

@@ -192,7 +192,6 @@ class RecordedRequest:
 
 
 def pack_batch(requests: Sequence[RecordedRequest]) -> dict[str, Array]:
-    """Return the arrays of a batch."""
     about = json.dumps([asdict(request.about) for request in requests], ensure_ascii=False)
     first = np.cumsum([0, *(len(request.tokens) for request in requests)])
     parents = [
@@ -280,7 +279,6 @@ def _check_rows(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def _own_parents(path: Path, parents: Array, begin: int) -> Array:
-    """Return parents as rows of the request itself."""
     if not len(parents):
         return parents
     own = parents - begin

@@ -157,7 +157,6 @@ class FrozenTable(Artifact):
         require(total <= LIMITS.windows, path, f"its leaders were counted {total:,.0f} times")
 
     def _check_leaders(self, begin: int, end: int) -> list[str]:
-        """Check leaders [begin, end) and their followers."""
         from ngramkit.kernels.frozen_checks import first_bad_leader
 
         table = self.table

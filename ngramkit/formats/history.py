@@ -178,7 +178,6 @@ class History(Artifact):
 
     @property
     def bytes(self) -> int:
-        """The size of the log."""
         return self.log.path.stat().st_size
 
     def load_index(self, tokens: int) -> DatastoreShard | None:
@@ -298,13 +297,11 @@ def create(path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastReques
 
 
 def manifest_of(tokenizer: TokenizerRecord) -> Manifest:
-    """Return the manifest of every history of this tokenizer."""
     plan = {"kind": History.kind, "tokenizer": tokenizer.fingerprint}
     return Manifest(History.kind, build_id(plan), tokenizer, corpus={"id": "past requests"})
 
 
 def log_of(path: Path, tokenizer: TokenizerRecord) -> RequestLog:
-    """Return the log of the history at `path`."""
     size = tokenizer.vocabulary
     return RequestLog(path / LOG, token_dtype(size), size)
 
@@ -392,7 +389,6 @@ def join_requests(requests: Sequence[Array], separator: int) -> Array:
 
 
 def _clear_strays(path: Path) -> None:
-    """Delete temporary files of killed processes."""
     for lock, names in STRAYS.items():
         strays = [path / name for name in names]
         if any(stray.exists() for stray in (*strays, path / lock)):

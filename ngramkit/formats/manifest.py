@@ -64,7 +64,6 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """The size of all listed files."""
         return sum(record.bytes for record in self.files.values())
 
     @property
@@ -85,7 +84,6 @@ class Manifest:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Return the text of manifest.json."""
         body = {**self._body(), "checksum": self.checksum}
         return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 

@@ -107,7 +107,6 @@ class ModelBigram(Artifact):
         return ["counts"]
 
     def _checked(self) -> list[str]:
-        """Return what `_check_rows` has checked."""
         lines = [
             "ids inside the vocabulary",
             "every row distinct tokens, best first",

@@ -254,7 +254,6 @@ def whole_file(
 
 
 def _require_free(path: Path, is_export: Callable[[Path], bool], *, force: bool) -> None:
-    """Raise UsageError if `path` exists and may not be replaced."""
     if not os.path.lexists(path):
         return
     if not force:
@@ -347,7 +346,6 @@ def mend(path: Path) -> bool:
 
 
 def sync_folder(path: Path) -> None:
-    """Sync the names in a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -268,5 +268,4 @@ def is_torn(rest: bytes, width: int) -> bool:
 
 
 def checksum_of(count: int, prompt: int, ids: bytes | memoryview) -> int:
-    """Return the checksum of a record."""
     return zlib.crc32(ids, zlib.crc32(struct.pack("<II", count, prompt)))

@@ -52,7 +52,6 @@ def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
 
 
 def _progress(partial: Path, build: str) -> Iterator[dict[str, Any]]:
-    """Yield the complete lines of this build in progress.jsonl."""
     try:
         lines = read_plain(partial / PROGRESS, LIMITS.manifest_bytes).splitlines()
     except (OSError, ArtifactError):
@@ -171,7 +170,6 @@ class ArtifactWriter:
         return self.path
 
     def _note(self, name: str, **entry: Any) -> None:
-        """Add a line to progress.jsonl."""
         line = json.dumps({"build": self.build, "name": name, **entry}, sort_keys=True)
         with open(self.partial / PROGRESS, "a", encoding="utf-8", opener=not_linked) as file:
             file.write(f"\n{line}")  # the last line may be torn
@@ -187,7 +185,6 @@ class ArtifactWriter:
 
 
 def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:
-    """Return the text of recipe.json."""
     body = {"build": build, "inputs": inputs}
     return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 

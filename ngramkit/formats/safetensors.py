@@ -208,7 +208,6 @@ def _numbers(value: Any) -> list[int]:
 
 
 def _require_gapless(path: Path, spans: Iterable[Span], size: int) -> None:
-    """Raise ArtifactError if arrays overlap or leave gaps."""
     at = 0
     for span in sorted(spans, key=lambda span: span[:2]):
         if span.begin != at:

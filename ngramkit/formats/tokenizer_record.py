@@ -91,7 +91,6 @@ class TokenizerRecord:
         return self.vocabulary
 
     def agrees(self, other: TokenizerRecord) -> bool:
-        """Return whether both give the same ids."""
         same = self.fingerprint == other.fingerprint
         return same or same_ids(self.encodes, other.encodes)
 
@@ -162,7 +161,6 @@ def record_of(given: Any) -> TokenizerRecord:
 
 
 def same_ids(encodes: str | None, other: str | None) -> bool:
-    """Return whether both are known and equal."""
     return encodes is not None and other is not None and difference(encodes, other) == ""
 
 

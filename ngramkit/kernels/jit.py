@@ -66,7 +66,6 @@ class _Plain:
 
 
 def _decorators() -> Any:
-    """Return the module or object with the decorators for this numba."""
     if is_tested(numba.__version__):
         from ngramkit.kernels import parts
 

@@ -137,8 +137,8 @@ TEMPLATES = {
 
 @pytest.mark.parametrize("what", TEMPLATES)
 def test_templates_without_an_end(monkeypatch, what):
-    monkeypatch.setattr(chat, "SECONDS", 1)
-    with pytest.raises(InputError, match="cannot make a prompt of this conversation"):
+    monkeypatch.setattr(chat, "MAX_SECONDS", 1)
+    with pytest.raises(InputError, match="cannot render this conversation"):
         render_confined(TEMPLATES[what], TURNS, {})
     assert render_confined("{{ messages[0].content }}", TURNS, {}) == "hello"
     tally("chat templates that do not end, or would leave the sandbox", "refused")
@@ -154,7 +154,7 @@ def test_a_models_own_template_is_confined(folder, monkeypatch):
 
     shutil.copytree(files("ngramkit") / "demo" / "model", "model")
     Path("model/chat_template.jinja").write_text(TEMPLATES["loops in loops"])
-    monkeypatch.setattr(chat, "SECONDS", 1)
+    monkeypatch.setattr(chat, "MAX_SECONDS", 1)
     tokenizer = load_tokenizer("./model")
     for name in ("own", "auto"):
         with pytest.raises(InputError, match="takes more than 1 s"):

@@ -85,7 +85,7 @@ def test_a_stdout_that_takes_nothing_is_an_error_of_its_own(folder):
         version = child("--version", stdout=full)
     for each in (done, version):
         assert (each.returncode, "Traceback" in each.stderr) == (1, False), each.stderr
-        assert "stdout cannot be written" in each.stderr
+        assert "cannot write to stdout" in each.stderr
     shut = child("corpora", "--json", preexec_fn=close_stdout)
     assert (shut.returncode, "stdout is closed" in shut.stderr) == (1, True), shut.stderr
     reader, writer = os.pipe()

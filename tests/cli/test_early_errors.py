@@ -262,7 +262,7 @@ import cache.bin --from llama.cpp                | cache.bin holds n-grams of 1,
 decode --prompt x --drafter resst                | did you mean rest?
 decode --prompt x --top-k 3                      | add --temperature
 decode --prompt x --chat                         | not made for conversations
-decode --prompt x --template own                 | demo brings no format of conversations
+decode --prompt x --template own                 | demo has no chat template
 decode --prompt x --cache specache --reference a.txt | takes no drafts and no --reference
 decode --prompt x --drafter cacheback:max_match=9 | There are: leader_len, follower_len
 decode --prompt x --drafter rest:max_mtach=9     | did you mean max_match?

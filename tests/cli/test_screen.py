@@ -32,7 +32,7 @@ from ngramkit_cli.screen import (
 
 
 def test_off_a_terminal_long_work_says_how_far_it_is(monkeypatch):
-    monkeypatch.setattr(screen, "EVERY", 0.02)
+    monkeypatch.setattr(screen, "LINE_SECONDS", 0.02)
     lines: list[str] = []
     reporter = LineReporter(lines.append)
     for _ in range(2):
@@ -59,7 +59,7 @@ def test_a_line_of_slow_work_and_of_none_yet():
     reporter.advance(3)
     assert reporter.line(60.0) == "answers 3, 3 %, 3/min"
     reporter.advance(93)
-    assert reporter.line(70.0) == "answers done, what follows goes on"
+    assert reporter.line(70.0) == "answers done, continuing"
     reporter.stage("suffix arrays", None)
     reporter.advance(500)
     assert reporter.line(10.0) == "suffix arrays 500 tokens, 50/s"
@@ -329,5 +329,5 @@ def test_a_stdout_that_is_closed_or_full_is_named(monkeypatch):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("sys.stdout", Full())
-    with pytest.raises(NgramkitError, match="stdout cannot be written"):
+    with pytest.raises(NgramkitError, match="cannot write to stdout"):
         Screen(screen.sys.stdout).show("a", drafted=False)

@@ -116,7 +116,7 @@ def test_what_is_not_known_is_not_guessed(folder):
         find_template("auto", tokenizer)
     assert "template=vicuna|llama-2|mistral|chatml|none;" in caught.value.hint
     assert caught.value.option == ("template",)
-    with pytest.raises(UsageError, match="brings no format"):
+    with pytest.raises(UsageError, match="no chat template"):
         find_template("own", load_tokenizer(folder("vicuna-13b")))
     with pytest.raises(UsageError, match=r"template must be one of auto, own.*is 'alpaca'"):
         find_template("alpaca", tokenizer)

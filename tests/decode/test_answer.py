@@ -78,7 +78,7 @@ def test_what_is_missing_is_told_before_the_model_is_loaded(monkeypatch, tmp_pat
     monkeypatch.setattr(load, "load_weights", lambda *a, **k: pytest.fail("it was loaded"))
     with pytest.raises(ArtifactError, match="no datastore for mine"):
         ngramkit.decode("x", "mine", drafter="rest")
-    with pytest.raises(UsageError, match="brings no format of conversations"):
+    with pytest.raises(UsageError, match="no chat template"):
         ngramkit.decode("x", "mine", template="auto")
     assert not (tmp_path / "artifacts").exists()
 

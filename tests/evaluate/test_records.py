@@ -127,5 +127,5 @@ def test_a_template_is_wanted_only_where_a_conversation_needs_one(tokenizer, tmp
     talk = lines(tmp_path / "talk", {"messages": [{"role": "assistant", "content": "x"}]})
     unknown = replace(tokenizer, record=replace(tokenizer.record, id="me/mine"))
     assert read_records(plain, None, unknown, "auto")[1] is None
-    with pytest.raises(UsageError, match="me/mine brings no format"):
+    with pytest.raises(UsageError, match="me/mine has no chat template"):
         read_records(talk, None, unknown, "auto")
