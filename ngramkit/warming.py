@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.basics.errors import InputError, require_between
-from ngramkit.basics.machine import cores
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.machine import threads
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
@@ -87,15 +87,13 @@ def warm(
     if engine is not None:
         require_engine(engine)
         tasks = (SERVE + (DEFAULT_DRAFTER if drafter == ALL else tasks[0]),)
-    if workers is not None:
-        require_between("workers", workers, 1)
+    processes = min(threads(workers), len(tasks))
     folder = code_folder.folder()
     if folder is None or not os.access(folder, os.W_OK):
         raise InputError(
             f"cannot keep compiled kernels in {folder or 'any folder'}",
             "set NUMBA_CACHE_DIR to a folder of yours that others cannot write",
         )
-    processes = min(workers or cores(), len(tasks))
     begun, compiled = time.perf_counter(), {}
     reporter.stage("compile", len(tasks), "tasks")
     with ThreadPoolExecutor(processes) as pool:

@@ -1,4 +1,4 @@
-"""Errors with a message, which says what happened, and a hint, which says what to do.
+"""Errors with a message and a hint, a sentence about what to do.
 
 Errors of the Hub's clients and of storages are translated here. Those libraries wrap each other's
 exceptions, so the whole chain of causes is searched. Only the status and the code of a storage's

@@ -1,4 +1,4 @@
-"""What the builders of model tables share: option checks, the plan, the weights' fingerprint.
+"""Shared by the builders of model tables: option checks, the plan, the weights' fingerprint.
 
 Options are checked before a model is loaded.
 """

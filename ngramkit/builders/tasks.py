@@ -184,7 +184,7 @@ def _connect(ray: Any, address: str) -> None:
         where = "on this machine" if address == AUTO else f"at {address}"
         raise NetworkError(
             f"no Ray cluster answers {where}: {visible(_gist(reason(error)))}",
-            "start one on this machine or give its ray_address; docs/cluster.md says how",
+            "start one on this machine or give its ray_address, see docs/cluster.md",
             option="ray_address",
         ) from error
 

@@ -1,4 +1,4 @@
-"""README.md of an artifact: a card for the Hub, made from the manifest alone.
+"""README.md of an artifact: a card for the Hub, made only from the manifest.
 
 `card.md.jinja` is its text. The YAML header is what the Hub indexes and `ngramkit search` reads.
 The same manifest must give the same bytes with any version of the Hub's client, so the header is
@@ -106,7 +106,7 @@ def without_paths(manifest: Manifest) -> Manifest:
 
 
 def model_name(model: str) -> str:
-    """Return a model's name without its folder. Only the text decides, on every machine alike.
+    """Return a model's name without its folder. Only the text decides, so all machines agree.
 
     >>> model_name("/home/me/models/My-2.5/"), model_name("me/model"), model_name("./a.Q4.gguf")
     ('My-2.5', 'me/model', 'a.Q4')

@@ -25,7 +25,7 @@ from ngramkit.formats.resumable_writer import write_text
 
 
 class Dropped(NamedTuple):
-    """What an eviction removed from the log."""
+    """The counts of an eviction."""
 
     requests: int
     damaged: int  # bytes that held no request

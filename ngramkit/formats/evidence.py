@@ -22,8 +22,8 @@ named arrays (ngramkit.formats.safetensors) about its requests r = 0, 1, 2, ...:
 
 A request's first row is its prompt's last token, with parent -1. Every other row's parent is an
 earlier row of the same request, and siblings are distinct. So a row is keyed by its context: the
-prompt and the tokens from the first row to it. Of rows with equal contexts, the first in the order
-of file names counts. A batch is written atomically.
+prompt and the tokens from the first row to it. If rows have equal contexts, the first in the
+order of file names counts. A batch is written atomically.
 """
 
 from __future__ import annotations

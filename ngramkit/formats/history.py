@@ -407,8 +407,8 @@ def _checksum(arrays: dict[str, Array]) -> int:
 def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int]:
     """Merge histories into a new one; return it and the number of dropped duplicates.
 
-    The newest requests of each are at the end. Of equal requests, as many are kept as the history
-    with most of them has: copies of a history share requests, but samples of one prompt may be
+    The newest requests of each are at the end. Equal requests are kept as often as in the
+    history with most of them: copies of a history share requests, but samples of one prompt may be
     equal too.
 
     Raises UsageError if `out` exists, ArtifactError if tokenizers differ or a log is damaged.

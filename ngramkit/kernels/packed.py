@@ -1,13 +1,12 @@
-"""Arguments of kernels by address: integers of any width, and NamedTuples of arrays.
+"""Kernel arguments by address: integers of any width, and NamedTuples of arrays.
 
-Integers at an address: arrays whose item size is known only when a kernel runs. One compiled
-version of a kernel then serves every width. Nothing here checks bounds.
+Integers are loaded from an address when their width is known only at run time, so that one compiled
+kernel serves every width. Bounds are not checked.
 
-NamedTuples of arrays: numba passes a tuple by all the words of all its arrays, eight each; with a
-hundred arrays that takes most of the time of compiling, and of each call from Python too. `Packed`
-writes addresses and shapes into a block and passes the block's address; in a kernel, `packed.name`
-is the array, or the block of a NamedTuple inside. A block never changes while a kernel runs, so
-nothing is read twice.
+numba passes a tuple as eight words for each of its arrays. With a hundred arrays this dominates the
+time of compiling and of each call. `Packed` writes addresses and shapes into a block and passes its
+address. In a kernel, `packed.name` is the array, or the block of an inner NamedTuple. A block must
+not change while a kernel runs.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from ngramkit.kernels.jit import part
 
 
 def _loader(bits: int, *, signed: bool) -> Callable[[int, int], int]:
-    """Return a function (address, index) that loads an integer, as a C pointer would."""
+    """Return a function (address, index) that loads an integer like a C pointer."""
 
     @intrinsic
     def load(context: Any, address: Any, index: Any) -> Any:
@@ -62,8 +61,7 @@ load_i64 = _loader(64, signed=True)
 
 @part
 def unsigned_at(address, size, index):
-    """Return the integer at `index` of an array of unsigned integers of 2, 4 or 8 bytes, below
-    2^63."""
+    """Return the integer at `index` of unsigned integers of 2, 4 or 8 bytes, below 2^63."""
     if size == 2:
         return load_u16(address, index)
     if size == 4:
@@ -80,14 +78,14 @@ TYPESTR = {
 
 
 class Absent(NamedTuple):
-    """The stand-in for a NamedTuple that is not there: kernels are compiled without the parts that
-    read it (`jit.optional_part`)."""
+    """The stand-in for a missing NamedTuple; kernels omit the parts that read it
+    (`jit.optional_part`)."""
 
 
 class Packed:
-    """A NamedTuple of C-contiguous arrays and further such NamedTuples, `parts`, in one block.
+    """A block for `parts`, a NamedTuple of C-contiguous arrays and of such NamedTuples.
 
-    `inside` are the latter, packed, by name. All are kept alive. Raises ValueError for an array
+    `inside` has the inner ones, packed, by name. All are kept alive. Raises ValueError for an array
     that is not contiguous.
     """
 
@@ -114,9 +112,9 @@ class Packed:
         self._numba_type_ = _type_of(type(parts).__name__, tuple(fields))
 
     def of_same_type(self, parts: Any) -> Packed:
-        """Pack `parts`, a NamedTuple of arrays alone, with the type of this one, not a new one.
+        """Pack `parts`, a NamedTuple of only arrays, with the numba type of this one.
 
-        Raises ValueError where they are of other types.
+        Raises ValueError for other types.
         """
         packed = object.__new__(Packed)
         packed.parts, packed.inside, packed._numba_type_ = parts, {}, self._numba_type_
@@ -127,48 +125,46 @@ class Packed:
         return packed
 
     def point(self, name: str, value: Any) -> None:
-        """Set `name` to the array `value`, while no kernel reads the block. `parts` does not
-        follow; the caller keeps `value` alive.
+        """Set `name` to the array `value` while no kernel runs. `parts` does not change.
 
-        Raises ValueError for one of another type.
+        The caller keeps `value` alive. Raises ValueError for another type.
         """
         kind, word = self._numba_type_.fields[name]
         interface = value.__array_interface__
         if (value.ndim, interface["typestr"]) != (kind.ndim, TYPESTR[kind.dtype]):
-            raise ValueError(f"{name} is of another type")
+            raise ValueError(f"{name} has another type")
         if not value.flags.c_contiguous:
             raise ValueError(f"{name} is not contiguous")
         self._block[word] = interface["data"][0]
         self._block[word + 1 : word + 1 + value.ndim] = value.shape
 
     def copy(self) -> Packed:
-        """Return a block of its own with the same contents, which `point` and `put` may change."""
+        """Return a copy of the block, which `point` and `put` may change independently."""
         packed = copy(self)
         packed._block, packed.inside = self._block.copy(), dict(self.inside)
         packed.address = packed._block.__array_interface__["data"][0]
         return packed
 
     def put(self, name: str, packed: Packed) -> None:
-        """Set `name` to a NamedTuple of the same type, while no kernel reads the block. `parts`
-        does not follow.
+        """Set `name` to a NamedTuple of the same type while no kernel runs; `parts` remains.
 
-        Raises ValueError for one of another type.
+        Raises ValueError for another type.
         """
         kind, word = self._numba_type_.fields[name]
         if packed._numba_type_ != kind:
-            raise ValueError(f"{name} is of another type")
+            raise ValueError(f"{name} has another type")
         self.inside[name] = packed
         self._block[word] = packed.address
 
 
 @_intrinsic
 def packed_at(typing: Any, address: Any, like: Any) -> Any:
-    """Return the block at an address, of the type that `like` has."""
+    """Return the block at an address, with the type of `like`."""
     return signature(like, address, like), lambda context, builder, sig, args: args[0]
 
 
 class PackedType(types.Type):
-    """The layout of a block: `fields`, name -> (type, word where it begins)."""
+    """The layout of a block: `fields`, name -> (type, first word)."""
 
     def __init__(self, name: str, fields: tuple[tuple[str, Any], ...]) -> None:
         self.fields: dict[str, tuple[Any, int]] = {}
@@ -219,7 +215,7 @@ def _attribute(context: Any, builder: Any, kind: PackedType, address: Any, name:
 
     def at(index: int) -> Any:
         value = builder.load(builder.gep(block, [ir.Constant(WORD, index)]))
-        # So that it is read once, whatever is written meanwhile.
+        # LLVM may then read it once.
         value.set_metadata("invariant.load", builder.module.add_metadata([]))
         return value
 

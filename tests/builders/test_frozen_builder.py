@@ -62,7 +62,7 @@ def test_equals_a_counter_in_any_memory(
     wanted = FrozenParameters(leader_len, leaders, follower_len, followers)
     made = Windows(store, wanted.length, memory, workers)
     if not expected:
-        with pytest.raises(InputError, match="nothing to count"):
+        with pytest.raises(InputError, match="no document has"):
             whole_table(count_pieces(made, wanted), wanted)
         return
     table = whole_table(count_pieces(made, wanted), wanted)
@@ -163,5 +163,5 @@ def test_says_that_it_is_up_to_date_and_refuses_to_overwrite(token_store, tmp_pa
 def test_an_option_of_text_is_refused_for_tokens(token_store, tmp_path):
     with pytest.raises(UsageError, match="split"):
         build_frozen(token_store([[1, 2, 3, 4]], 9), tmp_path / "t", split="train")
-    with pytest.raises(TypeError, match=r"'leeders': did you mean leaders\?"):
+    with pytest.raises(TypeError, match="leeders"):
         build_frozen("python-stdlib", tmp_path / "t", leeders=3)

@@ -88,7 +88,7 @@ def test_what_cannot_be_merged_is_refused(tmp_path, token_store):
     a = build_datastore(one, tmp_path / "a")
     f, g = build_frozen(one, tmp_path / "f"), build_frozen(two, tmp_path / "g", leader_len=2)
     for parts, why in [
-        ([a], "only one"), ([a, a], "twice"), ([a, f], "frozen-table"),
+        ([a], "only one"), ([a, a], "itself"), ([a, f], "frozen-table"),
         ([f, g], "different lengths"), ([one, two], "a token store"),
     ]:  # fmt: skip
         with pytest.raises(UsageError, match=why):

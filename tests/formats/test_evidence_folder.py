@@ -70,11 +70,11 @@ def test_a_folder_is_of_one_plan_and_one_tokenizer(tmp_path):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"format": "other"}, "is not of recorded evidence"),
+        ({"format": "other"}, "not recorded evidence"),
         ({"version": 2}, "upgrade|reads 1 to 1"),
-        ({"plan": 7}, "keys are others"),
+        ({"plan": 7}, "other keys"),
         ({"tokenizer": {"id": 3}}, "tokenizer"),
-        ({"more": 1}, "keys are others"),
+        ({"more": 1}, "other keys"),
     ],
 )
 def test_a_changed_description_is_refused(tmp_path, change, why):
@@ -116,8 +116,8 @@ BREACHES = {
         (lambda a: a.astype(np.int64), "no 'top_ids'"),
     ],
     "top_log_probs": [
-        (lambda a: broken(a, (1, 1), np.nan), "no logarithm"),
-        (lambda a: broken(a, (1, 1), 0.5), "no logarithm"),
+        (lambda a: broken(a, (1, 1), np.nan), "not the logarithm"),
+        (lambda a: broken(a, (1, 1), 0.5), "not the logarithm"),
     ],
 }
 
