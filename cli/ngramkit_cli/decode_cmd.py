@@ -158,8 +158,8 @@ def drafts_of(run: Decoded) -> str:
     had_none = run.passes - run.drafted_passes - declined
     rest = ""
     if declined and had_none:
-        none = many(had_none, "pass", "passes")
-        rest = f"; {declined:,} drafts were not worth verifying, {none} had no draft"
+        poor, none = many(declined, "draft"), many(had_none, "pass", "passes")
+        rest = f"; {poor} not worth verifying, {none} without one"
     elif declined or had_none:
         rest = "; the other drafts were not worth it" if declined else "; the others had no draft"
     nodes = f"{run.nodes_per_draft:.1f} nodes on average"

@@ -282,8 +282,8 @@ def test_a_reporter_that_nobody_hears_needs_no_arguments():
         (
             [4, 0, 0, 0],
             2,
-            "drafted in 1 of 4 passes, 4.0 nodes on average; 2 drafts were not worth verifying, "
-            "1 pass had no draft",
+            "drafted in 1 of 4 passes, 4.0 nodes on average; 2 drafts not worth verifying, "
+            "1 pass without one",
         ),
         ([0, 0], 0, "no pass had a draft"),
         ([0, 0], 1, "no draft was worth verifying"),
