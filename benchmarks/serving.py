@@ -65,7 +65,7 @@ def _one_request() -> Iterator[Row]:
         alone = Blend(tokenizer=record)
         alone.start(prompt)
         theirs.append(time.perf_counter() - started)
-    whole, allowed = _bytes(alone.sources), 1e6 + 16 * PROMPT
+    whole, allowed = _bytes(alone.workspace.sources.parts), 1e6 + 16 * PROMPT
     yield Row(
         f"memory of a request of {PROMPT} tokens, {VOCABULARY:,} ids",
         f"{held / 1e6:.2f} MB",
@@ -111,7 +111,7 @@ def _step(datastore: Any, turns: Sequence[Any], requests: int, nodes: int) -> Ro
     mine, other = (1e3 * float(np.median(np.min(t, axis=0)[WARM:])) for t in (ours, theirs))
     held = sum(session.request.bytes for session in drafter.sessions.latest())
     # Every Blend starts with the samples of the datastore.
-    own: list[Any] = [each.sources for each in alone]
+    own: list[Any] = [each.workspace.sources.parts for each in alone]
     whole = sum(_bytes(each._replace(corpus=())) for each in own)
     allowed = ALLOWED.get((requests, nodes))
     return Row(

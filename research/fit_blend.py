@@ -31,21 +31,19 @@ from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.safetensors import write_arrays
-from ngramkit.kernels.blend.counts import COLUMNS, clear
+from ngramkit.kernels.blend.counts import COLUMNS
 from ngramkit.kernels.blend.mixture import (
     GATE_FEATURES,
     GATES,
     TOKEN_FEATURES,
     Weights,
-    count_context,
-    count_expert,
+    count_sources,
     gate_features_of,
     token_features_of,
 )
 from ngramkit.kernels.blend.prediction import new_place, rewind
 from ngramkit.kernels.jit import allocating_entry
 from ngramkit.kernels.packed import Packed
-from ngramkit.kernels.suffix.search import SIZE
 
 KEPT = 40  # candidates per place, the likeliest by a plain mean of all orders
 HIDDEN, UNITS = 48, 12
@@ -90,9 +88,10 @@ def _rows(
 
 
 def _row(drafter: Blend, token: int) -> tuple[Any, ...]:
-    sources = drafter.sources
-    place, size = Packed(new_place(len(sources.corpus.table))), int(sources.live.table[0, SIZE])
-    tokens, counts, totals, gate_features, token_features = look(Packed(sources), place, size)
+    request, shards = drafter.request, len(drafter.shared.sources.corpus.table)
+    assert request is not None
+    sources, place = drafter.workspace.bind(request), Packed(new_place(shards))
+    tokens, counts, totals, gate_features, token_features = look(sources, place, request.size)
     shares = np.where(totals > 0, counts / np.maximum(totals, 1), 0)
     best = np.argsort(-shares.sum(1), kind="stable")[:KEPT]
     hit = np.flatnonzero(tokens[best] == token)
@@ -106,14 +105,11 @@ def _row(drafter: Blend, token: int) -> tuple[Any, ...]:
 
 @allocating_entry
 def look(sources: Any, place: Any, size: int) -> Any:
-    """Return the mixture's inputs after `size` tokens, with the first datastore or table: tokens
-    int32[n], counts [n, COLUMNS], totals [COLUMNS], gate features, token features [n,
-    TOKEN_FEATURES] (log p left at 0)."""
+    """Return the mixture's inputs after `size` tokens: tokens int32[n], counts [n, COLUMNS], totals
+    [COLUMNS], gate features, token features [n, TOKEN_FEATURES] (log p left at 0)."""
     into = sources.into
     rewind(sources, place, size, size)  # nothing is taken back: it finds the last tokens' place
-    clear(into)
-    count_expert(sources, 0, place.root, place.recent)
-    count_context(sources, place.recent, size)
+    count_sources(sources, place.root, place.recent, size)
     rows = into.state[0]
     gate_features = np.empty(GATE_FEATURES, np.float32)
     gate_features_of(into, size, gate_features)

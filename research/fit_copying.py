@@ -22,8 +22,8 @@ from ngramkit.drafters.base import NOTHING
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.evaluate.records import read_records
-from ngramkit.kernels.blend.copying import FITTED, LEAST_P, keep_own_text, offer
-from ngramkit.kernels.blend.counts import ALL, listed_row, new_live
+from ngramkit.kernels.blend.copying import FITTED, LEAST_P, PLACES, offer, point_to_live
+from ngramkit.kernels.blend.counts import listed_row
 from ngramkit.kernels.blend.prediction import extend, follow, move_on, new_place, predict
 from ngramkit.kernels.jit import entry
 from ngramkit.kernels.packed import Packed
@@ -36,13 +36,16 @@ PRIOR = np.array([2.0, 20.0])  # of trust 0 and slope 1, in offers
 def write(sources: Any, place: Any, begin: int, offers: Any) -> None:
     """Read a prompt of `begin` tokens, then write the others of a call; note the offers in
     float32[tokens, 2, 3]: kind (-1: none), p, whether it was right."""
+    for which in range(PLACES):  # so that offers change nothing
+        for kind in range(sources.copying.trust.shape[1]):
+            sources.copying.trust[which, kind], sources.copying.slopes[which, kind] = 0, 1
     extend(sources, place, 0, begin)
     for i in range(len(offers)):
         position, token = begin + i, np.int64(sources.live.tokens[begin + i])
-        keep_own_text(place.copied, sources.live)
+        point_to_live(place.copied, sources.live)
         predict(
-            sources, ALL, place.root, place.past, place.recent, place.aligned, place.copied,
-            position, np.float32(0), token,
+            sources, place.root, place.past, place.recent, place.copied, position, np.float32(0),
+            token,
         )  # fmt: skip
         for which in range(2):
             kind, copied = offer(place.copied[which])
@@ -63,11 +66,10 @@ def offers_of(file: Path, tokenizer: Any) -> Iterator[Any]:
     for record in read_records(file, None, tokenizer, "none")[0]:
         for turn in record.turns:
             drafter.start(NOTHING)  # takes in past requests
-            drafter.sources.copying.trust[:], drafter.sources.copying.slopes[:] = 0, 1  # p itself
+            assert drafter.request is not None
             text = np.concatenate([turn.prompt, turn.answer]).astype(np.int32)
-            live = new_live(drafter.vocabulary, len(text))
-            live.tokens[:] = np.minimum(text.view(np.uint32), drafter.vocabulary)
-            sources, place = Packed(drafter.sources._replace(live=live)), Packed(new_place(0))
+            drafter.request.append(np.minimum(text.view(np.uint32), drafter.vocabulary))
+            sources, place = drafter.workspace.bind(drafter.request), Packed(new_place(0))
             offers = np.zeros((len(turn.answer), 2, 3), np.float32)
             write(sources, place, len(turn.prompt), offers)
             yield offers

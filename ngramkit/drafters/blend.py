@@ -1,11 +1,9 @@
 """blend: one probability model over all sources, and the tree of its most probable paths.
 
-What followed the last 1, 2, 3, ... tokens, in a datastore or frozen table and the live context, is
-mixed by gates that were fitted on other text (research.fit_blend); of several datastores and
-tables, each is weighed by how much of the context it has explained so far. Scores are calibrated: a
-node with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams and,
-where decode gives it, `Evidence` are mixed in, trusted as far as they have been right so far; so
-are references, last of all.
+What followed the last 1, 2, 3, ... tokens, in datastores, a frozen table and the live context, is
+mixed by gates that were fitted on other text (research.fit_blend). Scores are calibrated: a node
+with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams, `Evidence`,
+and texts that are being copied are mixed in, each trusted as far as it has been right so far.
 """
 
 from __future__ import annotations
@@ -18,72 +16,62 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import ArtifactError, UsageError
-from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray, describe, eos_of
+from ngramkit.drafters.base import (
+    NOTHING,
+    BaseDrafter,
+    DraftTree,
+    Evidence,
+    TokenArray,
+    describe,
+    eos_of,
+)
+from ngramkit.drafters.blend_request import BlendRequest, SharedSources, Workspace
 from ngramkit.drafters.options import within_limits
-from ngramkit.drafters.past_requests import PastRequests, Shards
-from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
+from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.references import Given, reference_texts
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
-from ngramkit.formats.datastore import Datastore, DatastoreShard, search_table
+from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.safetensors import open_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.kernels.arrays import NO_TOKEN
-from ngramkit.kernels.blend.copying import (
-    follow_answer,
-    forget_trust,
-    new_copy_state,
-    new_copying,
-)
+from ngramkit.kernels.blend.copying import new_copying
 from ngramkit.kernels.blend.counts import (
     SearchedCorpus,
-    grown,
     new_candidates,
     new_corpus,
     new_frozen,
     new_live,
 )
-from ngramkit.kernels.blend.evidence import (
-    SKIP_GRAM_LENGTH,
-    forget,
-    learn_evidence,
-    new_bigram,
-    new_evidence,
-)
+from ngramkit.kernels.blend.evidence import new_bigram, new_evidence
 from ngramkit.kernels.blend.mixture import (
     GATE_FEATURES,
     GATES,
     TOKEN_FEATURES,
     Weights,
-    new_experts,
     new_history,
     new_scratch,
     widened,
 )
-from ngramkit.kernels.blend.prediction import BlendSources, new_place
-from ngramkit.kernels.blend.references import new_state
-from ngramkit.kernels.blend.tree import ALIGN, DRAFT, EXTEND, LEARN, act, new_tree
-from ngramkit.kernels.packed import Absent, Packed
+from ngramkit.kernels.blend.prediction import BlendSources
 
 FITTED = Path(__file__).with_name("blend_weights.safetensors")  # the mixture's weights
-LIVE = 1 << 12  # tokens of a live context that there is room for at first
-PAST_ROWS = 1 << 13  # of what is counted in past requests, which change often
 MILLION = 1e6
 
 # What was counted in a datastore serves every drafter over it, by scan and sample. Two threads that
 # write one row at once may spoil a draft, never what the model writes.
-_CORPORA: WeakKeyDictionary[Datastore, dict[tuple[int, int], SearchedCorpus]] = WeakKeyDictionary()
+_MEMOS: WeakKeyDictionary[Datastore, dict[tuple[int, int], SearchedCorpus]] = WeakKeyDictionary()
 
 
 class Blend(BaseDrafter):
     """A drafter over any number of datastores, a frozen table, the model's bigrams, past requests,
-    and always the live context. Without any of these, the `tokenizer` must be given.
+    and always the live context; without any of these, the `tokenizer` must be given.
 
-    Finished requests join the past ones, where there are any. A frozen table of a datastore's own
-    corpus adds nothing and is left out. `vocabulary` is the number of ids; all others are one
-    unknown id. Where it is `judged`, every written token changes how far its sources are trusted.
+    Finished requests join the past ones, if there are any. A frozen table of a datastore's own
+    corpus adds nothing and is left out, and so is a datastore that is given twice. Ids that are
+    not below the tokenizer's vocabulary are one unknown id.
 
-    Raises UsageError where no tokenizer is known or a bound makes no sense, ArtifactError for
+    Raises UsageError if no tokenizer is known or an option is out of bounds, ArtifactError for
     artifacts of different tokenizers.
     """
 
@@ -104,129 +92,63 @@ class Blend(BaseDrafter):
         hops: int = 128,
         weights: Weights | None = None,
     ) -> None:
+        datastores = list({each.manifest.checksum: each for each in datastores}.values())
         if frozen_table is not None and any(_same_corpus(frozen_table, d) for d in datastores):
             frozen_table = None
-        # Keeps the arrays behind the kernels' addresses alive.
+        # Keeps the arrays alive whose addresses the kernels have.
         self._artifacts = [*datastores, *(a for a in (frozen_table, bigram) if a)]
         record = _common_tokenizer(self._artifacts, past, tokenizer)
         self.over = describe(self._artifacts, record)
         self.vocabulary = record.vocabulary
         self._past = past
-        self._prompt_tokens = 0
-        self._shards = Shards()
         weights = load_weights() if weights is None else weights
         limits = (scan, sample, hops)
         sources = new_sources(datastores, frozen_table, bigram, record, limits, weights)
-        self._sources = Packed(sources)
-        several = len(sources.experts.trust) > 1
-        self.judged = several or bigram is not None or self._past is not None
-        self._references = NONE
-        self._place = Packed(new_place(len(sources.corpus.table)))
-        self._tree = Packed(new_tree(len(sources.corpus.table), 0))
-        self._size = 0
+        judged = bigram is not None or past is not None
+        self.shared = SharedSources(sources, self.vocabulary, judged=judged)
+        memo = _shared_memo(datastores[0], (scan, sample)) if len(datastores) == 1 else None
+        self.workspace = Workspace(self.shared, memo)
+        self.request: BlendRequest | None = None  # None before the first start
 
     def start(self, prompt: TokenArray, references: Given = ()) -> None:
-        self._set_references(reference_texts(references))
-        sources, place = self._sources.parts, self._place.parts
-        forget(sources.evidence)
-        sources.experts.trust[:] = 0
-        forget_trust(sources.copying)
-        sources.live.latest[:] = -1
-        place.root[:] = 0
-        place.past[:] = 0
-        place.recent[:] = NO_TOKEN
-        place.aligned[:] = new_state()
-        place.copied[:] = new_copy_state()
-        self._size = 0
-        self._prompt_tokens = len(prompt)
-        self._refresh_past()
-        self._append(prompt)
-        # Keeps the array behind the place alive.
-        self._answer = None if self._past is None else self._past.answer_to(prompt)
-        if self._answer is not None:
-            follow_answer(place.copied, self._answer, 0, self.vocabulary)
-        if len(self._references):
-            act(ALIGN, self._sources, self._place, self._tree, 0, 0)
-
-    def _set_references(self, texts: ReferenceTexts) -> None:
-        """Draft from these references, from their beginning."""
-        if len(texts) or len(self._references):
-            self._references = texts  # keeps the arrays behind the table alive
-            references = texts.for_request() if len(texts) else Absent()
-            self._sources = Packed(self._sources.parts._replace(references=references))
-
-    def _refresh_past(self) -> None:
-        """Take in new past requests; they stay as they are until the next start."""
-        if self._past is None:
-            return
-        self._past.refresh()
-        before, self._shards = self._shards, self._past.shards  # keeps the arrays alive
-        if self._shards is before:
-            return
-        sources = self._sources.parts
-        at_start, since = sources.past_at_start, sources.past_since
-        if self._shards.at_start is not before.at_start:  # else what was counted there holds
-            at_start = at_start._replace(corpus=_past_corpus(self._shards.at_start))
-        since = since._replace(corpus=_past_corpus(self._shards.since + self._shards.newest))
-        self._sources = Packed(sources._replace(past_at_start=at_start, past_since=since))
+        texts = reference_texts(references)
+        if self._past is not None:
+            if self.request is not None:
+                self.request.rest()
+            self._past.refresh()
+            self.shared.refresh()
+        self.request = self.workspace.request(self._known(prompt), self._past, texts)
+        self.request.begin(self.workspace, len(prompt), NOTHING)
 
     def draft(self, budget: int) -> DraftTree:
-        if len(self._tree.parts.tokens) < budget:
-            self._tree = Packed(new_tree(len(self._sources.parts.corpus.table), budget))
-        tree = self._tree.parts
-        n = act(DRAFT, self._sources, self._place, self._tree, self._size, budget)
-        tokens, parents = tree.tokens[:n].copy(), tree.parents[:n].copy()
-        return DraftTree(tokens, parents, tree.scores[:n].copy(), tree.origins[:n].copy())
+        return self.workspace.draft(self._begun, budget)
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        before = self._place.parts.recent.copy()
-        learns = self.judged or evidence is not None or len(self._references) > 0
-        judged = self._size > 0 and learns
-        self._append(tokens, judged=judged)
-        if evidence is not None and judged:
-            learn_evidence(
-                self._sources.inside["evidence"],
-                before,
-                self._place.parts.recent,
-                np.ascontiguousarray(tokens, np.int32),
-                np.ascontiguousarray(evidence.token_ids, np.int32),
-                np.ascontiguousarray(evidence.parents, np.int32),
-                np.ascontiguousarray(evidence.top_ids, np.int32),
-                np.ascontiguousarray(evidence.top_log_probs, np.float32),
-                np.empty(SKIP_GRAM_LENGTH, np.int32),
-            )
-
-    def _append(self, tokens: TokenArray, *, judged: bool = False) -> None:
-        begin, end = self._size, self._size + len(tokens)
-        live = self._sources.parts.live
-        if end > len(live.tokens):
-            live = grown(live, 2 * end)
-            self._sources = Packed(self._sources.parts._replace(live=live))
-        # A model may have more ids than its tokenizer; all of those, and what is no id at all, are
-        # one unknown id.
-        ids = live.tokens[begin:end].view(np.uint32)
-        np.minimum(np.asarray(tokens, np.int32).view(np.uint32), self.vocabulary, out=ids)
-        what = LEARN if judged else EXTEND
-        act(what, self._sources, self._place, self._tree, begin, end)
-        self._size = end
-
-    @property
-    def sources(self) -> BlendSources:
-        """Return what its kernels read; valid while the drafter lives, until a request starts or
-        accepts."""
-        sources: BlendSources = self._sources.parts
-        return sources
+        self._begun.accept(self.workspace, self._known(tokens), evidence)
 
     def finish(self) -> None:
         """Add the request to the past ones."""
-        if self._past is not None and self._size:
-            self._past.remember(self._sources.parts.live.tokens[: self._size], self._prompt_tokens)
+        if self._past is not None and self.request is not None and self.request.size:
+            self._past.remember(self.request.tokens, self.request.prompt)
+
+    @property
+    def _begun(self) -> BlendRequest:
+        if self.request is None:
+            self.start(NOTHING)
+        assert self.request is not None
+        return self.request
+
+    def _known(self, tokens: TokenArray) -> TokenArray:
+        """Return int32[n] in which all unknown ids are the vocabulary's size: a model may have more
+        ids than its tokenizer."""
+        ids = np.ascontiguousarray(tokens, np.int32).view(np.uint32)
+        return np.minimum(ids, np.uint32(self.vocabulary)).view(np.int32)
 
 
 def _common_tokenizer(
     artifacts: Sequence[Artifact], past: PastRequests | None, tokenizer: TokenizerRecord | None
 ) -> TokenizerRecord:
-    """Return the artifacts' tokenizer, where there are any: their ids index the arrays."""
+    """Return the tokenizer of the artifacts, whose ids index the arrays; else of past requests."""
     require_one_tokenizer(artifacts)
     record = artifacts[0].tokenizer if artifacts else past.tokenizer if past else tokenizer
     if record is None:
@@ -237,7 +159,7 @@ def _common_tokenizer(
 
 
 def _same_corpus(one: Artifact, other: Artifact) -> bool:
-    """Return whether both hold the same documents, by their manifests."""
+    """Return whether both hold the same documents, according to their manifests."""
     key = one.manifest.corpus_key
     return key is not None and key == other.manifest.corpus_key
 
@@ -250,51 +172,36 @@ def new_sources(
     limits: tuple[int, int, int],
     weights: Weights,
 ) -> BlendSources:
-    """Return what the kernels read of a drafter's artifacts, which must outlive it. `limits`: scan,
-    sample and hops."""
-    scan, sample, hops = limits
+    """Return what the kernels read of a drafter's artifacts, which must outlive it; its tables are
+    templates for those of workspaces and requests. `limits`: scan, sample and hops."""
     vocabulary = tokenizer.vocabulary
-    nothing = new_corpus(search_table(()))
+    shards = [shard for datastore in datastores for shard in datastore.shards]
+    nothing = search_table(())
     return BlendSources(
-        corpus=_shared_corpus(datastores, (scan, sample)),
+        corpus=new_corpus(search_table(shards), 1),
         frozen=new_frozen(None if frozen is None else frozen.table),
-        live=new_live(vocabulary, LIVE),
-        past_at_start=new_history(nothing),
-        past_since=new_history(nothing),
+        live=new_live(vocabulary, 1),
+        past_at_start=new_history(new_corpus(nothing)),
+        past_since=new_history(new_corpus(nothing)),
         bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
-        evidence=new_evidence(),
-        references=Absent(),
+        evidence=new_evidence(1),
+        references=nothing,
         shares=log_shares(datastores, frozen, vocabulary),
-        limits=np.array([scan, sample, hops, eos_of(tokenizer)], np.int64),
+        limits=np.array([*limits, eos_of(tokenizer)], np.int64),
         weights=widened(weights),
         copying=new_copying(),
-        experts=new_experts(max(len(datastores) + (frozen is not None), 1)),
         scratch=new_scratch(weights),
         into=new_candidates(vocabulary),
         second=new_candidates(vocabulary),
     )
 
 
-def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) -> SearchedCorpus:
-    """Return the datastores' corpus; of a single datastore, one that its drafters share."""
-
-    def new() -> SearchedCorpus:
-        shards = [shard for datastore in datastores for shard in datastore.shards]
-        ends = np.cumsum([len(datastore.shards) for datastore in datastores], dtype=np.int64)
-        firsts = [_first_tokens(datastore)[:-1] for datastore in datastores]  # no separator
-        summed = np.stack(firsts) if firsts else None
-        return new_corpus(search_table(shards), ends=ends, firsts=summed)
-
-    if len(datastores) != 1:
-        return new()
-    corpora = _CORPORA.setdefault(datastores[0], {})
-    if sampled not in corpora:
-        corpora[sampled] = new()
-    return corpora[sampled]
-
-
-def _past_corpus(shards: Sequence[DatastoreShard]) -> SearchedCorpus:
-    return new_corpus(search_table(shards), PAST_ROWS)
+def _shared_memo(datastore: Datastore, sampled: tuple[int, int]) -> SearchedCorpus:
+    """Return a datastore's corpus, with the memo that all drafters over it share."""
+    memos = _MEMOS.setdefault(datastore, {})
+    if sampled not in memos:
+        memos[sampled] = new_corpus(search_table(datastore.shards))
+    return memos[sampled]
 
 
 def _first_tokens(datastore: Datastore) -> npt.NDArray[np.int64]:
@@ -320,8 +227,7 @@ def log_shares(
 
 
 def load_weights(path: Path = FITTED) -> Weights:
-    """Read the fitted weights. Raises ArtifactError where the file has other shapes than the
-    kernel."""
+    """Read the fitted weights. Raises ArtifactError if their shapes are not the kernel's."""
     arrays = open_arrays(path)
     try:
         weights = Weights(*(np.array(arrays[name], np.float32) for name in Weights._fields))
@@ -333,5 +239,5 @@ def load_weights(path: Path = FITTED) -> Weights:
         (TOKEN_FEATURES, units), (units,), (units + 1,),
     ]  # fmt: skip
     if [w.shape for w in weights] != shapes:
-        raise ArtifactError(f"{path} is of another shape than the kernel's", "fit it again")
+        raise ArtifactError(f"{path} has another shape than the kernel's", "fit the weights again")
     return weights

@@ -1,26 +1,25 @@
 """References (predicted outputs): texts that the answer is likely to repeat, as drafters take them.
 
 `ReferenceTexts` are sorted once and may serve many requests. A `Cursor` is one request's place in
-them, for drafters without a mixture of probabilities: the tokens expected there go before the
+them, for drafters without a mixture of probabilities: the tokens expected there precede the
 drafter's own. References are only drafted from: they never become part of the context.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ngramkit.basics.errors import UsageError, require_list
-from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, Source, TokenArray, tree_of_nodes
+from ngramkit.drafters.base import Drafter, DraftTree, Source, TokenArray, tree_of_nodes
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
-if TYPE_CHECKING:
-    from ngramkit.kernels.blend.references import References
-
-RECENT = 8  # last tokens of the context that are matched, at most
+RECENT = 32  # last tokens of the context that are matched, at most
+INSIDE = 5  # last tokens of a prompt that ends inside a reference, at least
 MOST_IDS = (1 << 24) - 2  # ids are sorted as three bytes at most, and one is the separator
 MOST_TOKENS = 1 << 27  # in all references
 
@@ -28,7 +27,7 @@ MOST_TOKENS = 1 << 27  # in all references
 class ReferenceTexts:
     """References, int32[n] each, in one suffix array.
 
-    Raises UsageError where one is empty or has a value that is no token id.
+    Raises UsageError if one is empty or has a value that is not a token id.
     """
 
     def __init__(self, texts: Sequence[Any]) -> None:
@@ -40,7 +39,13 @@ class ReferenceTexts:
                 "give the parts that matter",
                 option="references",
             )
-        self._shard, self._starts = _sort(self.texts)
+        self._shard = _sort(self.texts)
+        # int64[0 or 1, 7], see kernels.suffix.search.shard_table
+        self.table: npt.NDArray[np.int64] = np.empty((0, 7), np.int64)
+        if self._shard:
+            from ngramkit.kernels.suffix.search import shard_table
+
+            self.table = shard_table(self._shard)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -48,19 +53,20 @@ class ReferenceTexts:
     def __repr__(self) -> str:
         return f"<ReferenceTexts {len(self)} texts, {self.tokens:,} tokens>"
 
-    def for_request(self) -> References:
-        """Return what the kernels of one request read; it must not outlive this object."""
-        from ngramkit.kernels.blend.references import new_references
-        from ngramkit.kernels.suffix.search import shard_table
+    def follow(self, place: Array, text: TokenArray) -> None:
+        """Let a place of kernels.blend.copying follow the first reference from its first token,
+        unless `text`, int32[n], ends inside a reference, where the kernel finds the place."""
+        from ngramkit.kernels.blend.copying import follow_beginning
 
-        return new_references(shard_table(self._shard), self._starts)
+        if len(self) and not (self._shard and _holds(self._shard[0][0], text[-INSIDE:])):
+            follow_beginning(place, self.table[0])
 
 
 Given = ReferenceTexts | Sequence[Any]
 
 
 def reference_texts(given: Given) -> ReferenceTexts:
-    """Return the references sorted. Raises UsageError as `ReferenceTexts`."""
+    """Return the references sorted. Raises UsageError as `ReferenceTexts` does."""
     if isinstance(given, ReferenceTexts):
         return given
     require_list("references", given)
@@ -68,7 +74,7 @@ def reference_texts(given: Given) -> ReferenceTexts:
 
 
 def start(drafter: Drafter, prompt: TokenArray, references: Given) -> None:
-    """Begin a request. Raises UsageError where there are references that it cannot draft from."""
+    """Begin a request. Raises UsageError if it has references from which it cannot draft."""
     if not len(references):
         drafter.start(prompt)
         return
@@ -78,7 +84,7 @@ def start(drafter: Drafter, prompt: TokenArray, references: Given) -> None:
 
 
 def require_references(drafter: Any) -> None:
-    """Raise UsageError where a drafter (by name, or an object) cannot draft from references."""
+    """Raise UsageError if a drafter (by name, or an object) cannot draft from references."""
     if isinstance(drafter, str):
         able, name = DRAFTERS[drafter].references, drafter
     else:
@@ -94,28 +100,27 @@ def require_references(drafter: Any) -> None:
 
 
 class Cursor:
-    """One request's alignment with its references, and the tokens expected next there."""
+    """One request's place in its references, and the tokens expected next there."""
 
     def __init__(self, references: Given, prompt: TokenArray) -> None:
         self._texts = reference_texts(references)
         if not len(self._texts):
             return
-        from ngramkit.kernels.blend import references as kernels
-        from ngramkit.kernels.packed import Packed
+        from ngramkit.kernels.blend import copying
 
-        self._kernels = kernels
-        self._packed = Packed(self._texts.for_request())
-        self._state = kernels.new_state()
+        self._follow = copying.follow_references
+        self._places = copying.new_places()[copying.REFERENCE :]
+        self._trust = copying.new_copying().trust[copying.REFERENCE]
         self._recent = np.full(RECENT, NO_TOKEN, np.int32)
         last = np.asarray(prompt[-RECENT:], np.int32)[::-1]
         self._recent[: len(last)] = last
-        self._act(kernels.BEGIN, self._state, self._recent, NOTHING)
+        self._texts.follow(self._places[0], np.asarray(prompt, np.int32))
 
     def accept(self, tokens: TokenArray) -> None:
         """Follow the tokens that were written, int32[m]."""
         if len(self._texts):
-            tokens = np.ascontiguousarray(tokens, np.int32)
-            self._act(self._kernels.FOLLOW, self._state, self._recent, tokens)
+            tokens = np.array(tokens, np.int32)
+            self._run(self._places, self._recent, tokens, written=True)
 
     def before(self, tree: DraftTree, length: int, budget: int) -> DraftTree:
         """Return a tree of at most `length` tokens from the references, then of the nodes of `tree`
@@ -123,16 +128,17 @@ class Cursor:
         if not len(self._texts):
             return tree
         chain = np.empty(min(length, budget), np.int32)
-        scores = np.empty(len(chain), np.float32)
-        state, recent = self._state.copy(), self._recent.copy()
-        size = self._act(self._kernels.CHAIN, state, recent, chain, scores)
+        size, scores = self._run(self._places.copy(), self._recent.copy(), chain, written=False)
         return put_before(chain[:size], scores[:size], tree, budget)
 
-    def _act(
-        self, what: int, state: Array, recent: Array, tokens: Array, scores: Array | None = None
-    ) -> int:
-        scores = np.empty(0, np.float32) if scores is None else scores
-        return int(self._kernels.act(what, self._packed, state, recent, tokens, scores))
+    def _run(
+        self, places: Array, recent: Array, tokens: Array, *, written: bool
+    ) -> tuple[int, Array]:
+        """Return the kernel's result and the scores that it has set."""
+        scores, longest = np.empty(len(tokens), np.float32), np.zeros(3, np.int64)
+        table, trust = self._texts.table, self._trust
+        size = self._follow(places, table, trust, longest, recent, tokens, scores, written)
+        return int(size), scores
 
 
 def put_before(chain: Array, scores: Array, tree: DraftTree, budget: int) -> DraftTree:
@@ -172,20 +178,28 @@ def _token_ids(text: Any, number: int) -> TokenArray:
     return ids.astype(np.int32)
 
 
-def _sort(texts: Sequence[TokenArray]) -> tuple[list[tuple[Array, Array, Array]], Array]:
-    """Return one shard of all texts, or none, and where each text begins, int64[texts]."""
+def _holds(tokens: Array, some: TokenArray) -> bool:
+    """Return whether int32[m] `some`, if they are INSIDE tokens, occur in a row in `tokens`."""
+    if len(some) < INSIDE:
+        return False
+    hits = np.flatnonzero(tokens[: len(tokens) - INSIDE + 1] == some[0])
+    for offset in range(1, INSIDE):
+        hits = hits[tokens[hits + offset] == some[offset]]
+    return len(hits) > 0
+
+
+def _sort(texts: Sequence[TokenArray]) -> list[tuple[Array, Array, Array]]:
+    """Return one shard of all texts, or none."""
     if not texts:
-        return [], np.empty(0, np.int64)
+        return []
     from ngramkit.kernels.suffix.sort import sort_shard
 
     separator = int(max(text.max() for text in texts)) + 1
     width = np.uint16 if separator <= 0xFFFF else np.uint32
     end = np.array([separator])
     tokens = np.concatenate([part for text in texts for part in (text, end)]).astype(width)
-    ends = np.cumsum([len(text) + 1 for text in texts], dtype=np.int64)
     arrays = sort_shard(tokens, separator)
-    shard = (arrays["tokens"], arrays["suffix_array"], arrays["first_token"])
-    return [shard], np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+    return [(arrays["tokens"], arrays["suffix_array"], arrays["first_token"])]
 
 
 NONE = ReferenceTexts(())

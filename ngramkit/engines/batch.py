@@ -25,13 +25,14 @@ from ngramkit.budget.batch import BatchBudget
 from ngramkit.budget.costs import TokenCost
 from ngramkit.budget.pause import Pause
 from ngramkit.budget.rule import prepare
-from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
+from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.blend_request import Job
+from ngramkit.drafters.references import NONE, Given, reference_texts
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.sessions import Session, Sessions, clipped
 from ngramkit.engines.source import DraftSource, open_source, require_known, require_same
-from ngramkit.engines.workspace import Job
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
@@ -46,10 +47,12 @@ Keep = Callable[[DraftTree], DraftTree]
 
 
 class Asked(NamedTuple):
-    """The facts that an engine tells of the request of a row."""
+    """What an engine knows about the request of a row."""
 
     prompt: int  # tokens that the model did not write, or not in this step
     tenant: str = ""  # whose history it drafts from, and joins
+    references: Given = ()  # texts that its answer is likely to repeat; read when it begins
+    evidence: Evidence | None = None  # of the pass that wrote the newest tokens
 
 
 class BatchDrafter:
@@ -225,9 +228,13 @@ class BatchDrafter:
                 if session.request is not None:
                     session.request.rest()
         written = self._written(sessions, contexts)
+        facts = [asked[i] if asked else None for i in wanted]
+        lag = len(wanted) // LAGGING
         jobs = [
-            self._job(session, row, new, sizes[i], len(wanted) // LAGGING, begun.get(session))
-            for session, row, new, i in zip(sessions, contexts, written, wanted, strict=True)
+            self._job(session, row, new, sizes[i], lag, begun.get(session), fact)
+            for session, row, new, i, fact in zip(
+                sessions, contexts, written, wanted, facts, strict=True
+            )
         ]
         drafts = [DraftTree.empty()] * len(rows)
         for i, session, draft in zip(
@@ -270,15 +277,18 @@ class BatchDrafter:
         size: int,
         lag: int,
         prompt: int | None,
+        asked: Asked | None,
     ) -> Job:
         """Return what to do for one row, after learning what became of its last draft. Its past
-        requests may be `lag` to 2 `lag` versions behind. `prompt`: it begins a request, and that is
-        its prompt."""
+        requests may be `lag` to 2 `lag` versions old. `prompt`: the tokens of its prompt, if it
+        begins a request."""
         session.outcome = None
+        begins = session.request is None or prompt is not None
+        references = reference_texts(asked.references) if asked and begins else NONE
         if session.request is None:
             tokens = clipped(row, self.source.vocabulary)
             past = self.source.past(session.tenant)
-            session.request = self._workspaces[0].request(tokens, past)
+            session.request = self._workspaces[0].request(tokens, past, references)
         else:
             if session.kept < session.request.size:
                 session.request.rewind(self._workspaces[0], session.kept)
@@ -286,13 +296,16 @@ class BatchDrafter:
             if len(written) and session.draft is not None:
                 accepted = accepted_length(session.draft, written)
                 session.outcome = session.draft, accepted
-                session.pause.judge(accepted, self.budget.price * len(session.draft))
+                session.pause.judge(len(session.draft), accepted, self.cost)
+            if begins:
+                session.request.refer(references)
         if prompt is not None:
             session.pause = Pause()
             written = session.request.begin(self._workspaces[0], prompt, written)
         session.drafting = not self.pause or session.pause.opens()
         lag += session.number % max(lag, 1)  # so that not all catch up in one step
-        return Job(session.request, written, size if session.drafting else 0, lag)
+        evidence = asked.evidence if asked and len(written) else None
+        return Job(session.request, written, size if session.drafting else 0, lag, evidence)
 
     def _run(
         self, sessions: Sequence[Session], jobs: Sequence[Job], cost: float | None

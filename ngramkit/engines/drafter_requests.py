@@ -8,10 +8,12 @@ from functools import partial
 import numpy as np
 
 from ngramkit.budget.rule import SHARES_OF_MATCHES
-from ngramkit.drafters.base import Drafter, DraftTree, LiveContext, TokenArray
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, LiveContext, TokenArray
+from ngramkit.drafters.blend_request import Job
 from ngramkit.drafters.checked import drafts_of
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.engines.workspace import Job, RequestSource
+from ngramkit.drafters.references import NONE, ReferenceTexts, start
+from ngramkit.engines.workspace import RequestSource
 from ngramkit.kernels.draft_cut import LEVELS, RUNS, chances, update_record
 from ngramkit.kernels.tree_paths import best_path
 
@@ -31,10 +33,15 @@ class DrafterSource(RequestSource):
     def workspace(self) -> DrafterSource:
         return self
 
-    def request(self, prompt: TokenArray, past: PastRequests | None = None) -> DrafterRequest:
-        """Begin a request, which drafts from `past`."""
+    def request(
+        self,
+        prompt: TokenArray,
+        past: PastRequests | None = None,
+        references: ReferenceTexts = NONE,
+    ) -> DrafterRequest:
+        """Begin a request, which drafts from `past` and `references`."""
         make = self.make if past is None else partial(self.make, past)
-        return DrafterRequest(make, prompt, self.vocabulary)
+        return DrafterRequest(make, prompt, self.vocabulary, references)
 
     def refresh(self) -> None:
         """Do nothing: drafters look at their past requests whenever they draft."""
@@ -46,9 +53,9 @@ class DrafterSource(RequestSource):
     def drafts(self, jobs: Sequence[Job], cost: float | None = None) -> list[DraftTree]:
         """Draft as Workspace.drafts."""
         drafts = []
-        for request, written, size, _ in jobs:
+        for request, written, size, _, evidence in jobs:
             if len(written):
-                request.append(written)
+                request.append(written, evidence)
             if size == 0:
                 drafts.append(DraftTree.empty())
             else:
@@ -63,8 +70,14 @@ class DrafterRequest:
     request.
     """
 
-    def __init__(self, make: Callable[[], Drafter], prompt: TokenArray, vocabulary: int) -> None:
-        self._make, self._vocabulary = make, vocabulary
+    def __init__(
+        self,
+        make: Callable[[], Drafter],
+        prompt: TokenArray,
+        vocabulary: int,
+        references: ReferenceTexts = NONE,
+    ) -> None:
+        self._make, self._vocabulary, self._references = make, vocabulary, references
         self._begin(prompt, len(prompt))
 
     def _begin(self, tokens: TokenArray, prompt: int) -> None:
@@ -76,7 +89,7 @@ class DrafterRequest:
         self._record = np.zeros((LEVELS, RUNS, 2), np.float32)
         self._run, self._last = 0, DraftTree.empty()
         self._live = LiveContext(tokens)
-        self._drafter.start(tokens[:prompt])
+        start(self._drafter, tokens[:prompt], self._references)
         if len(tokens) > prompt:
             self._drafter.accept(tokens[prompt:])
 
@@ -96,8 +109,14 @@ class DrafterRequest:
         """Return what is still to be taken in of what was written: all of it."""
         return written
 
-    def append(self, tokens: TokenArray) -> None:
-        """Take in what was written."""
+    def refer(self, references: ReferenceTexts) -> None:
+        """Draft from these references, as a request that begins here."""
+        if len(references) or len(self._references):
+            self._references = references
+            self._begin(self.tokens.copy(), self.size)
+
+    def append(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
+        """Append what was written."""
         if self._shares and len(self._last):
             last = self._last
             self._run = update_record(
@@ -106,7 +125,7 @@ class DrafterRequest:
             )  # fmt: skip
         self._last = DraftTree.empty()
         self._live.append(tokens)
-        self._drafter.accept(tokens)
+        self._drafter.accept(tokens, evidence)
 
     def rewind(self, workspace: DrafterSource, size: int) -> None:
         """Take back all but the first `size` tokens."""

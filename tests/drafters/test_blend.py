@@ -128,23 +128,6 @@ def test_naming_a_datastore_twice_has_no_effect(datastore):
     assert scores_by_path(twice.draft(8)) == pytest.approx(scores_by_path(once.draft(8)), rel=1e-5)
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_of_two_datastores_the_one_that_is_right_is_trusted(datastore, first):
-    """Both know every context, and go on in another way."""
-    near = [[x, 10, 5 + x] for x in range(5)]
-    other = [[x, 10, 5 + (x + 1) % 5] for x in range(5)]
-    stores = [datastore(near), datastore(other)]
-    drafter = Blend(stores if first == 0 else stores[::-1])
-    text = ids(0, 10, 5, 1, 10, 6, 2, 10, 7, 3, 10, 8, 4, 10)
-    drafter.start(text)  # a prompt is not learnt from
-    before = scores_by_path(drafter.draft(8))
-    drafter.start(text[:2])
-    drafter.accept(text[2:])
-    after = scores_by_path(drafter.draft(8))
-    assert after[9,] > 1.1 * before[9,]
-    assert after[5,] < before[5,]
-
-
 def test_it_copies_from_the_live_context_what_no_datastore_holds(datastore):
     drafter = load_drafter("blend", datastores=[datastore([[1, 1, 1]])])
     phrase = [9, 8, 7, 6, 5, 4, 3, 2]

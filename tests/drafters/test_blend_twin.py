@@ -35,16 +35,18 @@ texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)
 some_texts = st.lists(texts, min_size=1, max_size=8)
 
 
-def assert_twins(drafter, twin, prompt, written, budget, evidence_of=None, answer=None):
+def assert_twins(
+    drafter, twin, prompt, written, budget, evidence_of=None, answer=None, references=()
+):
     """`evidence_of`(text, tokens written next) returns what `learn_evidence` takes; `answer` is the
     last to this prompt."""
-    drafter.start(ids(*prompt))
-    twin.begin_copies(prompt, answer)
+    drafter.start(ids(*prompt), references=references)
+    twin.begin(prompt, answer, references)
     live = list(prompt)
     for tokens in [[], *written]:
         before = list(live)
         for token in tokens:
-            if drafter.judged or evidence_of is not None:
+            if drafter.request.learns or evidence_of is not None:
                 twin.judge(live, token)
             live.append(token)
             twin.step_copies(live, token)
@@ -201,13 +203,13 @@ def test_the_tree_with_evidence_is_its_twins(
         st.tuples(st.integers(0, 59), st.integers(0, VOCABULARY - 2), st.integers(0, 2)), max_size=6
     ),
     step=st.integers(1, 9),
-    stands=st.sampled_from(["in the prompt", "in a request", "as the answer"]),
+    stands=st.sampled_from(["in the prompt", "in a request", "as the answer", "as a reference"]),
 )
 def test_the_tree_of_a_text_that_is_copied_and_edited_is_its_twins(
     datastore, text, changes, step, stands
 ):
-    """Tokens are replaced, left out and put in; the text stands in the prompt, in a request, or was
-    the answer to the same prompt, which is asked a third time."""
+    """Tokens are replaced, left out and put in; the text stands in the prompt, in a request, as a
+    reference, or was the answer to the same prompt, which is asked a third time."""
     copied = list(text)
     for at, token, what in changes:
         if at < len(copied):
@@ -218,7 +220,7 @@ def test_the_tree_of_a_text_that_is_copied_and_edited_is_its_twins(
     request, prompt = [], [3]
     if stands == "in the prompt":
         prompt = [*text, 3]
-    else:
+    elif stands != "as a reference":
         request = [3, *text] if stands == "as the answer" else text
         past.remember(ids(*request), len(request) - len(text))
     streams = [(), [[*request, VOCABULARY]] if request else ()]
@@ -227,4 +229,5 @@ def test_the_tree_of_a_text_that_is_copied_and_edited_is_its_twins(
     twin = Twin([[shards]], VOCABULARY, weights, 48, 8, 5, EOS, past=streams)
     answer = text if stands == "as the answer" else None
     for _ in range(1 + (answer is not None)):
-        assert_twins(drafter, twin, prompt, written, 12, answer=answer)
+        references = [[7, 7, 3], text] if stands == "as a reference" else []
+        assert_twins(drafter, twin, prompt, written, 12, answer=answer, references=references)

@@ -10,8 +10,6 @@ from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import ReferenceTexts, put_before, start
 from ngramkit.drafters.registry import DRAFTERS, NoDraft, load_drafter
-from ngramkit.evaluate.drafter_replay import replay_turn
-from ngramkit.evaluate.records import Turn
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 RECORD = TokenizerRecord("small", 1000, "f" * 64, None)
@@ -77,21 +75,6 @@ def test_after_a_divergence_it_finds_its_way_back(name):
         assert first_path(drafter.draft(8))[:3] == TEXT[begin + 2 : begin + 5]
 
 
-@pytest.mark.parametrize("name", ABLE)
-def test_what_was_renamed_once_is_renamed_again(name):
-    """The old name is 50, the new one 800, 801."""
-    old = [t for at in range(100, 200, 10) for t in (*range(at, at + 9), 50, 7, 7)]
-    new = [t for token in old for t in ([800, 801] if token == 50 else [token])]
-    drafter, tally = made(name), {}
-    for references in ((), [ids(old)]):
-        drafter = made(name)
-        prompt = ids([1, 2])
-        turn = Turn(prompt, ids(new), tuple(references))
-        tally[len(references)] = replay_turn(drafter, turn, 8)
-    assert tally[0].tokens_per_step < 3
-    assert tally[1].tokens_per_step > 7
-
-
 def test_references_never_join_past_requests():
     past = PastRequests(tokenizer=RECORD, background=False)
     for name in ("ssd", "blend"):
@@ -124,16 +107,20 @@ def test_the_next_request_knows_nothing_of_them(name):
 
 
 def test_blend_learns_how_far_references_can_be_trusted():
-    """One that is never right is soon left alone."""
-    drafter = made("blend")
+    """One that is never right hardly changes the scores."""
     rng = np.random.default_rng(0)
-    drafter.start(ids([1]), references=[ids(rng.integers(0, 40, 4000))])
+    reference, written = ids(rng.integers(0, 40, 4000)), rng.integers(0, 40, 300)
     scores = []
-    for token in rng.integers(0, 40, 300):
-        tree = drafter.draft(4)
-        scores.append(float(tree.scores.max()) if len(tree) else 0.0)
-        drafter.accept(ids([token]))
-    assert np.mean(scores[:5]) > 3 * np.mean(scores[-100:])
+    for references in ((), (reference,)):
+        drafter = made("blend")
+        drafter.start(ids([1]), references=references)
+        found = []
+        for token in written:
+            found.append(float(drafter.draft(4).scores.sum()))
+            drafter.accept(ids([token]))
+        scores.append(np.array(found))
+    without, misled = scores
+    assert misled[-100:].mean() < 1.1 * without[-100:].mean()
 
 
 def test_texts_are_sorted_once_and_ids_checked():

@@ -1,14 +1,14 @@
+"""A cursor in references against the twin of blend's follower."""
+
+import math
 import random
 
 import numpy as np
 from hypothesis import given, settings, strategies as st
-from twins.alignment import Alignment
+from twins.copying import FIRST, RATES, REFERENCE, CopiedPlace
 
-from ngramkit.drafters.references import ReferenceTexts
-from ngramkit.kernels.arrays import NO_TOKEN
-from ngramkit.kernels.blend import references as offers
-from ngramkit.kernels.blend.references import ANCHOR, CURSOR, LOST, MATCH, new_state
-from ngramkit.kernels.packed import Packed
+from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.references import Cursor
 
 
 def lines(draw, ids):
@@ -31,49 +31,57 @@ def changed(draw, text, ids):
     return text
 
 
+class Twin:
+    """A place in references and the trust in it."""
+
+    def __init__(self, references, prompt):
+        self.text = [t for text in references for t in (*text, None)]
+        self.place, self.written = CopiedPlace(), list(prompt)
+        self.trust = FIRST[REFERENCE, :, 0].astype(float).tolist()
+        self.place.begin_reference(self.text, self.written)
+
+    def write(self, token):
+        self.place.find_reference(self.text, self.written)
+        offer = self.place.offer()
+        if offer is not None:
+            kind, expected = offer
+            self.trust[kind] += RATES[REFERENCE] * ((expected == token) - self.p(kind))
+        self.written.append(token)
+        self.place.step(token)
+
+    def p(self, kind):
+        return 1 / (1 + math.exp(-self.trust[kind]))
+
+    def chain(self, length):
+        """[(token, score)]"""
+        place, written, found, score = self.place.copy(), list(self.written), [], 1.0
+        while len(found) < length:
+            place.find_reference(self.text, written)
+            offer = place.offer()
+            if offer is None:
+                break
+            score *= self.p(offer[0])
+            found.append((offer[1], score))
+            written.append(offer[1])
+            place.step(offer[1])
+        return found
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32), st.sampled_from([2, 4, 8, 40]), st.integers(1, 3), st.booleans())
-def test_the_alignment_is_its_twins(seed, ids, count, after):
+def test_the_cursor_is_its_twins(seed, ids, count, after):
     draw = random.Random(seed)
     references = [lines(draw, ids) for _ in range(count)]
     written = changed(draw, draw.choice(references), ids)
     prompt = [draw.randrange(ids) for _ in range(draw.randint(0, 12))]
     prompt = [*prompt, *written[:6]] if after else prompt
     written = written[6:] if after else written
-    ours = Alone(references, prompt)
-    twin = Alignment(references, prompt)
-    for number, token in enumerate([*written, None]):
-        kept = [ours.state[column] for column in (CURSOR, MATCH, ANCHOR, LOST)]
-        assert kept == [twin.cursor, twin.match, twin.anchor, twin.lost]
-        if number % 6 == 0 or twin.lost:
-            found, score = ours.chain(6)
-            assert found == twin.chain(6)
-            wanted, kind = twin.offers()
-            if kind is not None:
-                right, used = ours.packed.parts.trust[kind]
-                np.testing.assert_allclose(score, right / used * max(wanted.values()), rtol=1e-5)
+    ours, twin = Cursor(references, np.array(prompt, np.int32)), Twin(references, prompt)
+    for token in [*written, None]:
+        tree = ours.before(DraftTree.empty(), 6, 6)
+        wanted = twin.chain(6)
+        assert tree.token_ids.tolist() == [token for token, _ in wanted]
+        np.testing.assert_allclose(tree.scores, [score for _, score in wanted], rtol=1e-5)
         if token is not None:
-            ours.act(offers.FOLLOW, np.array([token], np.int32))
+            ours.accept(np.array([token], np.int32))
             twin.write(token)
-    assert min(ours.packed.parts.made[0], 32) == len(twin.edits)
-
-
-class Alone:
-    """The kernels' alignment by itself."""
-
-    def __init__(self, references, prompt):
-        self.texts = ReferenceTexts(references)
-        self.packed = Packed(self.texts.for_request())
-        self.state = new_state()
-        self.recent = np.array([*prompt[-8:][::-1], *[NO_TOKEN] * 8][:8], np.int32)
-        self.act(offers.BEGIN, np.empty(0, np.int32))
-
-    def act(self, what, tokens):
-        nothing = np.empty(0, np.float32)
-        offers.act(what, self.packed, self.state, self.recent, tokens, nothing)
-
-    def chain(self, length):
-        found, scores = np.empty(length, np.int32), np.empty(length, np.float32)
-        thought = self.state.copy(), self.recent.copy()
-        n = offers.act(offers.CHAIN, self.packed, *thought, found, scores)
-        return found[:n].tolist(), scores[0] if n else None

@@ -8,7 +8,6 @@ from collections import Counter
 from twins.copying import Copies
 from twins.counts import LEVELS, Counting
 from twins.evidence import SURENESS, EvidenceTwin, first_trust
-from twins.experts import Weighing
 
 COLUMNS = 2 * len(LEVELS)
 REACH, LEAST, FLOOR, MARGIN, LONG_AGO = 0.35, 1e-4, 2e-3, 0.5, 4096
@@ -16,7 +15,7 @@ CONTINUATIONS, PRIOR, UNSEEN = 32, 10.0, 1e-6
 FIRST_PAST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)
 
 
-class Twin(Counting, Copies, Weighing, EvidenceTwin):
+class Twin(Counting, Copies, EvidenceTwin):
     """`stores`: of each datastore, its shards: token lists with separators. `weights`: the
     seven arrays, as lists.
 
@@ -36,12 +35,22 @@ class Twin(Counting, Copies, Weighing, EvidenceTwin):
         self.accounts = {}  # kind of evidence -> [times right, times used]
         self.predictions = {}  # of the last draft, by path
         everything = Counter(t for shards in stores for shard in shards for t in shard)
-        experts = max(len(stores) + bool(self.frozen), 1)
-        self.trust, self.share = [0.0] * experts, [0.0] * experts
         for leader, (count, _) in self.frozen.items():
             everything[leader[-1]] += count
         total = sum(everything.values())
         self.shares = {t: math.log1p(n / total * 1e6) for t, n in everything.items()}
+
+    def begin(self, prompt, answer=None, references=()):
+        """Begin a request: half of the trust in past requests is kept."""
+        first = {
+            kind: PRIOR * FIRST_PAST_TRUST[kind[1]] for kind in self.accounts if kind[0] in (0, 1)
+        }
+        self.accounts = {
+            kind: [(self.accounts[kind][0] + right) / 2, (self.accounts[kind][1] + PRIOR) / 2]
+            for kind, right in first.items()
+        }
+        self.reference_text = [t for text in references for t in (*text, None)]
+        self.begin_copies(prompt, answer)
 
     def draft(self, live, budget):
         """{path: score}, grown best first."""
@@ -51,7 +60,7 @@ class Twin(Counting, Copies, Weighing, EvidenceTwin):
             room = budget - len(tree)
             floor = waiting[-1][0] if len(waiting) >= room else LEAST
             if score * REACH > floor and (not node or node[-1] != self.eos):
-                self.predictions[node] = self.predict(live, node, floor / score, score)
+                self.predictions[node] = self.predict(live, node, floor / score)
                 for token, p in sorted(self.predictions[node].items()):
                     if score * p >= LEAST:
                         waiting.append((score * p, (*node, token)))
@@ -62,10 +71,10 @@ class Twin(Counting, Copies, Weighing, EvidenceTwin):
             tree[node] = score
         return tree
 
-    def predict(self, live, path, least, score):
+    def predict(self, live, path, least):
         """{token: p}"""
         context = [*live, *path]
-        p = self._by_counts(live, context, least, self._used(score))
+        p = self._by_counts(live, context, least)
         for origin in (0, 1):
             p = self._mixed(p, *self._past(origin, context))
         for number, theirs in self.evidence(context):
@@ -75,8 +84,8 @@ class Twin(Counting, Copies, Weighing, EvidenceTwin):
         return self.mix_copies(p, self.copies_of(live, path))
 
     def judge(self, live, written):
-        """Credit experts, past requests, evidence and copies with the token after `live`."""
-        p = self._by_counts(live, live, 0.0, range(len(self.trust)), written)
+        """Credit past requests, evidence and copies with the token after `live`."""
+        p = self._by_counts(live, live, 0.0)
         for origin in (0, 1):
             kind, theirs = self._past(origin, live)
             self._credit(kind, p, theirs, written)
@@ -116,7 +125,8 @@ class Twin(Counting, Copies, Weighing, EvidenceTwin):
         """Successors of the longest past match; the kind is its length and frequency."""
         columns = [Counter() for _ in LEVELS]
         totals, distinct = [0.0] * len(LEVELS), [0.0] * len(LEVELS)
-        self._datastores(self.past[origin], context, columns, totals, distinct)
+        first = self._longest_order(self.past[origin], context)
+        self._datastores(self.past[origin], context, columns, totals, distinct, first)
         levels = [level for level, n in enumerate(distinct) if n]
         if not levels:
             return None, {}
@@ -125,38 +135,23 @@ class Twin(Counting, Copies, Weighing, EvidenceTwin):
         found = {t: n / total for t, n in columns[level].items() if n >= total / CONTINUATIONS}
         return (origin, level, 0 if total < 2 else 1 if total < 4 else 2), found
 
-    def _by_counts(self, live, context, least, experts, written=None):
-        weights, mixtures, nones, pairs = [], [], [], set()
-        for e in experts:
-            columns = [Counter() for _ in range(COLUMNS)]
-            totals, distinct = [0.0] * COLUMNS, [0.0] * COLUMNS
-            if e < len(self.stores):
-                self._datastores(self.stores[e], context, columns, totals, distinct)
-            else:
-                self._frozen(context, columns, totals, distinct)
-            newest = self._live(live, context, columns, totals, distinct)
-            gates, none = self._gates(totals, distinct, len(live))
-            used = [c for c in range(COLUMNS) if totals[c]]
-            tokens = set().union(*columns)
-            mixture = {t: sum(gates[c] * columns[c][t] / totals[c] for c in used) for t in tokens}
-            weights.append(self._weight(e, gates))
-            mixtures.append(mixture)
-            nones.append(none)
-            pairs |= {t for t, n in columns[1].items() if n}
-            seen_live = columns[COLUMNS // 2]
-        whole = sum(weights)
-        mixed = Counter()
-        for weight, mixture in zip(weights, mixtures, strict=True):
-            for t, value in mixture.items():
-                mixed[t] += weight / whole * value
-        none = sum(w * n for w, n in zip(weights, nones, strict=True)) / whole
-        if written is not None:
-            self._weigh(weights, mixtures, written)
+    def _by_counts(self, live, context, least):
+        columns = [Counter() for _ in range(COLUMNS)]
+        totals, distinct = [0.0] * COLUMNS, [0.0] * COLUMNS
+        shards = [shard for store in self.stores for shard in store]
+        self._datastores(shards, context, columns, totals, distinct)
+        self._frozen(context, columns, totals, distinct)
+        newest = self._live(live, context, columns, totals, distinct)
+        gates, none = self._gates(totals, distinct, len(live))
+        used = [c for c in range(COLUMNS) if totals[c]]
+        tokens = set().union(*columns)
+        mixed = {t: sum(gates[c] * columns[c][t] / totals[c] for c in used) for t in tokens}
+        seen_live, pairs = columns[COLUMNS // 2], columns[1]
         p = {}
         for t, value in mixed.items():
             p[t] = value
             if value >= max(FLOOR, least * MARGIN):
-                p[t] = self._corrected(t, value, live, newest, t in seen_live, t in pairs)
+                p[t] = self._corrected(t, value, live, newest, seen_live[t] > 0, pairs[t] > 0)
         whole = max(1 - sum(mixed.values()), 1e-6) * math.exp(none) + sum(p.values())
         return {t: value / whole for t, value in p.items()}
 

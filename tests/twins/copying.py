@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-from twins.counts import DEPTH, LEVELS
-
-from ngramkit.kernels.blend.copying import FITTED  # the fitted numbers, not the rule
+from ngramkit.kernels.blend.copying import FIRST  # the fitted numbers, not the rule
 
 RECENT, SOLID, NEAR_WORTH, BACK, NEAR_MATCH, LONG_LOST = 32, 5, 4, 16, 8, 48
 FROM, NEAR_FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64), (1, 2, 4)
-RATES, LEAST_P = (0.1, 0.1, 0.5), 2.5e-3
-OWN, PAST, SAME = range(3)
+BEGINNING, MOST_EQUAL = 2, 64
+RATES, LEAST_P = (0.1, 0.1, 0.5, 0.1), 2.5e-3
+OWN, PAST, SAME, REFERENCE = range(4)
 
 
 class CopiedPlace:
@@ -51,6 +50,26 @@ class CopiedPlace:
             if self.match >= SOLID:
                 self.anchor, self.lost = self.end, 0
 
+    def begin_reference(self, text, prompt):
+        """Follow `text`, with None after each reference, unless the prompt ends inside one."""
+        tail = prompt[-SOLID:]
+        inside = any(text[i : i + SOLID] == tail for i in range(len(text)))
+        if text and not (inside and len(tail) == SOLID):
+            self.text, self.end, self.anchor, self.match = text, 0, 0, BEGINNING
+
+    def find_reference(self, text, context):
+        if not text or self.end is not None:
+            return
+        matches = {end: match_before(text, end, context, RECENT) for end in range(1, len(text) + 1)}
+        longest = max(matches.values())
+        ends = [end for end, match in matches.items() if match == longest]
+        found = []
+        if longest and len(ends) <= MOST_EQUAL:
+            anchor = self.anchor or 0
+            end = min(ends, key=lambda end: (abs(end - anchor), -end))
+            found = [(longest, 0, end)]
+        self.find([text], context, found)
+
     def come_back(self, context):
         if self.end is not None or self.anchor is None:
             return
@@ -89,23 +108,27 @@ def match_before(text, end, context, most):
 
 
 class Copies:
-    """`copied`: the places, in the live context, in past requests and in the last answer to the
-    same prompt. The attributes are the twin's."""
+    """`copied`: the places, in the live context, in past requests, in the last answer to the same
+    prompt and in references. The attributes are the twin's."""
+
+    reference_text = ()  # with None after each reference
 
     def forget_copies(self):
-        self.copied, self.copied_at = [CopiedPlace() for _ in range(3)], {}
-        self.copy_trust = FITTED[[OWN, PAST, PAST], :, 0].astype(float).tolist()
+        self.copied, self.copied_at = [CopiedPlace() for _ in range(4)], {}
+        self.copy_trust = FIRST[:, :, 0].astype(float).tolist()
 
     def begin_copies(self, prompt, answer=None):
         """Read a prompt: only its end tells where it copied from. `answer`: the last to it, whose
         trust is that of the request before."""
-        self.copy_trust[:SAME] = FITTED[:SAME, :, 0].astype(float).tolist()
-        self.copied = [CopiedPlace() for _ in range(3)]
+        same = self.copy_trust[SAME]
+        self.forget_copies()
+        self.copy_trust[SAME] = same
         for i, token in enumerate(prompt):
             self.step_copies(prompt[: i + 1], token, find=i >= len(prompt) - LONG_LOST)
         if answer is not None:
             same = self.copied[SAME]
             same.text, same.end, same.anchor, same.match = answer, 0, 0, FROM[-1]
+        self.copied[REFERENCE].begin_reference(self.reference_text, prompt)
 
     def step_copies(self, live, token, *, find=True):
         """Move on by `token`, with which `live` ends."""
@@ -129,16 +152,17 @@ class Copies:
         own = [self._own(t) for t in live]
         places[OWN].find([own], context, self._own_matches(live, context))
         places[SAME].come_back(context)
+        places[REFERENCE].find_reference(self.reference_text, context)
         self.copied_at[key] = places
         return places
 
     def mix_copies(self, p, places, written=None):
-        for which in (PAST, OWN, SAME):
+        for which in (PAST, OWN, SAME, REFERENCE):
             offer = places[which].offer()
             if offer is None:
                 continue
             kind, token = offer
-            trust, slope = self.copy_trust[which], float(FITTED[min(which, PAST), kind, 1])
+            trust, slope = self.copy_trust[which], float(FIRST[which, kind, 1])
             ours = p.get(token, 0.0)
             clipped = min(max(ours, LEAST_P), 1 - LEAST_P)
             logit = trust[kind] + slope * math.log(clipped / (1 - clipped))
@@ -164,25 +188,14 @@ class Copies:
 
     def _past_matches(self, origin, texts, context):
         """Of the places that are read for the longest match, not sampled; the newest last."""
-        shards, found = self.past[origin], []
-        for order in range(1, min(DEPTH, len(context)) + 1):
-            places = [self._suffixes(shard, context[-order:]) for shard in shards]
-            if not any(places):
-                break
-            found.append((order, places))
-            if sum(map(len, places)) <= self.scan:
-                break
-        for order, places in reversed(found):
-            ends = [(s, place + order) for s, at in enumerate(places) for place in at]
-            followed = [(s, end) for s, end in ends if texts[s][end] is not None]
-            if len(ends) <= self.scan and followed:
-                return sorted(
-                    (match_before(texts[s], end, context, RECENT), s, end) for s, end in followed
-                )
-            if (
-                len(ends) > self.scan
-                and order in LEVELS
-                and self._sampled(shards, places, order, len(ends))
-            ):
-                return []
-        return []
+        shards = self.past[origin]
+        order = self._longest_order(shards, context)
+        places = [self._suffixes(shard, context[-order:]) for shard in shards]
+        if sum(map(len, places)) > self.scan:
+            return []
+        ends = [(s, place + order) for s, at in enumerate(places) for place in at]
+        return sorted(
+            (match_before(texts[s], end, context, RECENT), s, end)
+            for s, end in ends
+            if texts[s][end] is not None
+        )

@@ -30,11 +30,10 @@ class Counting:
                     distinct[level] += len(found)
                     columns[level] += found
 
-    def _datastores(self, shards, context, columns, totals, distinct):
-        level = 0
-        for order in range(1, DEPTH + 1):
-            if order > len(context):
-                return
+    def _datastores(self, shards, context, columns, totals, distinct, first=1):
+        """`first`: the order to begin with."""
+        level = sum(reached <= first for reached in LEVELS) - 1
+        for order in range(first, min(DEPTH, len(context)) + 1):
             found = [self._suffixes(shard, context[-order:]) for shard in shards]
             width = sum(map(len, found))
             if width == 0:
@@ -49,6 +48,17 @@ class Counting:
                 for token, estimate in sorted(runs, key=lambda run: -run[1])[:KEPT]:
                     columns[level][token] += estimate
                 level += 1
+
+    def _longest_order(self, shards, context):
+        """The order of the longest match that is counted; 1 if there is none."""
+        longest = 1
+        for order in range(1, min(DEPTH, len(context)) + 1):
+            width = sum(len(self._suffixes(shard, context[-order:])) for shard in shards)
+            if 0 < width <= self.scan:
+                return order
+            if width > 0 and order in LEVELS:
+                longest = order
+        return longest
 
     @staticmethod
     def _suffixes(shard, pattern):

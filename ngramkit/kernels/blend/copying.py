@@ -1,25 +1,26 @@
-"""Copying: the token after the longest match of the context, in the live context and past requests,
-and the token that follows in the last answer to the same prompt.
+"""Follow texts that are being copied: the live context, past requests, the last answer to the same
+prompt, and references.
 
-Counts end at DEPTH tokens and treat all places alike. But a text that is being copied goes on at
-one place, and the longer it has been copied, the surer that is. So one place is kept in the live
-context and one in past requests, as in PAQ's match model: that of the longest match, of equal ones
-the newest. It moves on while the text agrees. Where the two part, a near place is worth more than a
-longer match elsewhere: edited texts and similar tool calls come together again. Until they do, the
-offer is the token that stands there if every token written since replaced one.
+Counts end at DEPTH tokens and treat all occurrences alike. But a text that is being copied goes on
+at one place, and the longer it has been copied, the more certain that is. So each source has one
+place, as in PAQ's match model: that of the longest match, the newest among equals. It moves on
+while the text agrees. After a disagreement, a near place is worth more than a longer match
+elsewhere, because edited texts and similar tool calls come together again. Until they do, the
+token at the distance of the written tokens is offered, as if each had replaced one.
 
-An answer to the same prompt is followed from its first token, as if the prompt before it were a
-long match. Greedy models write it again, sampled texts soon leave it: its trust is learnt over
-requests, and fast.
+The last answer to the same prompt is followed from its first token, as if the prompt before it were
+a long match. Greedy models write it again and sampled texts soon leave it, so its trust is learnt
+fast and over requests. References are followed from the first token too; they have a suffix array,
+in which a place is searched for when the text has left the last one.
 
-The probability p of an offered token, as all else predicts it, is raised or lowered by what such
-offers came to (secondary symbol estimation, as PAQ calls it):
+An offered token's probability p, according to everything else, becomes p' by secondary symbol
+estimation, as PAQ calls it:
 
     logit p' = trust + slope * logit p
 
-Both depend on the kind of the offer: the length of the match, and whether it was found near by. The
-slopes and the first trust were fitted on recorded agents, edits, tool calls and samples, see
-research.fit_copying; the trust then moves with every token that is learnt from.
+Both depend on the kind of the offer: the length of the match, and whether it was found near the
+last place. Slopes and first trust were fitted on recorded agents, edits, tool calls and samples
+(research.fit_copying); the trust then moves with every token that is learnt from.
 """
 
 from __future__ import annotations
@@ -28,26 +29,38 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.counts import MATCH_LENGTH, MATCH_NEXT, MATCH_SHARD, row_of
-from ngramkit.kernels.jit import part
+from ngramkit.kernels.arrays import CONTEXT, HISTORY, REFERENCE as FROM_REFERENCE, Array
+from ngramkit.kernels.blend.counts import (
+    MATCH_LENGTH,
+    MATCH_NEXT,
+    MATCH_SHARD,
+    push_recent,
+    row_of,
+)
+from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.suffix.search import (
     SIZE,
     TOKEN_BYTES,
     TOKENS,
     VOCABULARY,
+    bucket,
     document_token,
     match_before,
+    narrow,
+    position_at,
     token_at,
 )
 
-# Rows of a copying state: in the live context, in past requests, in an answer to the same prompt.
-OWN, PAST, SAME = range(3)
-PLACES = 3
-WIDTH = SIZE + 1  # of a shard table; the row of the text comes first, then these columns:
+OWN, PAST, SAME, REFERENCE = range(4)  # places: in the live context, past requests, an answer, ...
+PLACES = 4
+ORDER = np.array([PAST, OWN, SAME, REFERENCE])  # in which offers are mixed in
+ORIGINS = np.array([CONTEXT, HISTORY, HISTORY, FROM_REFERENCE])  # of offered tokens, by place
+
+# Columns of a place: the row of its text in a shard table, then these.
+WIDTH = SIZE + 1
 NEXT = WIDTH  # the position of the token expected next, -1 for none
 MATCH = WIDTH + 1  # tokens before it that agree with the context
-NEAR = WIDTH + 2  # 1 where it was found near the anchor
+NEAR = WIDTH + 2  # 1 if it was found near the anchor
 ANCHOR = WIDTH + 3  # the position expected when a long match last agreed, -1 for none
 LOST = WIDTH + 4  # tokens written since
 COLUMNS = WIDTH + 5
@@ -57,10 +70,12 @@ NEAR_WORTH = 4  # tokens that a near match counts as longer
 BACK = 16  # tokens that a near match may lie before the anchor
 NEAR_MATCH = 8  # tokens of a near match that are counted, at most
 NEAR_BY = np.array([-1, 4, 16, 64])  # tokens from the anchor, by the match
-LONG_LOST = 48  # tokens, after which an anchor is given up
+LONG_LOST = 48  # tokens after which an anchor is given up
+BEGINNING = 2  # tokens of the match that the beginning of a reference counts as
+MOST_EQUAL = 64  # occurrences of the longest match in references, beyond which it is not used
 
-# Kinds of offers: by the tokens that agree, from 2, 4, 6, 8, 12, 16, 24, 32, 48, 64 on; of those
-# found near, from 1, 2, 4 on (from NEAR_MATCH on as others); lost for 1, 2, more tokens.
+# Kinds of offers: a match from 2, 4, ... tokens on; a near one from 1, 2, 4 tokens on (from
+# NEAR_MATCH on it counts as any other); no match since 1, 2, more tokens.
 FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 NEAR_FROM = (1, 2, 4)
 LEAST_MATCH, LONGEST = FROM[0], FROM[-1]
@@ -68,7 +83,8 @@ KIND = np.searchsorted(FROM, np.arange(LONGEST + 1), side="right") - 1
 NEAR_KIND = np.searchsorted(NEAR_FROM, np.arange(NEAR_MATCH), side="right") - 1 + len(FROM)
 LOST_KIND = len(FROM) + len(NEAR_FROM) - 1  # and the tokens, 1 to 3
 
-# By row and kind: the first trust, the slope.
+# First trust and slope by kind: in the live context and in past requests, as fitted; in references,
+# which are given because they will be copied, as their offers came true in edited files.
 FITTED = np.array([
     [(0.30, 0.78), (0.51, 0.75), (0.82, 0.67), (0.92, 0.67), (1.29, 0.59), (1.84, 0.50),
      (2.05, 0.57), (2.57, 0.50), (3.02, 0.42), (3.35, 0.38), (0.46, 0.72), (0.75, 0.70),
@@ -76,14 +92,17 @@ FITTED = np.array([
     [(-0.02, 0.85), (-0.07, 0.74), (0.00, 0.80), (0.16, 0.60), (0.73, 0.63), (1.14, 0.65),
      (1.49, 0.75), (2.28, 0.60), (2.77, 0.65), (3.18, 0.56), (0.53, 0.66), (0.76, 0.62),
      (0.94, 0.63), (1.00, 0.90), (0.67, 0.91), (0.47, 0.89)],
+    [(0.85, 0.40), (2.20, 0.20), (2.75, 0.20), (2.75, 0.20), (3.50, 0.20), (3.50, 0.20),
+     (3.90, 0.20), (3.90, 0.20), (4.60, 0.20), (4.60, 0.20), (0.00, 0.40), (0.85, 0.40),
+     (2.20, 0.20), (1.00, 0.50), (0.50, 0.50), (0.00, 0.50)],
 ], np.float32)  # fmt: skip
-FIRST = FITTED[[OWN, PAST, PAST]]  # an answer to the same prompt is a past request
-RATES = np.array([0.1, 0.1, 0.5])  # of learning, per token, by row
-LEAST_P = np.float32(2.5e-3)  # p is taken as at least so far from 0 and 1
+FIRST = FITTED[[OWN, PAST, PAST, 2]]  # by place; the last answer is like past requests
+RATES = np.array([0.1, 0.1, 0.5, 0.1])  # of learning, per token, by place
+LEAST_P = np.float32(2.5e-3)  # p is kept at least so far from 0 and 1
 
 
 class Copying(NamedTuple):
-    """The worth of offers, by row and kind."""
+    """What offers are worth, by place and kind."""
 
     trust: Array  # float64[PLACES, kinds], in logits
     slopes: Array  # float32[PLACES, kinds]
@@ -93,26 +112,28 @@ def new_copying() -> Copying:
     return Copying(FIRST[:, :, 0].astype(np.float64), np.ascontiguousarray(FIRST[:, :, 1]))
 
 
-def forget_trust(copying: Copying) -> None:
-    """Forget what was learnt, for a new request, but for that of answers to the same prompt."""
-    copying.trust[:SAME] = FIRST[:SAME, :, 0]
+def new_places() -> Array:
+    """Return the places before the first token, int64[PLACES, COLUMNS]."""
+    places = np.zeros((PLACES, COLUMNS), np.int64)
+    places[:, NEXT] = places[:, ANCHOR] = -1
+    return places
 
 
-def new_copy_state() -> Array:
-    """Return the state before the first token, int64[PLACES, COLUMNS]."""
-    state = np.zeros((PLACES, COLUMNS), np.int64)
-    state[:, NEXT] = state[:, ANCHOR] = -1
-    return state
-
-
-def follow_answer(state: Array, answer: Array, at: int, vocabulary: int) -> None:
+def follow_answer(places: Array, answer: Array, at: int, vocabulary: int) -> None:
     """Follow an earlier answer to the same prompt, int32[n], of which `at` tokens were written
-    again. The caller keeps it alive."""
-    place = state[SAME]
+    again. The answer must outlive the places."""
+    place = places[SAME]
     place[TOKENS], place[TOKEN_BYTES] = answer.ctypes.data, answer.itemsize
     place[SIZE], place[VOCABULARY] = len(answer), vocabulary
     place[NEXT] = place[ANCHOR] = at
     place[MATCH] = LONGEST + at
+
+
+def follow_beginning(place: Array, row: Array) -> None:
+    """Follow a text, `row` int64[7] of a shard table, from its first token."""
+    place[:WIDTH] = row
+    place[NEXT] = place[ANCHOR] = place[LOST] = place[NEAR] = 0
+    place[MATCH] = BEGINNING
 
 
 @part
@@ -123,10 +144,10 @@ def copy_places(source, target):
 
 
 @part
-def step_places(before, state, token):
-    """Set a state to `before`, which may be the same one, moved on by `token`."""
-    for which in range(PLACES):
-        place = state[which]
+def step_places(before, places, token):
+    """Set `places` to `before`, which may be the same array, moved on by `token`."""
+    for which in range(len(places)):
+        place = places[which]
         if before[which, NEXT] < 0 and before[which, ANCHOR] < 0:
             place[NEXT] = place[ANCHOR] = -1
             place[MATCH] = 0
@@ -147,16 +168,16 @@ def step_places(before, state, token):
 
 
 @part
-def keep_own_text(state, live):
-    """Take over the live context, which grows, and whose array is then another."""
-    state[OWN, TOKENS], state[OWN, SIZE] = live.table[0, TOKENS], live.table[0, SIZE]
+def point_to_live(places, live):
+    """Point to the live context's array, which is replaced when it grows."""
+    places[OWN, TOKENS], places[OWN, SIZE] = live.table[0, TOKENS], live.table[0, SIZE]
 
 
 @part
 def come_back(place, recent):
     """Move a place that the text has left to a match near the anchor."""
     if place[NEXT] < 0 and place[ANCHOR] >= 0:
-        end, match = longest_near(place, place[ANCHOR], recent, NEAR_MATCH, BACK)
+        end, match = longest_near(place, place[ANCHOR], recent)
         if match:
             place[NEXT], place[MATCH], place[NEAR] = end, match, 1
 
@@ -164,7 +185,7 @@ def come_back(place, recent):
 @part
 def find_place(place, table, longest, recent):
     """Move the place to a match near the anchor, or to the longest match in the shards of `table`
-    (`longest`, int64[3]), where that is worth more than the match of the place so far."""
+    (`longest`, int64[3]) if that is worth more than the match of the place so far."""
     come_back(place, recent)
     worth = place[MATCH]
     if place[ANCHOR] >= 0 and (place[NEXT] < 0 or place[NEAR]):
@@ -180,20 +201,19 @@ def find_place(place, table, longest, recent):
 
 
 @part
-def longest_near(shard, anchor, recent, most, back):
-    """Return the end and the length of the longest match near a text position, of equals the
-    nearest, then the one ahead; length 0 where there is none. Of a match `most` tokens are
-    counted; it lies at most `back` tokens before `anchor`."""
+def longest_near(shard, anchor, recent):
+    """Return the end and the length of the longest match near a text position, the nearest among
+    equals, then the one ahead; length 0 if there is none."""
     best, longest, nearest, near = anchor, np.int64(0), np.int64(0), NEAR_BY
     last = np.int64(recent[0])
     if last < 0 or last >= shard[VOCABULARY]:
         return best, longest
-    first = max(anchor - min(back, near[-1]), np.int64(1))
-    behind = min(anchor + near[-1] + 1, shard[SIZE])  # something follows before that
+    first = max(anchor - BACK, np.int64(1))
+    behind = min(anchor + near[-1] + 1, shard[SIZE])  # a token follows any end before that
     for end in range(first, behind):
-        if token_at(shard, end - 1) != last:  # most: this loop is short, so that it is fast
+        if token_at(shard, end - 1) != last:  # most ends: this loop is short, so that it is fast
             continue
-        match = match_before(shard, end, recent, most)
+        match = match_before(shard, end, recent, NEAR_MATCH)
         away = abs(end - anchor)
         rank = 2 * away - (end > anchor)  # 0, 1, -1, 2, -2, ... from the anchor
         if away <= near[min(match, len(near) - 1)] and (
@@ -204,8 +224,45 @@ def longest_near(shard, anchor, recent, most, back):
 
 
 @part
+def find_reference(place, references, longest, recent):
+    """Move a place that the text has left to a match in `references`, int64[0 or 1, 7].
+    `longest`, int64[3], is scratch."""
+    if len(references) > 0 and place[NEXT] < 0:
+        search_longest(references[0], recent, place[ANCHOR], longest)
+        find_place(place, references, longest, recent)
+
+
+@part
+def search_longest(shard, recent, anchor, longest):
+    """Set `longest` to the longest match in a shard with a suffix array, among equals the one
+    nearest to `anchor`, or the first if `anchor` is -1."""
+    longest[MATCH_LENGTH] = longest[MATCH_SHARD] = 0
+    most, least, first, end = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    while most < len(recent) and 0 <= recent[most] < shard[VOCABULARY]:
+        most += 1
+    while least < most:  # if a suffix matches, so does every shorter one
+        length = (least + most + 1) >> 1
+        low, high = bucket(shard, np.int64(recent[length - 1]))
+        for depth in range(1, length):
+            if low < high:
+                low, high = narrow(shard, low, high, depth, np.int64(recent[length - 1 - depth]))
+        if low < high:
+            least, first, end = length, low, high
+        else:
+            most = length - 1
+    if end - first > MOST_EQUAL:
+        return
+    nearest = shard[SIZE] + 1
+    for index in range(first, end):
+        position = position_at(shard, index) + least
+        away = abs(position - anchor) if anchor >= 0 else position
+        if away < nearest or (away == nearest and position > longest[MATCH_NEXT]):
+            nearest, longest[MATCH_NEXT], longest[MATCH_LENGTH] = away, position, least
+
+
+@part
 def offer(place):
-    """Return the kind of an offer and its token; the token is -1 where there is none."""
+    """Return the kind of an offer and its token; the token is -1 if there is no offer."""
     match = place[MATCH]
     if place[NEXT] >= 0:
         if place[NEAR] and match < NEAR_MATCH:
@@ -220,25 +277,54 @@ def offer(place):
 
 
 @part
-def mix_in_copy(copying, which, place, into, p, written):
-    """Change p float32[CANDIDATES] by what `place` offers; first learn from the token that
+def mix_in_copies(copying, places, into, p, written):
+    """Change p float32[CANDIDATES] by what the places offer; first learn from the token that
     followed, `written`, unless that is -1."""
-    kind, token = offer(place)
-    if token < 0 or token >= len(into.rows) - 1:
-        return
-    rows = into.state[0]
-    row = row_of(into, token)
-    if row < 0:
-        return
-    if row == rows:
-        p[row] = 0
-    one, trust = np.float32(1), copying.trust[which]
-    before = min(max(p[row], LEAST_P), one - LEAST_P)
-    logit = np.float32(trust[kind]) + copying.slopes[which, kind] * np.log(before / (one - before))
-    after = one / (one + np.exp(-logit))
-    if written >= 0:
-        trust[kind] += RATES[which] * (np.float64(written == token) - after)
-    scale = (one - after) / max(one - p[row], LEAST_P)
-    for other in range(into.state[0]):
-        p[other] *= scale
-    p[row] = after
+    one = np.float32(1)
+    for i in range(PLACES):
+        which = ORDER[i]
+        kind, token = offer(places[which])
+        if token < 0 or token >= len(into.rows) - 1:
+            continue
+        into.state[2] = ORIGINS[which]
+        rows = into.state[0]
+        row = row_of(into, token)
+        if row < 0:
+            continue
+        if row == rows:
+            p[row] = 0
+        trust, slope = copying.trust[which], copying.slopes[which, kind]
+        before = min(max(p[row], LEAST_P), one - LEAST_P)
+        logit = np.float32(trust[kind]) + slope * np.log(before / (one - before))
+        after = one / (one + np.exp(-logit))
+        if written >= 0:
+            trust[kind] += RATES[which] * (np.float64(written == token) - after)
+        scale = (one - after) / max(one - p[row], LEAST_P)
+        for other in range(into.state[0]):
+            p[other] *= scale
+        p[row] = after
+
+
+@entry
+def follow_references(places, references, trust, longest, recent, tokens, scores, written):
+    """Follow references for drafters other than blend; `places` int64[1, COLUMNS], `recent` and
+    `trust` float64[kinds] move on.
+
+    If `written`, learn from `tokens` int32[m], which were written. Otherwise set `tokens` to those
+    expected next and `scores` float32[m] to their probabilities, and return how many there are.
+    """
+    score = 1.0
+    for i in range(len(tokens)):
+        find_reference(places[0], references, longest, recent)
+        kind, token = offer(places[0])
+        p = 1 / (1 + np.exp(-trust[kind]))
+        if written and token >= 0:
+            trust[kind] += RATES[REFERENCE] * (np.float64(tokens[i] == token) - p)
+        elif not written:
+            if token < 0:
+                return i
+            score *= p
+            tokens[i], scores[i] = token, score
+        push_recent(recent, tokens[i])
+        step_places(places, places, np.int64(tokens[i]))
+    return len(tokens)

@@ -52,11 +52,8 @@ LISTED, DISTINCT, FIRST = range(3)
 TOTAL = 0
 MEMO_ROWS = 1 << 17
 PAIRS_BYTES = 1 << 25  # of memoized intervals, at most
-APART = np.uint64(0x8CB92BA72F3D8DD6)  # separates sources in keys; even, so a key is never 0
 # By order: the divisor of the sample's size. Longer contexts come back less often.
 SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)
-ALL = -1  # as `awake`: every source is searched
-LAST_BIT = 62  # of `awake`; it stands for all sources from there on
 
 # Columns of Frozen.where: five addresses, three item sizes, two lengths of n-grams, two of arrays.
 LEADERS, LEADER_COUNTS, OFFSETS, FOLLOWERS, FOLLOWER_COUNTS = range(5)
@@ -74,7 +71,6 @@ class Candidates(NamedTuple):
     counts: Array  # float32[CANDIDATES, COLUMNS]
     newest: Array  # int32[CANDIDATES], where it last followed the last token in Live, or NEVER
     source: Array  # uint8[CANDIDATES], drafters.base.Source: where it was counted first
-    known: Array  # uint8[CANDIDATES], see `erase`
     rows: Array  # int32[V + 1, 2], by token: ROW, if STAMP is the current stamp
     totals: Array  # float32[COLUMNS], of all successors, also those without a row
     distinct: Array  # float32[COLUMNS]
@@ -91,7 +87,6 @@ def new_candidates(vocabulary: int) -> Candidates:
         counts=np.empty((CANDIDATES, COLUMNS), np.float32),
         newest=np.empty(CANDIDATES, np.int32),
         source=np.empty(CANDIDATES, np.uint8),
-        known=np.empty(CANDIDATES, np.uint8),
         rows=np.zeros((vocabulary + 1, 2), np.int32),
         totals=np.zeros(COLUMNS, np.float32),
         distinct=np.zeros(COLUMNS, np.float32),
@@ -114,19 +109,6 @@ def clear(into):
 
 
 @part
-def erase(into):
-    """Empty the columns of corpora for the next source. The candidates stay; `known` marks those
-    that had counts in the column PAIR."""
-    for column in range(N_LEVELS):
-        into.totals[column] = 0
-        into.distinct[column] = 0
-    for row in range(into.state[0]):
-        into.known[row] |= into.counts[row, PAIR] > 0
-        for column in range(N_LEVELS):
-            into.counts[row, column] = 0
-
-
-@part
 def row_of(into, token):
     """Return the row of a candidate, a new one where it has none yet; -1 where the table is full,
     or the token is no id: whatever a file holds, nothing is written outside."""
@@ -142,7 +124,6 @@ def row_of(into, token):
     into.tokens[row] = token
     into.newest[row] = NEVER
     into.source[row] = into.state[2]
-    into.known[row] = 0
     for column in range(COLUMNS):
         into.counts[row, column] = 0
     return row
@@ -379,29 +360,22 @@ def recall(memo, slot, into, column):
 
 
 class SearchedCorpus(NamedTuple):
-    """Sources, each with shards that are searched together, and memos of what was counted there."""
+    """Shards that are searched together, and memos of what was counted in them."""
 
     table: Array  # int64[shards, 7], see suffix.search.shard_table
-    ends: Array  # int64[sources], where the shards of each end in `table`
-    firsts: Array  # int64[sources, vocabulary], occurrences of each token; [0, 0] where not given
     memo: Memo
     pair_keys: Array  # uint64[pair rows]
     pairs: Array  # int64[pair rows, shards, 2], the intervals of two tokens in a row
 
 
-def new_corpus(
-    table: Array, rows: int = MEMO_ROWS, ends: Array | None = None, firsts: Array | None = None
-) -> SearchedCorpus:
-    """Return a corpus over the shards behind `table` (see suffix.search.shard_table), which must
-    outlive it; of one source, unless `ends` separates several. `firsts` saves a search in every
-    shard for each token."""
+def new_corpus(table: Array, rows: int = MEMO_ROWS) -> SearchedCorpus:
+    """Return a corpus over `table` (see suffix.search.shard_table), whose arrays must outlive it;
+    `rows` of the memo, a power of two."""
     shards = len(table)
     rows = rows if shards else 1
     pair_rows = _pair_rows(rows, shards)
     return SearchedCorpus(
         table=table,
-        ends=np.array([shards], np.int64) if ends is None else ends,
-        firsts=np.empty((0, 0), np.int64) if firsts is None else firsts,
         memo=new_memo(rows),
         pair_keys=np.zeros(pair_rows, np.uint64),
         pairs=np.zeros((pair_rows, shards, 2), np.int64),
@@ -416,68 +390,41 @@ def _pair_rows(rows: int, shards: int) -> int:
 
 
 @part
-def first_of(corpus, source):
-    """Return the source's first shard."""
-    return corpus.ends[source - 1] if source else np.int64(0)
-
-
-@part
-def is_awake(awake, source):
-    """Return whether a source is searched; `awake` has a bit for each, -1 is all of them."""
-    return (awake >> min(source, LAST_BIT)) & 1
-
-
-@part
-def descend(corpus, parent, child, recent, scan, awake):
+def descend(corpus, parent, child, recent, scan):
     """Set the intervals of every order of `recent`, from those of the context one token shorter.
 
-    `parent`, `child` int64[DEPTH + 1, shards, 2]. Stops in each source at the first order with at
-    most `scan` occurrences: longer ones are counted there by comparing backwards. Sources that
-    are not `awake` get no intervals. The interval of a single token is left to `count_corpus`
-    where it has `firsts`.
+    `parent`, `child` int64[DEPTH + 1, shards, 2]. Orders beyond the first with at most `scan`
+    occurrences get empty intervals: `count_corpus` compares those few backwards instead.
     """
+    table, token, width = corpus.table, np.int64(recent[0]), scan + 1
     for order in range(1, DEPTH + 1):
-        for s in range(len(corpus.table)):
-            child[order, s, 0] = child[order, s, 1] = 0
-    for source in range(len(corpus.ends)):
-        if is_awake(awake, source):
-            _descend(corpus, source, parent, child, recent, scan)
+        if order == 2 and width > scan:
+            width = _pair(corpus, child[2], recent)
+            continue
+        searched = width > scan
+        width = np.int64(0)
+        for s in range(len(table)):
+            low, high = np.int64(0), np.int64(0)
+            if searched and order == 1:
+                low, high = bucket(table[s], token)
+            elif searched:
+                low, high = parent[order - 1, s, 0], parent[order - 1, s, 1]
+                if low < high:
+                    low, high = narrow(table[s], low, high, order - 1, token)
+            child[order, s, 0], child[order, s, 1] = low, high
+            width += high - low
 
 
 @part
-def _descend(corpus, source, parent, child, recent, scan):
-    """Descend in one source."""
-    table, first, end = corpus.table, first_of(corpus, source), corpus.ends[source]
-    token = np.int64(recent[0])
-    if len(corpus.firsts):
-        width = first_width(corpus, source, token)
-    else:
-        width = buckets(table, first, end, token, child[1])
-    if width <= scan:
-        return
-    width = _pair(corpus, source, child[2], recent)
-    for order in range(3, DEPTH + 1):
-        if width <= scan:
-            return
-        width = 0
-        for s in range(first, end):
-            low, high = parent[order - 1, s, 0], parent[order - 1, s, 1]
-            if low < high:
-                low, high = narrow(table[s], low, high, order - 1, token)
-                child[order, s, 0], child[order, s, 1] = low, high
-                width += high - low
-
-
-@part
-def _pair(corpus, source, child, recent):
-    """Set the intervals of the last two tokens, which are the widest searches and the ones most
-    often repeated; return their total width."""
-    key = _key(source, 2, recent)
+def _pair(corpus, child, recent):
+    """Set the intervals of the last two tokens and return their total width. They are memoized:
+    these searches are the widest and the ones most often repeated."""
+    key = hash_recent(recent, 2)
     slot = slot_of(key, len(corpus.pair_keys))
     memoized = corpus.pair_keys[slot] == key
     table, pairs = corpus.table, corpus.pairs
-    width = 0
-    for s in range(first_of(corpus, source), corpus.ends[source]):
+    width = np.int64(0)
+    for s in range(len(table)):
         if not memoized:
             low, high = bucket(table[s], np.int64(recent[1]))
             if low < high:
@@ -490,87 +437,44 @@ def _pair(corpus, source, child, recent):
 
 
 @part
-def _key(source, order, recent):
-    return hash_recent(recent, order) + APART * np.uint64(source)
-
-
-@part
-def first_width(corpus, source, token):
-    """Return how many suffixes of a source begin with `token`, by `corpus.firsts`."""
-    return corpus.firsts[source, token] if 0 <= token < corpus.firsts.shape[1] else np.int64(0)
-
-
-@part
-def buckets(table, first, end, token, intervals):
-    """Set the intervals of one token in the shards [first, end); return their total width."""
+def _width(corpus, intervals):
+    """Return the total width of the intervals, int64[n, 2], of a corpus's shards."""
     width = np.int64(0)
-    for s in range(first, end):
-        intervals[s, 0], intervals[s, 1] = bucket(table[s], token)
+    for s in range(len(corpus.table)):
         width += intervals[s, 1] - intervals[s, 0]
     return width
 
 
 @part
-def _width(corpus, source, order, recent, intervals, scan):
-    """Return how often the last `order` tokens occur in a source. The intervals of a single token
-    are only searched where they are needed: few occurrences are read, many are sampled once."""
-    first, end = first_of(corpus, source), corpus.ends[source]
-    if order == 1 and len(corpus.firsts):
-        token = np.int64(recent[0])
-        width = first_width(corpus, source, token)
-        if width > scan:
-            key = _key(source, 1, recent)
-            if corpus.memo.keys[slot_of(key, len(corpus.memo.keys))] == key:
-                return width
-        return buckets(corpus.table, first, end, token, intervals)
-    width = np.int64(0)
-    for s in range(first, end):
-        width += intervals[s, 1] - intervals[s, 0]
-    return width
+def longest_order(corpus, intervals, scan):
+    """Return the order from which `count_corpus` counts only the longest match: how many of the
+    last tokens occur together; 0 if the last token does not occur. If they occur more than `scan`
+    times, round down to a level, since only levels are sampled."""
+    order = np.int64(DEPTH)
+    while order > 0 and _width(corpus, intervals[order]) == 0:
+        order -= 1
+    if order > 0 and _width(corpus, intervals[order]) > scan:
+        return LEVELS[REACHED[order]]
+    return order
 
 
 @part
-def count_corpus(corpus, source, intervals, recent, into, scan, sample):
-    """Count what followed `recent` in a source; `intervals` are those of `descend`."""
-    table, first, end = corpus.table, first_of(corpus, source), corpus.ends[source]
-    level = 0
-    for order in range(1, DEPTH + 1):
-        width = _width(corpus, source, order, recent, intervals[order], scan)
+def count_corpus(corpus, order, intervals, recent, into, scan, sample, most):
+    """Count what followed the last `order` tokens and longer ends of `recent`; `intervals` are
+    those of `descend`. Matches are compared up to `most` tokens."""
+    level = REACHED[order]
+    while order <= DEPTH:
+        width = _width(corpus, intervals[order])
         if width == 0:
             return
         if width <= scan:
-            for s in range(first, end):
-                _read(table[s], s, intervals[order, s], order, recent, DEPTH, into, level)
+            for s in range(len(corpus.table)):
+                _read(corpus.table[s], s, intervals[order, s], order, recent, most, into, level)
             return
         if LEVELS[level] == order:
-            _count_sampled(corpus, source, order, width, intervals, recent, into, sample, level)
+            _count_sampled(corpus, order, width, intervals, recent, into, sample, level)
             level += 1
-
-
-@part
-def count_longest(corpus, intervals, recent, into, scan, sample):
-    """Count what followed the longest match of `recent` in a corpus of one source, as
-    `count_corpus` does; return its level, -1 where nothing followed. Some shorter matches are
-    counted too."""
-    table, end = corpus.table, corpus.ends[0]
-    order = DEPTH
-    while order and _width(corpus, 0, order, recent, intervals[order], scan) == 0:
-        order -= 1
-    while order:
-        width = _width(corpus, 0, order, recent, intervals[order], scan)
-        level = REACHED[order - 1] + 1  # the first that needs as many tokens, or more
-        if width <= scan:
-            for s in range(end):
-                _read(table[s], s, intervals[order, s], order, recent, RECENT, into, level)
-            for longest in range(N_LEVELS - 1, level - 1, -1):
-                if into.distinct[longest]:
-                    return longest
-        elif LEVELS[level] == order:
-            _count_sampled(corpus, 0, order, width, intervals, recent, into, sample, level)
-            if into.distinct[level]:
-                return level
-        order -= 1
-    return np.int64(-1)
+        order += 1
 
 
 @part
@@ -609,28 +513,26 @@ def _keep_longest(longest, match, s, end):
 
 
 @part
-def _count_sampled(corpus, source, order, width, intervals, recent, into, sample, level):
+def _count_sampled(corpus, order, width, intervals, recent, into, sample, level):
     """Count what followed the last `order` tokens, from a sample of `width` occurrences, which is
     memoized."""
-    memo, key = corpus.memo, _key(source, order, recent)
+    memo, key = corpus.memo, hash_recent(recent, order)
     slot = slot_of(key, len(memo.keys))
     if memo.keys[slot] != key:
         begin_row(memo, slot, key, np.float32(width))
-        _sample(
-            corpus, source, intervals[order], order, width, sample // SPARSER[order], slot, into
-        )
+        _sample(corpus, intervals[order], order, width, sample // SPARSER[order], slot, into)
     recall(memo, slot, into, level)
 
 
 @part
-def _sample(corpus, source, intervals, order, width, sample, slot, into):
+def _sample(corpus, intervals, order, width, sample, slot, into):
     """Memoize the successors at `sample` evenly spaced occurrences, run by run: they are sorted.
 
     The most frequent KEPT runs are kept, the lower token first among equals.
     """
     table, memo, positions = corpus.table, corpus.memo, into.positions
     done, before = 0, 0
-    for s in range(first_of(corpus, source), corpus.ends[source]):
+    for s in range(len(table)):
         high = before + intervals[s, 1] - intervals[s, 0]
         begun = done
         while done < sample and done * width // sample < high:

@@ -10,17 +10,6 @@ research.fit_blend) instead of assumed. One more gate stands for "none of these"
 each candidate's odds are corrected for what counts alone do not show: how frequent the token is
 anywhere, whether and how recently it occurred in the context.
 
-Experts: each datastore and table is mixed with the context's own columns as if it were the only
-one, and their predictions by how much they predict and how often they were right:
-
-    p(t) = sum over experts e of w[e] * p[e](t),   w[e] ~ odds[e] * exp(trust[e])
-
-odds: how much the gates give an expert's columns, against all the rest. trust is 0 at first and
-follows the gradient of log p of every written token, as in PAQ's mixers (Mahoney 2005): an expert
-that is right where the others are not weighs more, one of another language soon nothing. A draft's
-likely nodes use every expert that is trusted, the others only the one that explained most of the
-recent text: that saves time. For written tokens all are used, so that trust can be regained.
-
 Accounts: predictions of another kind (evidence, past requests, references) are mixed in as far as
 they were right before. An *account*, float64[2], counts how often a kind was right and how often it
 was used, in shares of credit. Their ratio is its weight, learnt by one step of expectation
@@ -42,10 +31,11 @@ from ngramkit.kernels.arrays import CONTEXT, DATASTORE, FROZEN, Array
 from ngramkit.kernels.blend.counts import (
     CANDIDATES,
     COLUMNS,
+    DEPTH,
     HOPS,
-    LAST_BIT,
     N_LEVELS,
     PAIR,
+    RECENT,
     SAMPLE,
     SCAN,
     SIZE,
@@ -54,10 +44,8 @@ from ngramkit.kernels.blend.counts import (
     count_corpus,
     count_frozen,
     count_live,
-    count_longest,
-    erase,
-    is_awake,
     listed_row,
+    longest_order,
     row_of,
 )
 from ngramkit.kernels.jit import part
@@ -75,14 +63,6 @@ RIGHT, USED = range(2)  # of an account
 PRIOR = 10.0  # tokens that the first trust counts as
 SURENESS = 4  # steps of how sure a prediction is: its highest probability
 UNSEEN = np.float32(1e-6)  # the probability of a token that a prediction does not list
-
-RATE = 0.5  # of learning, per token
-FARTHEST = 2.0  # log weight behind the most trusted expert from which on an expert is not used
-LIKELY = np.float32(0.05)  # the least score of nodes that use more than one expert
-LEAST_ODDS = np.float32(1e-3)
-NEWEST = 0.05  # weight of the newest token in SHARE
-TRUST, SHARE = range(2)  # columns of Experts.trust
-WEIGHT, CAME = range(2)  # columns of Experts.used
 
 OFTEN = 3  # classes of occurrences: one, two or three, more
 FIRST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)  # by the match, LEVELS
@@ -245,7 +225,7 @@ def token_features_of(into, row, live, size, share, log_p, x):
     x[3] = log1p(np.float32(age)) * np.float32(0.12)
     x[4] = log1p(np.float32(since)) * np.float32(0.12)
     x[5] = into.counts[row, COLUMNS // 2] > 0
-    x[6] = into.known[row] > 0 or into.counts[row, PAIR] > 0
+    x[6] = into.counts[row, PAIR] > 0
 
 
 @part
@@ -258,122 +238,41 @@ def correct_log_p(weights, x, log_p, units):
     return y
 
 
-# Experts.
-
-
-class Experts(NamedTuple):
-    """The datastores in their order, then the frozen table; at least one, though it be empty."""
-
-    trust: Array  # float64[experts, 2], of this request: TRUST, SHARE of the recent text explained
-    used: Array  # float32[experts, 2], scratch: weight, and p of the written token
-
-
-def new_experts(count: int) -> Experts:
-    return Experts(np.zeros((count, 2)), np.zeros((count, 2), np.float32))
+# Counts.
 
 
 @part
-def mix_experts(sources, awake, intervals, recent, size, written):
-    """Set scratch.p, the candidates' probabilities as mixed; return the correction of none.
-    `written` is the token that followed, which is learnt from; -1 where none has."""
-    into, scratch, gates = sources.into, sources.scratch, sources.scratch.gates
-    trust, used, p = sources.experts.trust, sources.experts.used, scratch.p
-    clear(into)
-    rows, whole, none = np.int64(-1), np.float32(0), np.float32(0)
-    for e in range(len(trust)):
-        used[e, WEIGHT] = 0
-        if not is_awake(awake, e):
-            continue
-        if rows >= 0:
-            erase(into)
-        count_expert(sources, e, intervals, recent)
-        if rows < 0:
-            count_context(sources, recent, size)
-        weight = _odds(sources, size) * np.exp(np.float32(trust[e, TRUST]))
-        for row in range(into.state[0]):
-            mine = weight * mix_columns(gates, into.counts[row])
-            p[row] = p[row] + mine if row < rows else mine
-        used[e, WEIGHT], used[e, CAME] = weight, UNSEEN
-        came = listed_row(into, written)
-        if came >= 0:
-            used[e, CAME] += mix_columns(gates, into.counts[came])
-        whole += weight
-        none += weight * gates[COLUMNS + 1]
-        rows = into.state[0]
-    for row in range(rows):
-        p[row] /= whole
-    if written >= 0 and len(trust) > 1:
-        _learn(sources.experts, whole)
-    return none / whole
-
-
-@part
-def count_expert(sources, e, intervals, recent):
-    """Count what followed `recent` with one expert."""
+def count_sources(sources, intervals, recent, size):
+    """Count what followed `recent` in the datastores, the frozen table and the live context."""
     into, limits = sources.into, sources.limits
-    if e < len(sources.corpus.ends):
+    clear(into)
+    if len(sources.corpus.table):
         into.state[2] = DATASTORE
-        count_corpus(sources.corpus, e, intervals, recent, into, limits[SCAN], limits[SAMPLE])
-    elif sources.frozen.where[SIZE]:
+        count_corpus(
+            sources.corpus, np.int64(1), intervals, recent, into, limits[SCAN], limits[SAMPLE],
+            np.int64(DEPTH),
+        )  # fmt: skip
+    if sources.frozen.where[SIZE]:
         into.state[2] = FROZEN
         count_frozen(sources.frozen, recent, into, sources.second)
+    into.state[2] = CONTEXT
+    count_live(sources.live, size, recent, into, limits[HOPS])
 
 
 @part
-def count_context(sources, recent, size):
-    """Count what followed `recent` in the live context."""
-    sources.into.state[2] = CONTEXT
-    count_live(sources.live, size, recent, sources.into, sources.limits[HOPS])
-
-
-@part
-def _odds(sources, size):
-    """Set scratch.gates, each divided by its column's total; return the expert's odds."""
+def mix_counts(sources, intervals, recent, size):
+    """Set scratch.p to the candidates' probabilities by the counts of all sources; return the
+    correction of none."""
     into, scratch, gates = sources.into, sources.scratch, sources.scratch.gates
+    count_sources(sources, intervals, recent, size)
     gate_features_of(into, size, scratch.gate_features)
     gates_of(sources.weights, scratch.gate_features, into, scratch.hidden, gates)
-    own = np.float32(0)
-    for c in range(N_LEVELS):
-        own += gates[c]
     for c in range(COLUMNS):
         if into.totals[c] > 0:
             gates[c] /= into.totals[c]
-    return (own + LEAST_ODDS) / (max(np.float32(1) - own, np.float32(0)) + LEAST_ODDS)
-
-
-@part
-def _learn(experts, whole):
-    """Take one step along the gradient of log p of the written token."""
-    trust, used = experts.trust, experts.used
-    came = np.float32(0)
-    for e in range(len(trust)):
-        came += used[e, WEIGHT] * used[e, CAME]
-    for e in range(len(trust)):
-        explained = used[e, WEIGHT] * used[e, CAME] / came
-        trust[e, TRUST] += RATE * (explained - used[e, WEIGHT] / whole)
-        trust[e, SHARE] += NEWEST * (explained - trust[e, SHARE])
-
-
-@part
-def awake_for(experts, score):
-    """Return the bits of the experts that a node of this score uses. Scores fall along a path, so a
-    node's experts were used for its parent too."""
-    bits, best = 0, _leader(experts)
-    for e in range(len(experts.trust)):
-        near = experts.trust[e, TRUST] >= experts.trust[best, TRUST] - FARTHEST
-        if e == best or (near and score >= LIKELY):
-            bits |= 1 << (e if e < LAST_BIT else LAST_BIT)
-    return bits
-
-
-@part
-def _leader(experts):
-    """Return the expert that explains most of the recent text, of equals the first."""
-    best = np.int64(0)
-    for e in range(1, len(experts.trust)):
-        if experts.trust[e, SHARE] > experts.trust[best, SHARE]:
-            best = np.int64(e)
-    return best
+    for row in range(into.state[0]):
+        scratch.p[row] = mix_columns(gates, into.counts[row])
+    return gates[COLUMNS + 1]
 
 
 # Accounts.
@@ -475,7 +374,14 @@ def _recall_past(history, intervals, recent, scan, sample, table):
     """Set history.tokens and history.p to the successors of the longest match; return its account,
     -1 where nothing matches. `table` is for counting."""
     clear(table)
-    level = count_longest(history.corpus, intervals, recent, table, scan, sample)
+    order, level = longest_order(history.corpus, intervals, scan), np.int64(-1)
+    if order > 0:
+        count_corpus(
+            history.corpus, order, intervals, recent, table, scan, sample, np.int64(RECENT)
+        )
+    for each in range(N_LEVELS):
+        if table.distinct[each] > 0:
+            level = np.int64(each)
     if level < 0:
         return np.int64(-1)
     total, size = table.totals[level], 0

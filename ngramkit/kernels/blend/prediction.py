@@ -1,8 +1,8 @@
-"""One prediction for one context, p(next | path), from all sources, and learning from the outcome.
+"""Predict what follows one context, p(next | path), from all sources, and learn from the outcome.
 
-Counts of corpora and the live context are mixed first; then past requests, evidence and references,
-each as far as it is trusted (`blend.mixture`). Under greedy decoding the mixture is sharpened
-before references are mixed in (`blend.evidence`).
+Counts of corpora and the live context are mixed first, then past requests and evidence, each as far
+as it is trusted (`blend.mixture`). Under greedy decoding the mixture is sharpened
+(`blend.evidence`). Texts that are being copied come last (`blend.copying`).
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramkit.kernels.arrays import CONTEXT, HISTORY, MODEL, NO_TOKEN, REFERENCE, Array
+from ngramkit.kernels.arrays import HISTORY, MODEL, NO_TOKEN, Array
 from ngramkit.kernels.blend.copying import (
     LONG_LOST,
     OWN,
     PAST,
+    REFERENCE,
     SAME,
     Copying,
     come_back,
     find_place,
-    keep_own_text,
-    mix_in_copy,
-    new_copy_state,
+    find_reference,
+    mix_in_copies,
+    new_places,
+    point_to_live,
     step_places,
 )
 from ngramkit.kernels.blend.counts import (
-    ALL,
     DEPTH,
     HOPS,
     RECENT,
@@ -50,22 +51,14 @@ from ngramkit.kernels.blend.evidence import (
     sharpen,
 )
 from ngramkit.kernels.blend.mixture import (
-    Experts,
     HistoryCorpus,
     Scratch,
     Weights,
     correct,
-    mix_experts,
+    mix_counts,
     mix_in_history,
 )
-from ngramkit.kernels.blend.references import (
-    References,
-    follow_aligned,
-    mix_in_reference,
-    new_state,
-)
 from ngramkit.kernels.jit import part
-from ngramkit.kernels.packed import Absent
 
 PAST_SHARDS = 6  # of past requests, at start or since, at most
 
@@ -80,11 +73,10 @@ class BlendSources(NamedTuple):
     past_since: HistoryCorpus  # those that came since
     bigram: BigramTable
     evidence: EvidenceTable
-    references: References | Absent
+    references: Array  # int64[0 or 1, 7], see suffix.search.shard_table
     shares: Array  # float32[V + 1], see blend.mixture.correct
     limits: Array  # int64[4]: SCAN, SAMPLE, HOPS, EOS
     weights: Weights
-    experts: Experts
     copying: Copying
     scratch: Scratch
     into: Candidates
@@ -99,8 +91,7 @@ class Place(NamedTuple):
     past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, at start and since
     root_after: Array  # scratch, as root
     past_after: Array  # scratch, as past
-    aligned: Array  # int64[STATE], of the alignment with references, see blend.references
-    copied: Array  # int64[PLACES, COLUMNS], the state of copying, see blend.copying
+    copied: Array  # int64[PLACES, COLUMNS], see blend.copying
 
 
 def new_place(shards: int) -> Place:
@@ -108,45 +99,56 @@ def new_place(shards: int) -> Place:
     root = np.zeros((DEPTH + 1, shards, 2), np.int64)
     past = np.zeros((2, DEPTH + 1, PAST_SHARDS, 2), np.int64)
     recent = np.full(RECENT, NO_TOKEN, np.int32)
-    return Place(
-        recent, root, past, np.zeros_like(root), np.zeros_like(past), new_state(), new_copy_state()
-    )
+    return Place(recent, root, past, np.zeros_like(root), np.zeros_like(past), new_places())
 
 
 @part
 def extend(sources, place, begin, end):
-    """Move on by the written tokens live.tokens[begin:end]: chains and place."""
+    """Move on by the written tokens live.tokens[begin:end] without learning from them."""
     live, longest = sources.live, sources.into.longest[OWN]
     for position in range(begin, end):
-        keep_own_text(place.copied, live)
+        point_to_live(place.copied, live)
         if begin > 0 or position > end - LONG_LOST:  # what a prompt copied before is over
             longest_in_live(live, position, place.recent, sources.limits[HOPS], longest)
             find_place(place.copied[OWN], live.table, longest, place.recent)
         move_on(sources, place, position)
-        if position >= end - DEPTH:  # older ones are in no context
+        if position >= end - DEPTH:  # older tokens are in no context
             follow(sources, place)
 
 
 @part
+def learn(sources, place, begin, end):
+    """Move on token by token, and learn how far each source predicted it."""
+    for position in range(begin, end):
+        written = np.int64(sources.live.tokens[position])
+        point_to_live(place.copied, sources.live)
+        predict(
+            sources, place.root, place.past, place.recent, place.copied, position, np.float32(0),
+            written,
+        )  # fmt: skip
+        move_on(sources, place, position)
+        follow(sources, place)
+
+
+@part
 def move_on(sources, place, position):
-    """Move all but the intervals on by live.tokens[position]. The places that are copied from were
-    found for the context before it."""
+    """Move all but the intervals on by live.tokens[position]. Places were found for the context
+    before it."""
     live, written = sources.live, np.int64(sources.live.tokens[position])
     remember(live, position)
     push_recent(place.recent, live.tokens[position])
     step_places(place.copied, place.copied, written)
-    follow_aligned(sources.references, place.aligned, place.recent, written)
 
 
 @part
 def rewind(sources, place, begin, end):
-    """Take back live.tokens[begin:end], the newest, in a request without references. Restoring
-    what was learnt, and the places that are copied from, is up to the caller."""
+    """Take back live.tokens[begin:end], the newest. Restoring what was learnt, and the places that
+    are copied from, is up to the caller."""
     live = sources.live
     unlearn(live, begin, end)
     for i in range(RECENT):
         place.recent[i] = NO_TOKEN
-    # Intervals depend on the last DEPTH tokens alone: that many steps from nothing give them.
+    # Intervals depend on the last DEPTH tokens only: so many steps from nothing give them.
     for order in range(DEPTH + 1):
         for s in range(place.root.shape[1]):
             place.root[order, s, 0] = place.root[order, s, 1] = 0
@@ -160,25 +162,10 @@ def rewind(sources, place, begin, end):
 
 
 @part
-def learn(sources, place, begin, end):
-    """Extend token by token, and credit past requests, evidence and references by each."""
-    live = sources.live
-    for position in range(begin, end):
-        written = np.int64(live.tokens[position])
-        keep_own_text(place.copied, live)
-        predict(
-            sources, ALL, place.root, place.past, place.recent, place.aligned, place.copied,
-            position, np.float32(0), written,
-        )  # fmt: skip
-        move_on(sources, place, position)
-        follow(sources, place)
-
-
-@part
 def follow(sources, place):
     """Move the intervals on by the token that was just pushed."""
     descend_all(
-        sources, place.root, place.root_after, place.past, place.past_after, place.recent, ALL
+        sources, place.root, place.root_after, place.past, place.past_after, place.recent
     )  # fmt: skip
     copy_intervals(place.root_after, place.root)
     copy_intervals(place.past_after[0], place.past[0])
@@ -194,27 +181,27 @@ def copy_intervals(source, target):
 
 
 @part
-def descend_all(sources, root, after, past, past_after, recent, awake):
+def descend_all(sources, root, after, past, past_after, recent):
     """Set the intervals of `recent` in all corpora, from those of the context one token shorter."""
     scan, past_at_start, past_since = (
         sources.limits[SCAN],
         sources.past_at_start.corpus,
         sources.past_since.corpus,
     )
-    descend(sources.corpus, root, after, recent, scan, awake)
+    if len(sources.corpus.table):
+        descend(sources.corpus, root, after, recent, scan)
     if len(past_at_start.table):
-        descend(past_at_start, past[0], past_after[0], recent, scan, ALL)
+        descend(past_at_start, past[0], past_after[0], recent, scan)
     if len(past_since.table):
-        descend(past_since, past[1], past_after[1], recent, scan, ALL)
+        descend(past_since, past[1], past_after[1], recent, scan)
 
 
 @part
-def predict(sources, awake, intervals, past, recent, aligned, copied, size, least, written):
-    """Set scratch.p for one context; only the datastores and tables that are `awake` are used.
-    `least` as in `mixture.correct`. `written` is the token that followed, by which every prediction
-    is credited before it is mixed in; -1 where none has."""
+def predict(sources, intervals, past, recent, copied, size, least, written):
+    """Set scratch.p for one context. `least` as in `mixture.correct`. `written` is the token that
+    followed, by which every prediction is credited before it is mixed in; -1 if none has."""
     into, limits, second = sources.into, sources.limits, sources.second
-    none = mix_experts(sources, awake, intervals, recent, size, written)
+    none = mix_counts(sources, intervals, recent, size)
     correct(sources.weights, into, sources.live, size, sources.shares, least, none, sources.scratch)
     scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p
     into.state[2] = HISTORY
@@ -226,17 +213,11 @@ def predict(sources, awake, intervals, past, recent, aligned, copied, size, leas
     if len(sources.past_since.corpus.table):
         mix_in_history(sources.past_since, past[1], recent, scan, sample, second, into, p, written)
         find_place(copied[PAST], sources.past_since.corpus.table, second.longest[PAST], recent)
-    find_place(copied[OWN], sources.live.table, into.longest[OWN], recent)
-    come_back(copied[SAME], recent)
     into.state[2] = MODEL
     mix_in_evidence(sources.evidence, sources.bigram, recent, into, p, written)
     if is_likeliest_written(sources.evidence.chosen):
         sharpen(sources.evidence, recent, into, p)
-    into.state[2] = HISTORY
-    mix_in_copy(sources.copying, PAST, copied[PAST], into, p, written)
-    into.state[2] = CONTEXT
-    mix_in_copy(sources.copying, OWN, copied[OWN], into, p, written)
-    into.state[2] = HISTORY
-    mix_in_copy(sources.copying, SAME, copied[SAME], into, p, written)
-    into.state[2] = REFERENCE
-    mix_in_reference(sources.references, aligned, into, p, written)
+    find_place(copied[OWN], sources.live.table, into.longest[OWN], recent)
+    come_back(copied[SAME], recent)
+    find_reference(copied[REFERENCE], sources.references, second.longest[OWN], recent)
+    mix_in_copies(sources.copying, copied, into, p, written)

@@ -1,0 +1,489 @@
+"""Requests of blend, the sources that they share, and the workspaces in which threads draft.
+
+`SharedSources` are opened once. They are read only, except that new past requests are searched
+after `refresh`. A `Workspace` belongs to one thread: its counters, trees, and memos of what was
+sampled; so two threads never write to one array. A `BlendRequest` holds its live context and what
+it has learnt about its sources: less than 1 MB at a vocabulary of 152,000, 16 bytes a token, and
+3.4 MB once it has seen evidence. A `Job` is a request's part in a batch: a workspace drafts for
+many jobs in one call of a kernel.
+
+Token ids are int32, 0..vocabulary: all unknown ids are the vocabulary's size.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
+from ngramkit.drafters.past_requests import PastRequests, Shards
+from ngramkit.drafters.references import NONE, ReferenceTexts
+from ngramkit.formats.datastore import DatastoreShard, search_table
+from ngramkit.kernels.blend import copying
+from ngramkit.kernels.blend.counts import (
+    MEMO_ROWS,
+    SIZE,
+    Frozen,
+    SearchedCorpus,
+    grown,
+    new_candidates,
+    new_corpus,
+    new_live,
+    new_memo,
+)
+from ngramkit.kernels.blend.evidence import SKIP_GRAM_LENGTH, learn_evidence, new_evidence
+from ngramkit.kernels.blend.mixture import HistoryCorpus, new_history, new_scratch
+from ngramkit.kernels.blend.prediction import BlendSources, new_place
+from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run
+from ngramkit.kernels.packed import Packed
+
+CHECKPOINTS = 64  # of what a request learnt, so that tokens can be taken back
+ROOM = 256  # tokens that a new live context has room for beyond its prompt
+CHAIN_NODES = 64  # that are predicted from for a chain, and its tokens, at most
+PAST_ROWS = 1 << 13  # of the memos of past requests, which change often
+PAST = ("past_at_start", "past_since")  # sources that depend on the tenant
+TRUSTED = (*PAST, "copying", "evidence")  # sources that learn a trust
+NO_COST = -1.0  # draft trees
+Trust = npt.NDArray[np.float64]
+States = npt.NDArray[np.int64]
+
+
+class Job(NamedTuple):
+    """The work for one request: append what was written, then draft."""
+
+    request: Any  # a request of the workspace's source
+    written: TokenArray  # int32[n], since its last draft
+    size: int  # nodes of the tree or tokens of the chain, at most; 0: no draft
+    lag: int = 0  # versions by which its past requests may be outdated, to save time
+    evidence: Evidence | None = None  # of the pass that gave `written`
+
+
+class PastTable:
+    """Past requests of one origin as kernels search them."""
+
+    def __init__(self, shards: Sequence[DatastoreShard]) -> None:
+        self.shards = shards  # keeps the arrays of the table alive
+        self.table = search_table(shards)
+
+
+class PastTables:
+    """Past requests as kernels search them; `version` counts the refreshes that changed them."""
+
+    def __init__(self, shards: Shards, before: PastTables | None = None) -> None:
+        self.shards = shards
+        self.version: int = 0 if before is None else before.version + 1
+        since = PastTable(shards.since + shards.newest)
+        if before is not None and before.origins[0].shards is shards.at_start:
+            at_start = before.origins[0]  # so that its memos stay valid
+        else:
+            at_start = PastTable(shards.at_start)
+        self.origins: tuple[PastTable, PastTable] = at_start, since  # in the order of PAST
+
+
+class SharedSources:
+    """What all requests of a Blend draft from. If `judged`, they learn from every written token;
+    otherwise only those with evidence or references do."""
+
+    def __init__(self, sources: BlendSources, vocabulary: int, *, judged: bool) -> None:
+        self.sources, self.vocabulary, self.judged = sources, vocabulary, judged
+        self._tables: WeakKeyDictionary[PastRequests, PastTables] = WeakKeyDictionary()
+        self._trusts: WeakKeyDictionary[PastRequests, Trust] = WeakKeyDictionary()
+        first = [getattr(sources, name).trust.ravel() for name in TRUSTED]
+        self.first_trust: Trust = np.concatenate(first)
+        self.trust_ends: list[int] = np.cumsum([len(part) for part in first]).tolist()
+        self._past_trust = slice(0, self.trust_ends[len(PAST) - 1])
+        kinds = sources.copying.trust.shape[1]
+        begin = self._past_trust.stop + copying.SAME * kinds
+        self.same = slice(begin, begin + kinds)  # the trust in answers to the same prompt
+        self.live = Packed(new_live(vocabulary, 1))
+        self.place = Packed(new_place(len(sources.corpus.table)))
+
+    def trust_in(self, past: PastRequests | None) -> Trust:
+        """Return the trust with which a request over `past` begins; do not write to it."""
+        return self.first_trust if past is None else self._trusts.get(past, self.first_trust)
+
+    def keep_trust(self, past: PastRequests, trust: Trust, begun: Trust) -> None:
+        """Let the next requests begin with half of the trust in `past` that one which ended had
+        learnt, since later requests may be of another kind; and with all of its trust in answers
+        to the same prompt, which it had `begun` with, if that has changed."""
+        first, learnt, same = self.first_trust.copy(), self._past_trust, self.same
+        first[learnt] = (first[learnt] + trust[learnt]) / 2
+        before = self.trust_in(past)[same]
+        first[same] = np.where(trust[same] == begun, before, trust[same])
+        self._trusts[past] = first
+
+    def tables(self, past: PastRequests) -> PastTables:
+        """Return the tables of `past` as of the last `refresh`."""
+        if past not in self._tables:
+            self._tables[past] = PastTables(past.shards)
+        return self._tables[past]
+
+    def refresh(self) -> None:
+        """Search the newest past requests of all tenants; call it while no thread drafts."""
+        for past, tables in list(self._tables.items()):
+            if tables.shards is not past.shards:
+                self._tables[past] = PastTables(past.shards, tables)
+
+
+class BlendRequest:
+    """One request, which one thread at a time uses, each call with that thread's workspace.
+
+    It begins with `prompt`, and drafts from `past`, as they were when `tables` was made, and from
+    `references`.
+    """
+
+    __slots__ = (
+        "_answer", "_begun", "_checkpoints", "_copied", "_evidence", "_first_trust", "_kept",
+        "_learnt", "_place", "_references", "_shared", "_sizes", "bound", "live", "past", "place",
+        "prompt", "size", "tables", "trust",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        shared: SharedSources,
+        workspace: Workspace,
+        prompt: TokenArray,
+        past: PastRequests | None = None,
+        references: ReferenceTexts = NONE,
+    ) -> None:
+        self._shared = shared
+        self.past = past
+        self.tables: PastTables | None = None
+        room = len(prompt) + max(ROOM, len(prompt) // 4)
+        self.live = shared.live.of_same_type(new_live(shared.vocabulary, room))
+        self._evidence: Packed | None = None  # a table of its own once evidence is given
+        self._references = NONE
+        self._answer: TokenArray | None = None  # to the same prompt; the kernels read it
+        self._first_trust = shared.trust_in(past)
+        self._begun = self._first_trust[shared.same]  # trust in that answer
+        # Its trust, then the places that it copies from: what a checkpoint keeps, in one copy.
+        first = self._first_trust.view(np.int64), copying.new_places().ravel()
+        self._learnt: States = np.concatenate(first)
+        trusted = len(self._first_trust)
+        self.trust: Trust = self._learnt[:trusted].view(np.float64)
+        self._copied = _places(self._learnt[trusted:])
+        place = new_place(len(shared.sources.corpus.table))._replace(copied=self._copied)
+        self._place = shared.place.of_same_type(place)
+        self.place = self._place.address
+        self.bound: dict[Workspace, Packed] = {}  # the sources that it drafts with there
+        self._checkpoints = np.empty((CHECKPOINTS, len(self._learnt)), np.int64)  # a ring
+        self._sizes: deque[int] = deque(maxlen=CHECKPOINTS)  # tokens at each, the newest last
+        self._kept = 0  # checkpoints, including those that were overwritten
+        self.prompt = self.size = 0
+        self.catch_up(workspace)
+        self._run(workspace, EXTEND, *self._append(prompt))
+        self.prompt = self.size
+        self.refer(references)
+
+    @property
+    def tokens(self) -> TokenArray:
+        """All tokens, int32[size]; a view, valid until the next call."""
+        tokens: TokenArray = self.live.parts.tokens[: self.size]
+        return tokens
+
+    @property
+    def bytes(self) -> int:
+        """The size of the request's own arrays, in bytes."""
+        parts = [*self.live.parts, *self._place.parts, self.trust, self._checkpoints]
+        if self._evidence is not None:
+            parts += [part for part in self._evidence.parts if isinstance(part, np.ndarray)]
+        return int(sum(each.nbytes for each in parts))
+
+    @property
+    def learns(self) -> bool:
+        """Whether it learns from written tokens."""
+        return self._shared.judged or self._evidence is not None or len(self._references) > 0
+
+    def refer(self, references: ReferenceTexts) -> None:
+        """Draft from these references from now on: from the first one's beginning, unless the text
+        ends inside one."""
+        if len(references) or len(self._references):
+            self._references = references  # keeps the arrays of the table alive
+            self.bound.clear()
+            self._forget_place(copying.REFERENCE)
+            references.follow(self._copied[copying.REFERENCE], self.tokens)
+
+    @property
+    def references(self) -> npt.NDArray[np.int64]:
+        """The references as kernels search them, int64[0 or 1, 7]."""
+        return self._references.table
+
+    def evidence(self, default: Packed) -> Packed:
+        """Return the table of evidence, `default` if none was given."""
+        return default if self._evidence is None else self._evidence
+
+    def append(self, tokens: TokenArray) -> tuple[int, int]:
+        """Append what was written, int32[n], for a kernel to count; return its begin and end."""
+        if len(tokens):
+            self._checkpoints[self._kept % CHECKPOINTS] = self._learnt
+            self._sizes.append(self.size)
+            self._kept += 1
+        return self._append(tokens)
+
+    def _append(self, tokens: TokenArray) -> tuple[int, int]:
+        begin, end = self.size, self.size + len(tokens)
+        if end > len(self.live.parts.tokens):
+            live = grown(self.live.parts, end + max(ROOM, end // 4))
+            self.live = self._shared.live.of_same_type(live)
+            self.bound.clear()
+        self.live.parts.tokens[begin:end] = tokens
+        self.size = end
+        return begin, end
+
+    def accept(
+        self, workspace: Workspace, tokens: TokenArray, evidence: Evidence | None = None
+    ) -> None:
+        """Append what was written, int32[n], and learn from it and from the pass's evidence."""
+        if evidence is not None and self._evidence is None and self.size:
+            self._evidence = Packed(new_evidence())
+            self.bound.clear()
+        before = self._place.parts.recent.copy()
+        begin, end = self.append(tokens)
+        self._run(workspace, LEARN if self.learns and begin else EXTEND, begin, end)
+        if evidence is not None and begin:
+            learn_evidence(
+                self._evidence,
+                before,
+                self._place.parts.recent,
+                np.ascontiguousarray(tokens, np.int32),
+                np.ascontiguousarray(evidence.token_ids, np.int32),
+                np.ascontiguousarray(evidence.parents, np.int32),
+                np.ascontiguousarray(evidence.top_ids, np.int32),
+                np.ascontiguousarray(evidence.top_log_probs, np.float32),
+                np.empty(SKIP_GRAM_LENGTH, np.int32),
+            )
+
+    def rewind(self, workspace: Workspace, size: int) -> None:
+        """Take back all but the first `size` tokens, and what was learnt from the others."""
+        if size >= self.size:
+            return
+        if self.tables is None:
+            self.catch_up(workspace)
+        while self._sizes and self._sizes[-1] > size:
+            self._sizes.pop()
+            self._kept -= 1
+        begin = self._sizes[-1] if self._sizes else 0
+        if begin:
+            learnt = self._checkpoints[(self._kept - 1) % CHECKPOINTS]
+        else:
+            first = self._first_trust.view(np.int64), copying.new_places().ravel()
+            learnt = np.concatenate(first)
+        self._run(workspace, REWIND, begin, self.size)
+        self._learnt[:] = learnt
+        if begin == 0:
+            self.prompt = begin = min(size, self.prompt)
+            self._run(workspace, EXTEND, 0, begin)
+        self._run(workspace, LEARN if self.learns else EXTEND, begin, size)
+        self.size = size
+
+    def _run(self, workspace: Workspace, what: int, begin: int, end: int) -> None:
+        workspace.run(self, what, begin, end)
+
+    def begin(self, workspace: Workspace, prompt: int, written: TokenArray) -> TokenArray:
+        """Go on as the request whose prompt is the first `prompt` tokens, including those of
+        `written`: follow what was last answered to it. Return what of `written` is not appended
+        yet."""
+        if self.past is None:
+            return written
+        more = max(prompt - self.size, 0)
+        whole = np.concatenate([self.tokens, written[:more]])
+        answer = self.past.answer_to(whole[:prompt])
+        if answer is not None and more:
+            self.catch_up(workspace)
+            self._run(workspace, LEARN, *self.append(written[:more]))
+            written = written[more:]
+        self._follow(answer, prompt)
+        trust = self._shared.trust_in(self.past)
+        self._begun = trust[self._shared.same]
+        self.trust[self._shared.same] = self._begun
+        return written
+
+    def _follow(self, answer: TokenArray | None, prompt: int) -> None:
+        """Follow this answer, or none, from now on, if what was written began as it does."""
+        self._answer, at = answer, self.size - prompt
+        self._forget_place(copying.SAME)
+        if answer is not None and np.array_equal(answer[:at], self.tokens[prompt:]):
+            copying.follow_answer(self._copied, answer, at, self._shared.vocabulary)
+
+    def catch_up(self, workspace: Workspace, lag: int = 0) -> None:
+        """Draft from the newest past requests, unless `tables` is at most `lag` versions older: the
+        last tokens are looked up again."""
+        if self.past is None:
+            return
+        newest = self._shared.tables(self.past)
+        if self.tables is None or newest.version - self.tables.version > lag:
+            self._set_tables(newest)
+            self._run(workspace, REWIND, self.size, self.size)
+
+    def _set_tables(self, tables: PastTables | None) -> None:
+        """Draft from `tables`, and forget places in past requests, which are addresses in the
+        tables before."""
+        self.tables = tables
+        self.bound.clear()
+        self._forget_place(copying.PAST)
+
+    def _forget_place(self, which: int) -> None:
+        """Forget a place that it copies from, in the checkpoints too."""
+        nowhere = copying.new_places()[which]
+        for copied in self._copied, _places(self._checkpoints[:, len(self.trust) :]):
+            copied[..., which, :] = nowhere
+
+    def rest(self) -> None:
+        """Release past requests until `catch_up`, and keep the trust in them for later requests."""
+        if self.past is None or self.tables is None:
+            return
+        self._shared.keep_trust(self.past, self.trust, self._begun)
+        self._set_tables(None)
+
+
+def _places(states: States) -> States:
+    """Return flat places, int64[..., n], as kernels read them; a view."""
+    return states.reshape(*states.shape[:-1], *copying.new_places().shape)
+
+
+class Workspace:
+    """The arrays in which one thread counts and drafts, for one request or several in a call.
+
+    Its memo of the datastores is its own; if `memo` is given, it is one that several workspaces
+    share, whose threads may spoil a draft of each other, but never the text.
+    """
+
+    def __init__(self, shared: SharedSources, memo: SearchedCorpus | None = None) -> None:
+        given, vocabulary = shared.sources, shared.vocabulary
+        self._shared = shared
+        self.sources = Packed(
+            given._replace(
+                corpus=new_corpus(given.corpus.table) if memo is None else memo,
+                frozen=_own_frozen(given.frozen),
+                live=shared.live.parts,
+                past_at_start=_own_history(given.past_at_start),
+                past_since=_own_history(given.past_since),
+                copying=copying.new_copying(),
+                evidence=new_evidence(1),
+                scratch=new_scratch(given.weights),
+                into=new_candidates(vocabulary),
+                second=new_candidates(vocabulary),
+            )
+        )
+        # Each thread has memos of its own of the past requests.
+        self._pasts: WeakKeyDictionary[PastTable, Packed] = WeakKeyDictionary()
+        self._shards = len(given.corpus.table)
+        self._chains = Packed(new_tree(self._shards, CHAIN_NODES, 1))
+        self.tree = Packed(new_tree(self._shards, 0, 1))
+
+    def request(
+        self,
+        prompt: TokenArray,
+        past: PastRequests | None = None,
+        references: ReferenceTexts = NONE,
+    ) -> BlendRequest:
+        """Begin a request."""
+        return BlendRequest(self._shared, self, prompt, past, references)
+
+    def drafts(self, jobs: Sequence[Job], cost: float | None = None) -> list[DraftTree]:
+        """Append what was written for each job, and return a tree of at most `size` nodes; if a
+        token costs `cost` passes, the path of at most `size` tokens that is worth most, see
+        kernels.blend.tree."""
+        return self.prepare(jobs, cost)() if jobs else []
+
+    def prepare(self, jobs: Sequence[Job], cost: float | None) -> Callable[[], list[DraftTree]]:
+        """Do what `drafts` does before the kernel, which the returned function runs."""
+        if cost is None:
+            tree = self.tree = self._grown(self.tree, max(job.size for job in jobs), len(jobs))
+        else:
+            tree = self._chains = self._grown(self._chains, CHAIN_NODES, len(jobs))
+            tree.parts.cost[0] = cost
+        rows: list[int] = []  # flat: numpy takes nested lists in thrice the time
+        for request, written, size, lag, evidence in jobs:
+            request.catch_up(self, lag)
+            if evidence is not None:  # learnt before the draft
+                request.accept(self, written, evidence)
+                written = written[:0]
+            begin, end = request.append(written)
+            what = LEARN if request.learns and begin else EXTEND
+            nodes = size if cost is None else min(size, CHAIN_NODES)
+            rows += what, self.bind(request).address, request.place, begin, end, nodes, 0
+        tree.parts.jobs[: len(jobs)] = np.array(rows, np.int64).reshape(len(jobs), -1)
+
+        def draw() -> list[DraftTree]:
+            run(self.sources, self._shared.place, tree, len(jobs))
+            return _drafts(tree.parts, len(jobs))
+
+        return draw
+
+    def draft(self, request: BlendRequest, budget: int) -> DraftTree:
+        """Return a tree of at most `budget` nodes for one request."""
+        self.run(request, EXTEND, request.size, request.size, budget)
+        tree = self.tree.parts
+        n = int(tree.jobs[0, NODES])
+        token_ids, parents, sources = (tree.found[0, :n, column].copy() for column in range(3))
+        scores = tree.found_scores[0, :n].copy()
+        return DraftTree(token_ids, parents, scores, sources.astype(np.uint8))
+
+    def run(self, request: BlendRequest, what: int, begin: int, end: int, budget: int = 0) -> None:
+        """Run one job, see kernels.blend.tree."""
+        tree = self.tree = self._grown(self.tree, budget, 1)
+        address = self.bind(request).address
+        tree.parts.jobs[0] = what, address, request.place, begin, end, budget, 0
+        run(self.sources, self._shared.place, tree, 1)
+
+    def _grown(self, tree: Packed, nodes: int, jobs: int) -> Packed:
+        """Return a tree with room for that many nodes and jobs at least."""
+        most, rows = len(tree.parts.tokens), len(tree.parts.jobs)
+        if nodes <= most and jobs <= rows:
+            return tree
+        rows = max(jobs, 2 * rows) if jobs > rows else rows  # batches grow request by request
+        return Packed(new_tree(self._shards, max(nodes, most), rows))
+
+    def bind(self, request: BlendRequest) -> Packed:
+        """Return a copy of this workspace's sources with what is the request's own; it is valid
+        until one of these is another array."""
+        sources = request.bound.get(self)
+        if sources is None:
+            sources = request.bound[self] = self.sources.copy()
+            sources.put("live", request.live)
+            sources.point("references", request.references)
+            inside = dict(self.sources.inside)
+            inside["evidence"] = request.evidence(inside["evidence"])
+            if request.tables is not None:
+                inside |= zip(PAST, map(self._packed, request.tables.origins), strict=True)
+            trusts = np.split(request.trust, self._shared.trust_ends[:-1])
+            for name, trust in zip(TRUSTED, trusts, strict=True):
+                part = inside[name].copy()
+                part.point("trust", trust.reshape(part.parts.trust.shape))
+                sources.put(name, part)
+        return sources
+
+    def _packed(self, origin: PastTable) -> Packed:
+        """Return past requests packed for this thread."""
+        if origin not in self._pasts:
+            self._pasts[origin] = Packed(new_history(new_corpus(origin.table, PAST_ROWS)))
+        return self._pasts[origin]
+
+
+def _drafts(tree: Tree, jobs: int) -> list[DraftTree]:
+    """Return the first `jobs` drafts, parts of one copy."""
+    sizes = tree.jobs[:jobs, NODES].tolist()
+    most = max(sizes)
+    token_ids, parents, sources = np.ascontiguousarray(tree.found[:jobs, :most].transpose(2, 0, 1))
+    scores, sources = tree.found_scores[:jobs, :most].copy(), sources.astype(np.uint8)
+    nothing = DraftTree.empty()
+    return [
+        DraftTree(token_ids[job, :n], parents[job, :n], scores[job, :n], sources[job, :n])
+        if n
+        else nothing
+        for job, n in enumerate(sizes)
+    ]
+
+
+def _own_history(history: HistoryCorpus) -> HistoryCorpus:
+    return new_history(new_corpus(history.corpus.table, PAST_ROWS))
+
+
+def _own_frozen(frozen: Frozen) -> Frozen:
+    return frozen._replace(memo=new_memo(MEMO_ROWS if frozen.where[SIZE] else 1))
