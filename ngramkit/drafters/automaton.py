@@ -54,7 +54,7 @@ class Automaton(BaseDrafter):
         self.over = describe(datastores)
         self.threshold, self.bias, self.width = threshold, bias, width
         self.max_match, self.keep = max_match, keep
-        # Keeps the arrays behind the table's addresses alive.
+        # Keeps the arrays alive whose addresses the table holds.
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
         self._table = search_table(self._shards)
         self._eos = eos_of(datastores[0].tokenizer) if datastores else -1

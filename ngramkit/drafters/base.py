@@ -25,7 +25,7 @@ from ngramkit.kernels.arrays import NO_TOKEN
 TokenArray = npt.NDArray[np.int32]
 NOTHING: TokenArray = np.empty(0, np.int32)
 TOPS = 8  # likeliest tokens in a row of Evidence, at most
-COUNTS = ("tokens", "leaders", "rows", "k")  # what tells the size of an artifact, by kind
+COUNTS = ("tokens", "leaders", "rows", "k")  # the size of an artifact, by kind
 
 
 class Source(IntEnum):
@@ -105,10 +105,10 @@ class Evidence:
 class Drafter(Protocol):
     """One request at a time: `start`, then `draft` and `accept` in turn, then `finish`.
 
-    Class attributes say more about a drafter: with `wants_evidence = True` it is given Evidence of
-    every pass, where a model decodes; with `scores_are_shares = True` its scores are shares of the
-    matches, not probabilities; with `takes_references = True` it has start(prompt, references=()),
-    see drafters.references.
+    Optional class attributes: with `wants_evidence = True` it is given the Evidence of every pass
+    while a model decodes; with `scores_are_shares = True` its scores are shares of the matches, not
+    probabilities; with `takes_references = True` it has start(prompt, references=()), see
+    drafters.references.
     """
 
     def start(self, prompt: TokenArray) -> None:
@@ -118,15 +118,15 @@ class Drafter(Protocol):
         """Return at most `budget` nodes that may follow what was accepted so far."""
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        """Take in what the model wrote since the last call, int32[m], m >= 1."""
+        """Append what the model wrote since the last call, int32[m], m >= 1."""
 
     def finish(self) -> None:
         """End the request; drafters that learn from whole requests do it here."""
 
 
 class BaseDrafter:
-    """A drafter that does nothing at the end of a request. Its repr says what it drafts from, in
-    the words of `over`: `<Rest 2 datastores, 41.0 M tokens, llama-tokenizer>`."""
+    """A drafter that does nothing at the end of a request. Its repr names its sources, `over`:
+    `<Rest 2 datastores, 41.0 M tokens, llama-tokenizer>`."""
 
     over = ""
 
@@ -250,7 +250,7 @@ def tree_of_chains(
 def tree_of_nodes(
     nodes: Iterable[tuple[int, int]], scores: Sequence[float], source: Sequence[int]
 ) -> DraftTree:
-    """Return the tree of nodes (parent, token), each behind its parent."""
+    """Return the tree of nodes (parent, token), each after its parent."""
     parents, tokens = np.array(list(nodes), np.int32).reshape(-1, 2).T
     return DraftTree(
         np.ascontiguousarray(tokens),

@@ -58,8 +58,8 @@ from ngramkit.kernels.blend.prediction import BlendSources
 FITTED = Path(__file__).with_name("blend_weights.safetensors")  # the mixture's weights
 MILLION = 1e6
 
-# What was counted in a datastore serves every drafter over it, by scan and sample. Two threads that
-# write one row at once may spoil a draft, never what the model writes.
+# Memos of datastores, by scan and sample, which all drafters over one share. Two threads that write
+# one row at once may spoil a draft, never the text.
 _MEMOS: WeakKeyDictionary[Datastore, dict[tuple[int, int], SearchedCorpus]] = WeakKeyDictionary()
 
 
@@ -220,7 +220,7 @@ def log_shares(
     counts = np.zeros(vocabulary + 1, np.float64)
     for datastore in datastores:
         counts += _first_tokens(datastore)
-    if frozen is not None:  # a longer leader's last token stands for itself
+    if frozen is not None:  # each leader counts for its last token
         np.add.at(counts, frozen.leaders[:, -1], frozen.leader_counts)
     counts *= MILLION / max(counts.sum(), 1)
     return np.log1p(counts).astype(np.float32)

@@ -86,8 +86,8 @@ class PastTables:
 
 
 class SharedSources:
-    """What all requests of a Blend draft from. If `judged`, they learn from every written token;
-    otherwise only those with evidence or references do."""
+    """The sources that all requests of a Blend share. If `judged`, they learn from every written
+    token; otherwise only those with evidence or references do."""
 
     def __init__(self, sources: BlendSources, vocabulary: int, *, judged: bool) -> None:
         self.sources, self.vocabulary, self.judged = sources, vocabulary, judged
@@ -156,7 +156,7 @@ class BlendRequest:
         self.tables: PastTables | None = None
         room = len(prompt) + max(ROOM, len(prompt) // 4)
         self.live = shared.live.of_same_type(new_live(shared.vocabulary, room))
-        self._evidence: Packed | None = None  # a table of its own once evidence is given
+        self._evidence: Packed | None = None  # its own table, once evidence is given
         self._references = NONE
         self._answer: TokenArray | None = None  # to the same prompt; the kernels read it
         self._first_trust = shared.trust_in(past)
@@ -370,7 +370,7 @@ class Workspace:
                 second=new_candidates(vocabulary),
             )
         )
-        # Each thread has memos of its own of the past requests.
+        # Each thread has its own memos of past requests.
         self._pasts: WeakKeyDictionary[PastTable, Packed] = WeakKeyDictionary()
         self._shards = len(given.corpus.table)
         self._chains = Packed(new_tree(self._shards, CHAIN_NODES, 1))
@@ -398,7 +398,7 @@ class Workspace:
         else:
             tree = self._chains = self._grown(self._chains, CHAIN_NODES, len(jobs))
             tree.parts.cost[0] = cost
-        rows: list[int] = []  # flat: numpy takes nested lists in thrice the time
+        rows: list[int] = []  # flat: numpy converts nested lists three times as slowly
         for request, written, size, lag, evidence in jobs:
             request.catch_up(self, lag)
             if evidence is not None:  # learnt before the draft

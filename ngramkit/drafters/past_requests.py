@@ -1,22 +1,21 @@
 """Past requests, always searchable: suffix arrays over them, of sizes that grow geometrically.
 
-Requests that were there at start, those that came since, and the newest of these have separate
-suffix arrays, so that each can be trusted for itself.
+Requests that were there at start, those added since, and the newest of these have separate suffix
+arrays, so that drafters can trust each differently.
 
-A finished request is merged at once into a short tail, a full tail into the newest requests: tenths
-of a millisecond. When these are more than `newest_tokens`, the older half joins those that came
-since, as a suffix array of its own. A thread merges such a one into the one before it, unless that
-is RATIO times as long or more: so there are few of them, and a token is merged a few times however
-many there are. Merging changes no match. Of more than `capacity` tokens the oldest are dropped.
-What a thread makes is searched after a certain number of tokens more, and waited for in the rare
-case that it is not done: so processes that take in the same requests search the same shards.
+A finished request is merged at once into a short tail, and a full tail into the newest requests,
+which takes tenths of a millisecond. When the newest exceed `newest_tokens`, their older half
+becomes one more suffix array of those added since. A thread merges it into the one before, unless
+that is at least RATIO times as long; so there are few arrays, and each token is merged a few times
+only. Merging changes no match. Tokens beyond `capacity` are dropped, the oldest first. The result
+of a thread is searched after a fixed number of further tokens, and waited for in the rare case that
+it is not ready; so processes that add the same requests search the same shards.
 
-All that is searched is one attribute, set at once: drafters see the old shards or the new ones,
-and so does the child of a fork, at any time; it merges for itself what the parent's thread had not
-done.
+All that is searched is one attribute, which is set at once: drafters, and the child of a fork, see
+either the old shards or the new ones. A child repeats what its parent's thread had not finished.
 
-The last answer to a prompt is found by the prompt, also where answers alone are remembered: what
-was asked again is answered alike.
+The last answer to a prompt is found by the prompt, even if only answers are remembered: repeated
+prompts tend to get the same answer.
 
 One thread adds; `shards` may be read at any time.
 """
@@ -68,12 +67,12 @@ class Shards(NamedTuple):
 class PastRequests:
     """The requests' datastore shards by origin, `shards`; none at first.
 
-    With a `history`, begins with its requests; `remember` adds there, `refresh` takes in what other
+    With a `history`, begins with its requests; `remember` adds to it, and `refresh` reads what other
     processes have added. Without one, the `tokenizer` must be given. The newest `capacity` tokens
     are searched, and up to a sixteenth more. A tail of `rebuild_tokens` is full. With `background`
-    False there is no thread, and merging blocks the caller. With `prompts` False outputs alone are
-    remembered: what models wrote is nearer to what they write next. With `read_only` requests are
-    remembered in memory alone; while the attribute `forgetful` is set, none is remembered.
+    False there is no thread, and merging blocks the caller. With `prompts` False only outputs are
+    remembered, which resemble what models write next more than prompts do. With `read_only`
+    requests are remembered only in memory; while the attribute `forgetful` is set, none is.
 
     Raises UsageError for a capacity below one, or where neither history nor tokenizer is given.
     """
@@ -152,8 +151,8 @@ class PastRequests:
         self._add([tokens[:size]], self._state.mark)
 
     def answer_to(self, prompt: TokenArray) -> TokenArray | None:
-        """Return what was last answered to exactly this prompt, int32[n]; None where nothing was,
-        or not of late."""
+        """Return the last answer to exactly this prompt, int32[n]; None if there is none, or it
+        was dropped."""
         return self._answers.get(self._name(prompt)) if self._answers else None
 
     def _keep_answer(self, prompt: Array, answer: Array) -> None:
@@ -169,12 +168,12 @@ class PastRequests:
             self._held -= len(answer) + ENTRY
 
     def _name(self, prompt: Array) -> int:
-        """Return a hash of a prompt, whose unknown ids are all alike."""
+        """Return a hash of a prompt, in which all unknown ids are equal."""
         ids = np.asarray(prompt, np.int32).view(np.uint32)
         return hash(np.minimum(ids, np.uint32(self.separator)).tobytes())
 
     def refresh(self) -> None:
-        """Take in the requests added to the history since the last call, by any process."""
+        """Search the requests added to the history since the last call, by any process."""
         if self._history is not None:
             self._history.mark = self._state.mark  # a fork may have come between the two
             requests, restarted = self._history.news()
@@ -287,7 +286,7 @@ class PastRequests:
     def _save(self) -> tuple[DatastoreShard, ...]:
         """Bring the history's index up to its log."""
         assert self._history is not None
-        # Without its index a history is only slower to load: a full disk is no error here.
+        # Without its index a history is only slower to load, so a full disk is not an error here.
         with contextlib.suppress(OSError):
             History(self._history.path, self._history.manifest).extend_index(self._capacity)
         return ()

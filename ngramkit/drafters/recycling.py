@@ -50,7 +50,7 @@ class Matrix:
 
 
 class Recycling(BaseDrafter):
-    """A drafter over the matrix alone. With `keep` the matrix outlives a request, as published."""
+    """A drafter over the matrix only. With `keep` the matrix outlives a request, as published."""
 
     wants_evidence = True
     over = "the model's top-k"

@@ -59,7 +59,7 @@ class Rest(BaseDrafter):
                 option=("min_match", "max_match"),
             )
         self.over = describe(datastores)
-        # Keeps the arrays behind the table's addresses alive.
+        # Keeps the arrays alive whose addresses the table holds.
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
         self._table = search_table(self._shards)
         eos = eos_of(datastores[0].tokenizer)

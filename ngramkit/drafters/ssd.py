@@ -1,7 +1,7 @@
 """SSD: drafts from the model's own past requests ("space-like" speculative decoding).
 
-People ask the same things again, and models answer alike: what followed the last tokens in a past
-prompt or answer is likely to follow now. The draft is the tree of the most frequent continuations
+People ask the same things again, and models give similar answers: what followed the last tokens in
+a past prompt or answer is likely to follow now. The draft is the tree of the most frequent continuations
 of the longest suffix match, at most `query` tokens long, in the past requests. A finished request
 joins them.
 
@@ -43,7 +43,7 @@ class _Origin:
         self._rules = rules
         self._least = least
         self._record = np.zeros((LENGTHS, 2))  # acceptance by match length, see kernels.ssd
-        self._shards: tuple[DatastoreShard, ...] = ()  # behind `_table`
+        self._shards: tuple[DatastoreShard, ...] = ()  # of `_table`
         self._table = search_table(())
 
     def draft(

@@ -36,7 +36,7 @@ from ngramkit.engines.source import DraftSource, open_source, require_known, req
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
-THREADS = 4  # at most, where nobody says
+THREADS = 4  # default, at most
 SHARE = 128  # nodes that are worth a thread: fewer are drafted before another is awake
 LAGGING = 8  # rows for which one version of past requests is left out: looking up takes 0.1 ms
 NEVER = 2.0  # passes: at that cost no token is drafted
@@ -47,7 +47,7 @@ Keep = Callable[[DraftTree], DraftTree]
 
 
 class Asked(NamedTuple):
-    """What an engine knows about the request of a row."""
+    """Facts about the request of a row that the engine knows."""
 
     prompt: int  # tokens that the model did not write, or not in this step
     tenant: str = ""  # whose history it drafts from, and joins
@@ -58,15 +58,15 @@ class Asked(NamedTuple):
 class BatchDrafter:
     """Drafts for an engine's requests from one source, for one thread that calls.
 
-    `cost` is what a drafted token costs, in passes, or a TokenCost that tells it for each step: a
-    request whose drafts have cost more than they saved pauses, and a chain ends where a token's
-    score, corrected by acceptance, is below the cost (`budget.batch`), or below the
-    min_probability of `config`. `timed`: for `engines.timed_drafter`, which decides on ends and
-    pauses. `statistics` counts, shown by `counters` after each step.
+    `cost` is the cost of a drafted token in passes, or a TokenCost that computes it for each step.
+    A request whose drafts have cost more than they saved pauses. A chain ends before a token whose
+    score, corrected by acceptance, is below the cost (`budget.batch`), or below the min_probability
+    of `config`. With `timed`, `engines.timed_drafter` decides on ends and pauses. `statistics` are
+    counted, and shown by `counters` after each step.
 
-    Where the source's history grows, a request joins it in the step in which its row is gone. What
-    it wrote by then is remembered; should it come back, as one that was preempted, what it writes
-    from there on. An engine that knows better says so (`tells`) and hands them over (`finish`).
+    If the source's history grows, a request joins it in the first step without its row, with what
+    it wrote until then. A request that returns, as after a preemption, joins again with what it
+    writes from then on. An engine that reports finished requests calls `tells` and `finish`.
     """
 
     def __init__(
@@ -150,16 +150,16 @@ class BatchDrafter:
 
     @property
     def told(self) -> bool:
-        """Return whether the engine says which requests have finished."""
+        """Return whether the engine reports which requests have finished."""
         return self.history is not None and self.history.told
 
     def tells(self) -> None:
-        """Rely on the engine from now on to say which requests have finished."""
+        """Rely on the engine's reports of finished requests from now on."""
         if self.history is not None:
             self.history.told = True
 
     def finish(self, request: Finished) -> None:
-        """Let a request of an engine that `tells` join the history, in the next step."""
+        """Add a request that the engine reports as finished to the history, in the next step."""
         if self.history is not None and self.grows:
             self.history.finish(request)
 
@@ -211,7 +211,7 @@ class BatchDrafter:
     ) -> list[DraftTree]:
         """Draft trees, or chains where a token costs `cost` passes."""
         started = time.perf_counter()
-        # Where requests are remembered, a row that is not drafted for is followed all the same.
+        # If requests are remembered, a row that is not drafted for is followed too.
         follows = self.grows and not self.told
         wanted = [i for i in range(len(rows)) if (follows or sizes[i] > 0) and len(rows[i])]  # type: ignore[arg-type]
         contexts = [np.ascontiguousarray(rows[i], np.int32) for i in wanted]
@@ -296,7 +296,7 @@ class BatchDrafter:
             if len(written) and session.draft is not None:
                 accepted = accepted_length(session.draft, written)
                 session.outcome = session.draft, accepted
-                session.pause.judge(len(session.draft), accepted, self.cost)
+                session.pause.judge(accepted, self.budget.price * len(session.draft))
             if begins:
                 session.request.refer(references)
         if prompt is not None:

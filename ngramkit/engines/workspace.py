@@ -1,4 +1,4 @@
-"""What an engine's requests draft from, if the drafter is blend.
+"""The sources of an engine's requests, if the drafter is blend.
 
 Other drafters have requests with the same methods in `engines.drafter_requests`.
 """
