@@ -67,12 +67,13 @@ class Shards(NamedTuple):
 class PastRequests:
     """The requests' datastore shards by origin, `shards`; none at first.
 
-    With a `history`, begins with its requests; `remember` adds to it, and `refresh` reads what other
-    processes have added. Without one, the `tokenizer` must be given. The newest `capacity` tokens
-    are searched, and up to a sixteenth more. A tail of `rebuild_tokens` is full. With `background`
-    False there is no thread, and merging blocks the caller. With `prompts` False only outputs are
-    remembered, which resemble what models write next more than prompts do. With `read_only`
-    requests are remembered only in memory; while the attribute `forgetful` is set, none is.
+    With a `history`, it begins with its requests; `remember` adds to it, and `refresh` reads what
+    other processes have added. Without one, the `tokenizer` must be given. The newest `capacity`
+    tokens are searched, and up to a sixteenth more. A tail of `rebuild_tokens` is full. With
+    `background` False there is no thread, and merging blocks the caller. With `prompts` False only
+    outputs are remembered, which resemble what models write next more than prompts do. With
+    `read_only` requests are remembered only in memory; while the attribute `forgetful` is set, none
+    is.
 
     Raises UsageError for a capacity below one, or where neither history nor tokenizer is given.
     """

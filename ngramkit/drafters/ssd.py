@@ -1,9 +1,9 @@
 """SSD: drafts from the model's own past requests ("space-like" speculative decoding).
 
 People ask the same things again, and models give similar answers: what followed the last tokens in
-a past prompt or answer is likely to follow now. The draft is the tree of the most frequent continuations
-of the longest suffix match, at most `query` tokens long, in the past requests. A finished request
-joins them.
+a past prompt or answer is likely to follow now. The draft is the tree of the most frequent
+continuations of the longest suffix match, at most `query` tokens long, in the past requests. A
+finished request joins them.
 
 A history can be stale. The acceptance of past drafts decides how far later ones are trusted
 (ngramkit.kernels.ssd), and nodes of a low score are not drafted. Past requests that were there at
