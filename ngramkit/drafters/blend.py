@@ -95,29 +95,28 @@ class Blend(BaseDrafter):
         datastores = list({each.manifest.checksum: each for each in datastores}.values())
         if frozen_table is not None and any(_same_corpus(frozen_table, d) for d in datastores):
             frozen_table = None
-        # Keeps the arrays alive whose addresses the kernels have.
-        self._artifacts = [*datastores, *(a for a in (frozen_table, bigram) if a)]
-        record = _common_tokenizer(self._artifacts, past, tokenizer)
-        self.over = describe(self._artifacts, record)
+        artifacts = [*datastores, *(a for a in (frozen_table, bigram) if a)]
+        record = _common_tokenizer(artifacts, past, tokenizer)
+        self.over = describe(artifacts, record)
         self.vocabulary = record.vocabulary
-        self._past = past
+        self.past = past
         weights = load_weights() if weights is None else weights
         limits = (scan, sample, hops)
         sources = new_sources(datastores, frozen_table, bigram, record, limits, weights)
         judged = bigram is not None or past is not None
-        self.shared = SharedSources(sources, self.vocabulary, judged=judged)
+        self.shared = SharedSources(sources, artifacts, self.vocabulary, judged=judged)
         memo = _shared_memo(datastores[0], (scan, sample)) if len(datastores) == 1 else None
         self.workspace = Workspace(self.shared, memo)
         self.request: BlendRequest | None = None  # None before the first start
 
     def start(self, prompt: TokenArray, references: Given = ()) -> None:
         texts = reference_texts(references)
-        if self._past is not None:
+        if self.past is not None:
             if self.request is not None:
                 self.request.rest()
-            self._past.refresh()
+            self.past.refresh()
             self.shared.refresh()
-        self.request = self.workspace.request(self._known(prompt), self._past, texts)
+        self.request = self.workspace.request(self._known(prompt), self.past, texts)
         self.request.begin(self.workspace, len(prompt), NOTHING)
 
     def draft(self, budget: int) -> DraftTree:
@@ -128,8 +127,8 @@ class Blend(BaseDrafter):
 
     def finish(self) -> None:
         """Add the request to the past ones."""
-        if self._past is not None and self.request is not None and self.request.size:
-            self._past.remember(self.request.tokens, self.request.prompt)
+        if self.past is not None and self.request is not None and self.request.size:
+            self.past.remember(self.request.tokens, self.request.prompt)
 
     @property
     def _begun(self) -> BlendRequest:

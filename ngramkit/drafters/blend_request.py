@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
 from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NONE, ReferenceTexts
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.kernels.blend import copying
 from ngramkit.kernels.blend.counts import (
@@ -89,8 +90,16 @@ class SharedSources:
     """The sources that all requests of a Blend share. If `judged`, they learn from every written
     token; otherwise only those with evidence or references do."""
 
-    def __init__(self, sources: BlendSources, vocabulary: int, *, judged: bool) -> None:
+    def __init__(
+        self,
+        sources: BlendSources,
+        artifacts: Sequence[Artifact],
+        vocabulary: int,
+        *,
+        judged: bool,
+    ) -> None:
         self.sources, self.vocabulary, self.judged = sources, vocabulary, judged
+        self._artifacts = artifacts  # keeps the arrays alive whose addresses the sources have
         self._tables: WeakKeyDictionary[PastRequests, PastTables] = WeakKeyDictionary()
         self._trusts: WeakKeyDictionary[PastRequests, Trust] = WeakKeyDictionary()
         first = [getattr(sources, name).trust.ravel() for name in TRUSTED]

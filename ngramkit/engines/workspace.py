@@ -33,8 +33,13 @@ class BlendSource(RequestSource):
 
     def __init__(self, blend: Blend) -> None:
         super().__init__()
-        self.blend = blend  # keeps the arrays alive whose addresses the kernels have
+        self.blend = blend
         self.vocabulary = blend.vocabulary
+
+    def past(self, tenant: str) -> PastRequests | None:
+        """Return the past requests that a tenant's requests draft from; without a history, those of
+        the blend."""
+        return self.blend.past if self.history is None else super().past(tenant)
 
     def workspace(self) -> Workspace:
         """Return a new workspace, for one thread."""
