@@ -62,7 +62,7 @@ def test_blends_chain_is_the_best_path(datastore, documents, prompt, length, cos
     floor = max(cost, RARE)
 
     def chances(path, score):
-        return {} if path and path[-1] == EOS else twin.predict(prompt, path, floor / score, score)
+        return {} if path and path[-1] == EOS else twin.predict(prompt, path, floor / score)
 
     worth, best = best_chain(chances, length, cost, floor)
     drafted = float((chain.scores.astype(np.float64) - cost).sum())
