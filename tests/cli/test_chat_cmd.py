@@ -46,7 +46,7 @@ def test_a_pipe_is_one_prompt_a_line(decode):
 def test_an_empty_pipe_is_said(decode):
     done = decode()
     assert done.exit_code == 2
-    assert "no prompt" in done.stderr
+    assert "a prompt must be given" in done.stderr
 
 
 def _take_the_terminal():

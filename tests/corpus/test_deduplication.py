@@ -207,7 +207,7 @@ corpus.name = "{tmp_path}/texts.jsonl"
     assert isinstance(corpus, Deduplicated)
     assert texts_of(corpus) == ["a"]
     file.write_text(text.replace('["questions.jsonl"]', '["opt-outs.txt"]'))
-    with pytest.raises(InputError, match="exclude names"):
+    with pytest.raises(InputError, match="exclude must name"):
         read_recipe(str(file))
     file.write_text(text + 'corpus.exclude = "questions.jsonl"\n')
     with pytest.raises(InputError, match="opt-outs"):

@@ -161,7 +161,7 @@ def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
 
 def test_other_plans_and_damaged_runs_are_refused(folder):
     Runs(folder, {"model": "a"})
-    with pytest.raises(UsageError, match=r'holds another benchmark: model was "a", is "b"'):
+    with pytest.raises(UsageError, match=r'another benchmark: model was "a", is "b"'):
         Runs(folder, {"model": "b"})
     with (folder / NAME).open("a") as file:
         file.write("nonsense\n")
