@@ -87,7 +87,7 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
 def test_artifacts_that_cannot_be_opened_are_named(tmp_path):
     with pytest.raises(UsageError, match="needs an artifact or a tokenizer"):
         open_source(DraftConfig())
-    with pytest.raises(UsageError, match="the drafter rest needs a datastore"):
+    with pytest.raises(UsageError, match="rest: it needs a datastore"):
         open_source(DraftConfig("rest"), 100)
     with pytest.raises(ArtifactError):
         open_source(DraftConfig(datastores=(str(tmp_path / "none"),)), 100)
