@@ -155,10 +155,13 @@ class LineReporter(QuietReporter):
             self._name = ""
 
     def _tick(self) -> None:
+        last = ""
         while not self._closed.wait(LINE_SECONDS):
             seconds = time.monotonic() - self._started
-            if seconds >= LINE_SECONDS / 2:  # otherwise the stage has just started
-                self._say(self.line(seconds))
+            line = self.line(seconds)
+            if seconds >= LINE_SECONDS / 2 and line != last:  # otherwise it has just started
+                self._say(line)
+                last = line
 
     def line(self, seconds: float) -> str:
         """Return the line to show after so many seconds of the stage."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -26,7 +27,8 @@ class SkipReport:
 
     def add(self, skipped: SkippedRecord) -> None:
         self.first = self.first or skipped
-        self.records[skipped.reason.partition(": ")[0]] += 1
+        # One count for all values: "X must be Y, got Z" and "cannot Y: Z".
+        self.records[re.split(r": |, got ", skipped.reason, maxsplit=1)[0]] += 1
 
     def add_file(self, error: InputError) -> None:
         """Count a file of a folder that cannot be read."""

@@ -437,3 +437,16 @@ def test_a_text_that_is_too_long_is_counted(tokenizer, tmp_path, monkeypatch):
     imported = history_import(path, tmp_path / "past", model="demo", reporter=notes)
     assert imported.imported == 1
     assert "a text of more than 1,000 characters (1)" in notes.text
+
+
+def test_texts_that_are_not_unicode_are_one_reason(tmp_path, tokenizer):
+    answers = ("a good answer", "half \ud83d of a pair", "and \udc00 another")
+    rows = [
+        {"request": ASKED, "response": {"choices": [{"message": {"content": answer}}]}}
+        for answer in answers
+    ]
+    notes = Notes()
+    path = write(tmp_path / "log.jsonl", *rows)
+    records, _ = read_records(path, None, tokenizer, "none", reporter=notes)
+    assert len(records) == 1
+    assert "text must be valid Unicode (2)" in notes.text
