@@ -84,9 +84,7 @@ def read_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]
     history = body.get("history")
     written: dict[str, str] = {}  # by text: the answer with its tool calls
     for message in history if isinstance(history, list) else []:
-        if not isinstance(message, dict) or "content" not in message:
-            return
-        if role_of(message) == ASSISTANT:
+        if isinstance(message, dict) and "content" in message and role_of(message) == ASSISTANT:
             text = content_text(message["content"])
             written.setdefault(text, assistant_text(where, message) or "")
     for turn, step in enumerate(steps):

@@ -119,6 +119,15 @@ def test_swe_agent_steps_with_the_calls_of_their_history():
     assert (last.output, last.name, last.turn) == ("Submit now.", "repo__1", 1)
 
 
+def test_swe_agent_steps_are_read_whatever_their_history_holds(tmp_path):
+    step = {"query": [{"role": "user", "content": "q"}], "response": "an answer"}
+    body = {"trajectory": [step], "history": ["not a message", {"role": "tool"}], "info": {}}
+    path = tmp_path / "a.traj"
+    path.write_text(json.dumps(body))
+    (request,) = read_log(path)
+    assert request.output == "an answer"
+
+
 def test_mini_swe_agent_with_answers_of_either_api():
     first, last = read("mini-swe-agent/django__2.traj.json")[0]
     assert (first.output, first.time, first.name) == ("```bash\nls\n```", 1795521600.5, "django__2")
