@@ -12,7 +12,7 @@ needle --lengths x                            | 'x' is no list of lengths, like 
 needle --haystack none.txt                    | there is no none.txt
 needle --cache fast                           | there is no cache called 'fast' (full, low-bit
 needle --kv-bits 3                            | bits must be 1 or 2
-needle --plot none/x.png                      | there is no folder none
+needle --plot none/x.png                      | no such folder: none
 needle nope                                   | 'nope'
 needle --lengths 20 --kv-group 32             | do not fit into 20 tokens
 longcontext                                   | give --data DIR, or --publish

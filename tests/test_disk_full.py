@@ -42,7 +42,7 @@ def test_a_full_disk_says_so_and_a_second_run_finishes(tmp_path):
 
     said = (tmp_path / "full.err").read_text()
     assert (tmp_path / "full.rc").read_text().strip() == "3", said
-    assert "error: no space left on the disk" in said
+    assert "no space left on the disk" in said
     assert "Traceback" not in said
     assert "store\n" not in (tmp_path / "left").read_text()
 

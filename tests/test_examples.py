@@ -34,10 +34,11 @@ def run(name, *words, monkeypatch):
 
 def test_every_example_is_tried_here():
     here = Path(__file__).read_text(encoding="utf-8")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    linked = " ".join(page.read_text(encoding="utf-8") for page in pages)
     for path in EXAMPLES.iterdir():
         assert path.is_dir() or f'"{path.name}"' in here
-        assert path.is_dir() or f"(examples/{path.name})" in readme
+        assert path.is_dir() or f"examples/{path.name})" in linked
 
 
 def private_imports(code):

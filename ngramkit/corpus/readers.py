@@ -172,11 +172,11 @@ def read_json(
 
 def _is_document(path: Path, head: bytes, usually: bool) -> bool:
     begun = [line for _, line in islice(lines(io.BytesIO(head), JSON_HEAD_BYTES, str(path)), 3)]
-    if len(head) == JSON_HEAD_BYTES:  # the last line may be incomplete
+    if begun and len(head) == JSON_HEAD_BYTES:  # the last line may be incomplete
         begun.pop()
     if len(begun) < 2 and usually:
         return True
-    return bool(begun) and is_document(*begun[:2])
+    return is_document(*begun[:2]) if begun else head.lstrip().startswith(b"[")
 
 
 def _items(body: Any, where: str) -> Iterator[tuple[str, Any]]:

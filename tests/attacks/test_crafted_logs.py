@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ngramkit.formats import request_log
-from ngramkit.formats.request_log import FREE, PastRequest, RequestLog
+from ngramkit.formats.request_log import PastRequest, RequestLog
 
 from . import tally
 
@@ -54,9 +54,9 @@ def test_damage_cannot_be_made_to_cost_more_than_its_size(tmp_path, monkeypatch,
     assert reading.requests[0].tokens.tolist() == [1, 2]
     assert reading.damaged + reading.torn > SIZE // 2
     # The log is looked at once, more in vain; the last look may go over, and it is tried twice.
-    most = request_log.SEARCHED * SIZE + FREE + 4 * SIZE
+    most = request_log.SEARCHED_TIMES * SIZE + request_log.SEARCHED_MORE + 4 * SIZE
     assert sum(lengths) <= most
-    assert len(lengths) <= 2 * (most // request_log.LEAST + SIZE // 16)
+    assert len(lengths) <= 2 * (most // request_log.SEARCHED_EACH + SIZE // 16)
     tally("a history's log of near-valid records", "read in bounded time")
 
 

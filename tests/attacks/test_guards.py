@@ -60,6 +60,7 @@ KNOWN = {
         "ngramkit/formats/replacing.py": ["ctypes.CDLL"],  # the same
     },
     "templates": {
+        "ngramkit/formats/card.py": ["jinja2.Environment"],  # our own template; values are escaped
         "ngramkit/corpus/chat.py": ["jinja2.sandbox.ImmutableSandboxedEnvironment"],
         "ngramkit/evaluate/report.py": ["jinja2.Environment"],  # a template of the package's own
     },

@@ -17,7 +17,7 @@ from forked import in_child
 from attacks.file_mutations import damage
 from attacks.mutations import NUMBERS
 from ngramkit.basics.errors import NgramkitError
-from ngramkit.recipes import MOST, build as build_recipe, read_recipe
+from ngramkit.recipes import MAX_BYTES, build as build_recipe, read_recipe
 
 from . import FOLDER, tally
 
@@ -62,11 +62,11 @@ def folder(tmp_path, monkeypatch):
 
 def filled(head: str, part: str, tail: str = "") -> str:
     """`head`, and as many times `part` as a recipe may have."""
-    return head + part * ((MOST - len(head) - len(tail)) // len(part)) + tail
+    return head + part * ((MAX_BYTES - len(head) - len(tail)) // len(part)) + tail
 
 
 HOSTILE = {
-    "more than a recipe": LEAST + "#" * MOST,
+    "more than a recipe": LEAST + "#" * MAX_BYTES,
     "deep lists": filled(LEAST + "exclude = ", "["),
     "deep lists that end": LEAST + "exclude = " + "[" * 30_000 + "]" * 30_000,
     "lists as deep as they are read": LEAST + "exclude = " + "[" * 150 + "]" * 150,

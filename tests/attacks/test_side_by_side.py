@@ -116,7 +116,7 @@ def test_two_benchmarks_in_one_folder(tmp_path):
 def test_a_file_that_is_no_export_is_not_replaced(tmp_path):
     path = tmp_path / "thesis.doc"
     path.write_text("years of work")
-    refused = pytest.raises(Exception, match="not replaced")
+    refused = pytest.raises(Exception, match="cannot replace")
     with refused, whole_file(path, is_jsonl, force=True):
         raise AssertionError("it was opened")
     assert path.read_text() == "years of work"

@@ -47,7 +47,7 @@ def test_a_read_only_disk(tmp_path):
     for number in "23":  # a cache that cannot be written stops nothing
         assert (tmp_path / f"rc{number}").read_text().strip() == "0"
         assert "Traceback" not in (tmp_path / f"err{number}").read_text()
-    assert "cache folder cannot be used" in (tmp_path / "err3").read_text()
+    assert "cannot use the cache folder" in (tmp_path / "err3").read_text()
     tally("a disk mounted read-only", "an error, exit 3, or done without a cache", 3)
 
 

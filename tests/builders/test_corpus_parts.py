@@ -76,7 +76,7 @@ def test_a_corpus_without_documents_is_an_error(texts, tmp_path):
 def test_a_part_is_taken_apart_in_batches(texts, tmp_path, monkeypatch, dedup):
     corpus = open_corpus(str(texts), dedup=dedup, limit=23)
     here = tokenize(corpus, "demo", tmp_path / "here", shard_tokens=60)
-    monkeypatch.setattr(corpus_parts, "BATCH", 3)
+    monkeypatch.setattr(corpus_parts, "BATCH_DOCUMENTS", 3)
     there = tokenize(
         corpus, "demo", tmp_path / "there", shard_tokens=60, executor=Elsewhere(ahead=1)
     )

@@ -97,7 +97,7 @@ def test_compare_says_that_the_output_is_identical(decode, drafter):
     assert facts["over_generate"] > 0
     assert "output identical" in result.stderr
     assert "speed-up over it" in result.stderr
-    assert ("(nothing was drafted: it is noise)" in result.stderr) == (drafter == "none")
+    assert ("noise" in result.stderr) == (drafter == "none")
 
 
 def test_text_goes_to_stdout_and_everything_else_to_stderr(decode):

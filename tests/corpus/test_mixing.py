@@ -239,5 +239,5 @@ def test_a_recipe_mixes_corpora_each_with_its_own_options(corpora):
 @pytest.mark.parametrize("given", ["[]", '["a.jsonl"]', '"a.jsonl"'])
 def test_a_recipe_whose_corpora_are_no_tables(corpora, kind, given):
     Path("mine.toml").write_text(f'corpus = {given}\nkind = "{kind}"\nmodel.id = "demo"\n')
-    with pytest.raises(ngramkit.InputError, match=r"mine.toml: corpus is "):
+    with pytest.raises(ngramkit.InputError, match=r"mine.toml: corpus must be "):
         ngramkit.build("mine.toml")

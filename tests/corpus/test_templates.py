@@ -118,7 +118,7 @@ def test_what_is_not_known_is_not_guessed(folder):
     assert caught.value.option == ("template",)
     with pytest.raises(UsageError, match="no chat template"):
         find_template("own", load_tokenizer(folder("vicuna-13b")))
-    with pytest.raises(UsageError, match=r"template must be one of auto, own.*is 'alpaca'"):
+    with pytest.raises(UsageError, match=r"template must be one of auto, own.*got 'alpaca'"):
         find_template("alpaca", tokenizer)
 
 

@@ -374,5 +374,5 @@ def test_decode_says_that_it_is_not_lossless_and_what_was_held(ngramkit_cli):
 
 
 def test_a_conversation_does_not_pass_over_the_cache_it_was_asked_for():
-    with pytest.raises(UsageError, match="cache"):
+    with pytest.raises(TypeError, match="cache"):
         ngramkit.Conversation("demo", template="chatml", cache=SpeCache(group=8))

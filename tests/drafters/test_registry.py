@@ -102,7 +102,7 @@ def test_an_options_text_is_read_as_its_type():
 
 def test_a_value_out_of_bounds_or_of_another_type_says_so(token_store, tmp_path):
     datastore = build_datastore(token_store([[1, 2, 3]], 10), tmp_path / "datastore")
-    for value, message in ((32, "1 to 31, is 32"), (0, "1 to 31, is 0"), (2.5, "a whole number")):
+    for value, message in ((32, "1 to 31, got 32"), (0, "1 to 31, got 0"), (2.5, "a whole number")):
         with pytest.raises(UsageError, match=f"continuation must be {message}"):
             Rest([datastore], continuation=value)
     with pytest.raises(UsageError, match="min_match must be 1 to max_match"):

@@ -100,7 +100,7 @@ def test_a_clock_is_for_the_engine_whose_passes_it_times(built):
             "there is no history at /nowhere (check the path",
         ),
         ('{"history": "/usr"}', "/usr exists and is not a history"),
-        ('{"history": "s3://a/b"}', "history must be a folder"),
+        ('{"history": "s3://a/b"}', "folder of this machine"),
         ('{"history_by": "lora"}', "history_by of NGRAMKIT_DRAFT needs a history"),
         (
             '{"frozen_table": "DATASTORE"}',

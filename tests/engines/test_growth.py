@@ -153,7 +153,7 @@ def test_a_question_that_is_asked_again_is_drafted_for_although_drafts_did_not_p
     question, answer = text(1, 80), [7, *text(2)]
     serve(engine, (question, answer))
     (session,) = engine.sessions.latest()
-    session.pause.judge(100, 0, 1.0)
+    session.pause.judge(0, 100)
     (chain,) = engine.chain_batch([ids([*question, 7])], [4], asked=[Asked(80)])
     assert engine.sessions.latest() == [session]  # that of the first time
     assert chain.token_ids.tolist() == answer[1 : 1 + len(chain)] != []

@@ -197,7 +197,7 @@ def test_a_kept_state_follows_the_log_across_conversations(tmp_path, monkeypatch
 
 def test_a_replay_refuses_what_makes_no_sense(answers):
     for options, error, said in (
-        ({"drafters": "rest:deep=3"}, UsageError, "no option 'deep'"),
+        ({"drafters": "rest:deep=3"}, UsageError, "unknown option 'deep'"),
         (
             {"drafters": "context", "budgets": [0]},
             UsageError,

@@ -319,9 +319,9 @@ def test_requests_are_added_while_the_index_is_written(history, monkeypatch):
 
 def test_bad_folders_are_refused(tmp_path, history):
     (tmp_path / "file").write_text("no history")
-    with pytest.raises(ArtifactError, match="no history"):
+    with pytest.raises(ArtifactError, match="not a history"):
         History.at(tmp_path / "file", RECORD)
-    with pytest.raises(ArtifactError, match="no history"):
+    with pytest.raises(ArtifactError, match="not a history"):
         History.at(tmp_path, RECORD)
     with pytest.raises(ArtifactError, match="small"):
         History.at(history.path, TokenizerRecord("other", 100, "e" * 64))

@@ -91,6 +91,6 @@ def test_storages_that_cannot_be_written_to(tokens, cache, tmp_path):
 def test_a_history_is_a_folder(datastore, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     past = ngramkit.PastUse(Path("s3://bucket/history"))
-    with pytest.raises(UsageError, match="not a URL"):
+    with pytest.raises(UsageError, match="must be a folder"):
         past.history(datastore.tokenizer)
     assert not list(tmp_path.iterdir())
