@@ -82,8 +82,7 @@ if TYPE_CHECKING:
     from ngramkit.remote.file_cache import using_cache as using_cache
     from ngramkit.warming import Warmed as Warmed, warm as warm
 
-# Module -> the names that are imported from it at their first use; the imports above are for
-# editors.
+# Module -> names imported on first use; the imports above are for editors and type checkers.
 _NAMES = {
     "ngramkit.basics.models": "models resolve_model use",
     "ngramkit.basics.progress": "Reporter",

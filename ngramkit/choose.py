@@ -1,14 +1,11 @@
 """The choice of a drafter and its artifacts.
 
-The default drafter is blend. If no artifact is named, a drafter gets the ones under artifacts/ that
-have the tokenizer's ids: every datastore with a corpus of its own, the largest frozen table, and
-the model's own tables before those of another model. Pruned copies, and parts of a merge that is
-there too, are left out.
+Without named artifacts, a drafter gets those under artifacts/ with the tokenizer's ids: every
+datastore with a corpus of its own, the largest frozen table, and the model's own tables first, but
+no pruned copies or parts of a present merge.
 
-A needed artifact that is missing is built only if nobody has to choose a corpus for it: for the
-embedded model from the standard library, for another model from a token store under artifacts/, or
-from the model if that takes seconds. In all other cases an error names the command to run.
-Artifacts built here go to artifacts/automatic/, which only the embedded model searches.
+A missing artifact is built in artifacts/automatic/ only if that needs no choice of corpus, no
+download and no long work; otherwise an error names the command.
 """
 
 from __future__ import annotations
@@ -57,17 +54,17 @@ from ngramkit.formats.tokens import TokenStore
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
 
-FEW_TOKENS = 10_000  # a smaller corpus holds hardly any phrase of another text
-MAX_SHOWN = 5  # artifacts in a line, and lines about artifacts that were left out
-CORPUS = "python-stdlib"  # of the embedded model
-# Weights in bytes times vocabulary, up to which a table is read off the model unasked.
+FEW_TOKENS = 10_000  # a smaller corpus shares hardly any phrase with other texts
+MAX_SHOWN = 5  # artifacts in a line, and lines about artifacts left out
+CORPUS = "python-stdlib"  # the embedded model's corpus
+# Maximum bytes of weights times vocabulary for reading a table off the model unasked.
 MAX_MODEL_WORK = {"model-bigram": 2e11, "model-unigram": 2e14}
 
 LoadModel = Callable[[], Any]  # returns a decode.load.LanguageModel
 
 
 class MissingSourceError(ArtifactError):
-    """A needed artifact that was not named and is not built here. `needs`: its kind, in words."""
+    """A needed artifact is missing and not built here. `needs`: its kind, in words."""
 
     def __init__(self, message: str, hint: str = "", *, needs: str) -> None:
         super().__init__(message, hint)
@@ -78,17 +75,16 @@ class MissingSourceError(ArtifactError):
 class DrafterChoice:
     """A drafter's name, options and opened sources; `load` creates the drafter."""
 
-    label: str  # its name in results, with the options that were given
+    label: str  # its name in results, with the given options
     spec: DrafterSpec
     tokenizer: TokenizerRecord
     artifacts: Mapping[str, Any] = field(default_factory=dict)  # opened, by role
-    past: PastUse | None = None  # None: it uses no past requests
-    made: Callable[[], Drafter] | None = None  # creates a drafter of the caller
+    past: PastUse | None = None  # None: uses no past requests
+    made: Callable[[], Drafter] | None = None  # creates the caller's own drafter
     absent: MissingSourceError | None = None  # the missing artifact
 
     @property
     def learns(self) -> bool:
-        """Whether its drafts depend on earlier requests."""
         if self.past is not None:
             return self.past.store
         keep = {each.name: each.default for each in OPTIONS.get(self.spec.name, ())}.get("keep")
@@ -96,14 +92,13 @@ class DrafterChoice:
 
     @property
     def needs_evidence(self) -> bool:
-        """Whether it drafts little or nothing without a model's Evidence."""
         return self.made is None and DRAFTERS[self.spec.name].needs_evidence
 
     def missing(self, *, evidence: bool, learns: bool, references: bool = False) -> str | None:
-        """Return what the drafter lacks, None if nothing.
+        """Return what the drafter lacks, or None.
 
-        `evidence`: a model or a top-k record provides Evidence; `learns`: finished requests are
-        remembered; `references`: the requests have some.
+        `evidence`: it gets Evidence; `learns`: finished requests are remembered; `references`: some
+        requests have them.
         """
         if self.made is not None:
             return None
@@ -121,7 +116,6 @@ class DrafterChoice:
 
     @property
     def opened(self) -> list[Artifact]:
-        """The artifacts of all roles."""
         artifacts: list[Artifact] = []
         for value in self.artifacts.values():
             artifacts += value if isinstance(value, list) else [value]
@@ -129,18 +123,16 @@ class DrafterChoice:
 
     @property
     def names(self) -> list[str]:
-        """The places of the artifacts and of the history."""
         history = [] if self.past is None or self.past.path is None else [str(self.past.path)]
         return [*(artifact.where for artifact in self.opened), *history]
 
     @property
     def builds(self) -> list[str]:
-        """The artifacts with the first digits of their builds, and the history."""
         builds = [f"{each.where} ({each.manifest.build[:12]})" for each in self.opened]
         return [*builds, *self.names[len(builds) :]]
 
     def load(self, *, forgetful: bool = False) -> Drafter:
-        """Create the drafter; with `forgetful` it adds nothing to the past requests."""
+        """Create the drafter; with `forgetful` it adds no past requests."""
         if self.made is not None:
             return require_drafter(self.made())  # type: ignore[no-any-return]
         past = self.past.open(self.tokenizer, forgetful=forgetful) if self.past else None
@@ -148,7 +140,7 @@ class DrafterChoice:
         return make_drafter(self.spec, sources)
 
     def with_default(self, option: str, value: Any) -> DrafterChoice:
-        """Return the choice with an option set, if the drafter has it and it was not given."""
+        """Return the choice with an option set, unless it was given or is unknown."""
         if self.made is not None or option in self.spec.options:
             return self
         if option not in {declared.name for declared in drafter_options(self.spec.name)}:
@@ -177,13 +169,13 @@ def choose_drafter(
 ) -> DrafterChoice:
     """Choose a drafter, `NAME` or `NAME:OPTION=VALUE,...` (default: blend), and its artifacts.
 
-    A drafter of your own, or a function that makes one, is used as it is. `tokenizer` decides which
-    artifacts fit: a record, a tokenizer, a loaded model or a model's name (default: the model of
-    `ngramkit use`). Artifacts are given as in `decode`; without any, those under artifacts/ are
-    searched. `load_model` returns the loaded model if a table may be read off it.
+    `drafter` may also be an object, or a function that creates one. `tokenizer`, which artifacts
+    must match: a record, a tokenizer, a loaded model or a model's name (default: the model of
+    `ngramkit use`). Artifacts: as in `decode` (default: those under artifacts/). `load_model`
+    returns the model if a table may be read off it.
 
-    Raises UsageError for an unknown drafter or option, ArtifactError if an artifact has another
-    tokenizer, or a needed one is missing and cannot be built here.
+    Raises UsageError for an unknown drafter or option, ArtifactError for an artifact of another
+    tokenizer or a missing one.
     """
     sources = given_sources(
         artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram,
@@ -230,10 +222,7 @@ def choose(
 
 
 def asked_drafters(drafters: Any) -> list[Any]:
-    """Return a list of drafters from one or several, by name or object.
-
-    Raises UsageError for an unknown name or option, and for an object that is not a drafter.
-    """
+    """Return drafters as a list; raise UsageError for unknown names and other objects."""
     listed = listed_drafters(drafters)
     for drafter in listed:
         if isinstance(drafter, str):
@@ -242,7 +231,7 @@ def asked_drafters(drafters: Any) -> list[Any]:
 
 
 def listed_drafters(drafters: Any) -> list[Any]:
-    """Return a list of drafters as `asked_drafters`, with names unchecked."""
+    """Return drafters as `asked_drafters` does, without checking names."""
     single = isinstance(drafters, str) or callable(drafters) or hasattr(drafters, "draft")
     if not single:
         require_list("drafters", drafters)
@@ -254,7 +243,7 @@ def listed_drafters(drafters: Any) -> list[Any]:
 
 
 def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
-    """Choose a drafter of the caller's own, or a function that makes one."""
+    """Return the choice of the caller's own drafter or factory."""
     require_drafter(drafter, or_maker=True)
     is_one = hasattr(drafter, "draft") and not isinstance(drafter, type)
     name = type(drafter).__name__ if is_one else getattr(drafter, "__name__", "drafter")
@@ -263,20 +252,20 @@ def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
 
 
 def drafts_from_evidence(drafter: Any) -> bool:
-    """Whether a drafter, by name, drafts little or nothing without Evidence."""
+    """Return whether a named drafter needs Evidence."""
     return isinstance(drafter, str) and DRAFTERS[DrafterSpec.parse(drafter).name].needs_evidence
 
 
 def absent_drafter(
     drafter: str, tokenizer: TokenizerRecord, error: MissingSourceError | None = None
 ) -> DrafterChoice:
-    """Choose a drafter that lacks evidence or an artifact, and so has no figures."""
+    """Return the choice of a drafter that lacks a source."""
     spec = DrafterSpec.parse(drafter)
     return DrafterChoice(str(spec), spec, tokenizer, absent=error)
 
 
 def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
-    """Return the choices with unique labels; the caller's second drafter of a name is `NAME-2`."""
+    """Drop repeated choices; number the caller's drafters of one name (`NAME-2`)."""
     by_label: dict[str, DrafterChoice] = {}
     for choice in choices:
         label, number = choice.label, 2
@@ -287,8 +276,7 @@ def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
 
 
 def _note_unused(drafter: str, sources: Sources, reporter: Reporter) -> None:
-    """Report the given sources that the drafter does not use."""
-    if drafter == "none":  # a baseline shares the sources of what it is compared with
+    if drafter == "none":  # the baseline shares the sources of other drafters
         return
     entry, past = DRAFTERS[drafter], sources.past
     for role, kind in KIND_OF_ROLE.items():
@@ -299,7 +287,6 @@ def _note_unused(drafter: str, sources: Sources, reporter: Reporter) -> None:
 
 
 def _record(given: Any) -> TokenizerRecord:
-    """Return the record of a tokenizer, a loaded model or a model's name, or a record itself."""
     if given is None or isinstance(given, str | Path):
         from ngramkit.corpus.tokenizer import load_tokenizer
 
@@ -308,12 +295,11 @@ def _record(given: Any) -> TokenizerRecord:
 
 
 def require_named(sources: Sources, reporter: Reporter = SILENT) -> None:
-    """Raise ArtifactError for a named artifact that is missing or has the wrong kind."""
+    """Raise ArtifactError for a missing named artifact or a wrong kind."""
     _open_named({role: getattr(sources, role) for role in KIND_OF_ROLE}, reporter)
 
 
 def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[Artifact]]:
-    """Open the named artifacts by role. Raises ArtifactError for a wrong kind."""
     from ngramkit.remote.fetch import open_fetched
 
     by_role: dict[str, list[Artifact]] = {}
@@ -332,7 +318,6 @@ def _find(
     reporter: Reporter,
     load_model: LoadModel | None,
 ) -> dict[str, list[Artifact]]:
-    """Open the artifacts under artifacts/ for a drafter, by role; build one that it needs."""
     entry = DRAFTERS[name]
     roles = [role for role in KIND_OF_ROLE if role in entry.sources]
     automatic = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
@@ -358,7 +343,6 @@ def _find(
 
 
 def _note_few_tokens(by_role: Mapping[str, Sequence[Artifact]], reporter: Reporter) -> None:
-    """Report artifacts of a corpus that is too small to help."""
     for artifact in (each for role in by_role for each in by_role[role]):
         tokens = artifact.manifest.counts.get("tokens", FEW_TOKENS)
         if tokens < FEW_TOKENS and not KINDS[artifact.kind].of_model:
@@ -377,7 +361,6 @@ def _describe(artifact: Artifact) -> str:
 
 
 def _part(corpus: Mapping[str, Any]) -> str:
-    """Return the options that cut the corpus of an artifact, "" without any."""
     cuts = (f"{name} {corpus[name]}" for name in ("sample", "limit") if name in corpus)
     return ", ".join(cuts)
 
@@ -385,11 +368,7 @@ def _part(corpus: Mapping[str, Any]) -> str:
 def select(
     candidates: Iterable[Found], roles: Sequence[str], tokenizer: TokenizerRecord
 ) -> tuple[dict[str, list[Path]], list[str]]:
-    """Return the folders to draft from by role, and lines about those that were left out.
-
-    Takes every datastore with a corpus of its own, and one artifact of each other kind: the
-    model's own before the largest.
-    """
+    """Return the folders to draft from by role, and lines about the others."""
     taken: dict[str, list[Path]] = {role: [] for role in roles}
     left_out: list[str] = []
     others: list[str] = []  # tokenizers
@@ -437,7 +416,6 @@ def select(
 
 
 def _whole_build(manifest: Manifest) -> str:
-    """Return the build of the unpruned artifact."""
     build: Any = manifest.build
     pruned = manifest.corpus.get("pruned")
     while isinstance(pruned, Mapping) and isinstance(of := pruned.get("of"), Mapping):
@@ -453,13 +431,11 @@ def _parts(corpus: Mapping[str, Any]) -> list[Any]:
 
 
 def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
-    """Return a key that sorts the model's own tables first, then by tokens, bytes and name."""
     own = manifest.parameters.get("model") in (model, HUB_IDS.get(model))
     return (not own, -manifest.counts.get("tokens", 0), -manifest.bytes, str(path))
 
 
 def join_some(names: Sequence[str]) -> str:
-    """Return the first MAX_SHOWN names in a line, and the number of the others."""
     more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
     return ", ".join(names[:MAX_SHOWN]) + more
 
@@ -467,11 +443,7 @@ def join_some(names: Sequence[str]) -> str:
 def provide(
     kind: str, tokenizer: TokenizerRecord, reporter: Reporter, load_model: LoadModel | None = None
 ) -> Artifact:
-    """Build an artifact of `kind`, or open the one that was built here before.
-
-    Raises ArtifactError, with the command to run, if that needs a choice of corpus, a download or
-    long work.
-    """
+    """Build an artifact of `kind`, or raise ArtifactError with the command to run."""
     missing = f"no {kind} for {tokenizer.id} under {ARTIFACTS}/"
     if KINDS[kind].of_model:
         return _read_off_model(kind, tokenizer, missing, reporter, load_model)
@@ -492,16 +464,12 @@ def provide(
 
 
 def command(kind: str, model: str) -> str:
-    """Return the command that builds an artifact of `kind`."""
     corpus = "" if KINDS[kind].of_model else "--corpus CORPUS --model "
     return f"ngramkit {KINDS[kind].command} {corpus}{model}"
 
 
 def token_store_of(tokenizer: TokenizerRecord, kind: str, reporter: Reporter) -> TokenStore | None:
-    """Return the largest token store under artifacts/ with the tokenizer's ids, or None.
-
-    A store of a part of a corpus is probably from a trial, so it is reported and not used.
-    """
+    """Return the largest matching token store; report partial ones, probably trials."""
     fitting = []
     for folder in artifacts_in(ARTIFACTS):
         manifest = folder.manifest
@@ -536,7 +504,7 @@ def _read_off_model(
     reporter: Reporter,
     load_model: LoadModel | None,
 ) -> Artifact:
-    """Read a table off the model. Raises ArtifactError(missing) if that takes long."""
+    """Read a table off the model, or raise ArtifactError(missing) if that takes long."""
     from ngramkit.builders.model_bigram import build_model_bigram
     from ngramkit.builders.model_unigram import build_model_unigram
 

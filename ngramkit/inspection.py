@@ -21,8 +21,8 @@ from ngramkit.remote.file_cache import using_cache
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
 
-DOCUMENT = 40  # tokens shown of a document
-FOLLOWERS = 5  # continuations shown of a frequent phrase
+DOCUMENT = 40  # shown tokens of a document
+FOLLOWERS = 5  # shown continuations of a frequent phrase
 
 
 def open_artifact(
@@ -32,11 +32,11 @@ def open_artifact(
     cache_size: int | str | None = None,
     reporter: Reporter = SILENT,
 ) -> Artifact:
-    """Open the artifact in a folder, at hf://USER/NAME[@REVISION] or at a URL of a storage.
+    """Open the artifact in a folder, at hf://USER/NAME[@REVISION] or at a storage URL.
 
-    URLs are s3://, gs://, hf://buckets/...; their files are staged in `cache_dir`, at most
-    `cache_size` bytes (or "20G"), see `ngramkit.remote.file_cache`. Arrays stay on disk. Raises
-    ArtifactError for a missing or unknown artifact, and as `ngramkit.remote.fetch.fetch`.
+    Files of URLs (s3://, gs://, hf://buckets/...) are cached in `cache_dir`, at most `cache_size`
+    bytes (or "20G"). Arrays stay on disk. Raises ArtifactError for a missing or unknown artifact,
+    and as `ngramkit.remote.fetch.fetch`.
     """
     with using_cache(cache_dir, cache_size):
         return open_fetched(source, reporter=reporter)
@@ -44,8 +44,6 @@ def open_artifact(
 
 @dataclass(frozen=True)
 class Continuation(Result):
-    """Tokens that followed a phrase, and how often."""
-
     text: str
     token_ids: list[int]
     count: int
@@ -53,8 +51,6 @@ class Continuation(Result):
 
 @dataclass(frozen=True)
 class Phrase(Result):
-    """A phrase, its number of matches and its most frequent continuations."""
-
     phrase: str
     token_ids: list[int]
     matches: int
@@ -63,10 +59,7 @@ class Phrase(Result):
 
 @dataclass(frozen=True)
 class Inspection(Result):
-    """The content of an artifact, for people.
-
-    Texts are Python's repr; they are ids if `ids_only` has a reason why there is no text.
-    """
+    """The content of an artifact: texts as repr, or ids if `ids_only` has a reason."""
 
     artifact: Artifact
     most_frequent: Rows[Phrase]
@@ -85,11 +78,10 @@ def inspect(
 ) -> Inspection:
     """Return an artifact's most frequent phrases, or what follows the text `query`.
 
-    `model` names the tokenizer for the text (default: the artifact's own); `top` is the number of
-    phrases, continuations and documents. Raises as `open_artifact`, and for a query or a given
-    model as `load_tokenizer`.
+    `model`: whose tokenizer decodes (default: the artifact's own); `top`: number of phrases,
+    continuations and documents. Raises as `open_artifact` and `load_tokenizer`.
     """
-    from ngramkit.corpus.tokenizer import load_tokenizer  # opening an artifact needs none
+    from ngramkit.corpus.tokenizer import load_tokenizer  # not needed to open an artifact
 
     require_between("top", top, 1)
     artifact = open_artifact(source, reporter=reporter)
@@ -112,7 +104,7 @@ def inspect(
 
 
 def _shown(tokenizer: TextTokenizer | None, tokens: list[int], after: Sequence[int] = ()) -> str:
-    """Return the text that `tokens` add to `after`, or ids without a tokenizer."""
+    """Return the text that `tokens` add to `after`, or ids."""
     if tokenizer is None:
         return " ".join(map(str, tokens))
     before, whole = tokenizer.decode(after), tokenizer.decode([*after, *tokens])
@@ -130,17 +122,15 @@ def _phrase(tokenizer: TextTokenizer | None, answer: Occurrences) -> Phrase:
 
 @dataclass(frozen=True)
 class Verified(Result):
-    """An intact artifact, and the lines of its checks."""
-
     path: Path
     checks: list[str]
     ok: bool = True
 
 
 def verify(source: str | Path | Artifact, *, reporter: Reporter = SILENT) -> Verified:
-    """Verify an artifact: every checksum and every invariant of its kind.
+    """Verify every checksum of an artifact and every invariant of its kind.
 
-    The reporter gets a note of each. Raises ArtifactError for the first violation.
+    Raises ArtifactError for the first violation.
     """
     path = source.path if isinstance(source, Artifact) else fetch(source, reporter=reporter).path
     checks = []

@@ -1,4 +1,4 @@
-"""Recipes: artifacts/NAME.toml decides an artifact, which is built if it is missing or stale.
+"""Recipes: build the artifact that artifacts/NAME.toml describes, if it is missing or stale.
 
     kind = "frozen-table"               datastore, frozen-table or model-bigram
     summary = "..."                     for people
@@ -10,7 +10,7 @@
     [model]                             of the tokenizer, or of a model-bigram
     id = "vicuna-7b"
     revision = "main"                   a branch, tag or commit
-    fingerprint = "..."                 the tokenizer's, to be compared
+    fingerprint = "..."                 expected fingerprint of the tokenizer
 
     [corpus]                            the options of `ngramkit tokenize`; several
     name = "openwebtext"                [[corpus]] are mixed
@@ -18,14 +18,14 @@
 
     [parameters]                        of the kind; no default depends on the machine
 
-    [prune]                             make it smaller at the end, as `ngramkit prune`
-    bytes = "2G"                        the maximum size; NAME-whole keeps the whole one
+    [prune]                             prune the artifact, as `ngramkit prune`
+    bytes = "2G"                        maximum size; NAME-whole keeps the unpruned one
 
 Unknown keys are errors.
 
-recipe.json records the resolved commits, fingerprints and parameters of a build. It goes to the Hub
-with the artifact, so any machine can compare the Hub's copy with the recipe. Two builds give the
-same bytes in any folder, with any number of workers.
+recipe.json records a build's resolved commits, fingerprints and parameters, also on the Hub, so any
+machine can compare that copy with the recipe. Builds are byte-identical in any folder, with any
+number of workers.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ from ngramkit.remote.file_cache import fetch_texts, put_text
 from ngramkit.remote.publishing import build_at, require_out
 from ngramkit.remote.urls import UrlFolder, as_path, as_url
 
-MAX_BYTES = 1 << 16  # of a recipe
-MAX_DOTS = 1_000  # of a line; the time to parse a key grows with the square
-MAX_DEPTH = 8  # of nested tables and lists; [[corpus]] with licenses needs four
-MAX_NUMBER = (1 << 64) - 1  # Python does not print numbers of any length
+MAX_BYTES = 1 << 16  # bytes of a recipe
+MAX_DOTS = 1_000  # dots in a line; parsing a dotted key takes quadratic time
+MAX_DEPTH = 8  # levels of tables and lists; [[corpus]] with licenses needs four
+MAX_NUMBER = (1 << 64) - 1  # Python limits the length of printed numbers
 TOP: dict[str, type | tuple[type, ...]] = {
     "kind": str, "summary": str, "destination": str, "model": dict, "corpus": (dict, list),
     "parameters": dict, "prune": dict, "dedup": str, "exclude": list,
@@ -81,7 +81,7 @@ CORPUS = {
     "weight": float, "join_turns": bool, "skip_bad": bool, "sample": float, "seed": int,
     "limit": int, "licenses": list, "exclude": str,
 }  # fmt: skip
-# Defaults that do not depend on the machine, as those of the commands may.
+# These defaults must not depend on the machine; those of the commands may.
 PARAMETERS: dict[str, dict[str, Any]] = {
     "datastore": {"eos": True, "shard_tokens": 1 << 26},
     "frozen-table": {
@@ -97,9 +97,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class Recipe:
-    """The content of a recipe's file."""
-
-    name: str  # the file's, and the artifact folder's
+    name: str  # of the file and of the artifact's folder
     folder: Path  # of the file, for relative paths
     kind: str
     model: str
@@ -114,7 +112,6 @@ class Recipe:
     exclude: tuple[str, ...] = ()  # files of evaluation sets
 
     def open_corpus(self, reporter: Reporter = SILENT) -> AnyCorpus:
-        """Open the corpus or mixture, without duplicates and evaluation texts."""
         evaluation = read_evaluation_texts([self.folder / name for name in self.exclude], reporter)
         parts: list[tuple[Corpus, float | None]] = []
         for table in self.corpus:
@@ -141,15 +138,13 @@ class Recipe:
 
 @dataclass(frozen=True)
 class RecipeResult(Result):
-    """The outcome of one recipe."""
-
     recipe: str
     status: str  # "built", "would build" or "up to date"
     why: str
     artifact: str
     bytes: int | None = None
     destination: str | None = None
-    revision: str | None = None  # the commit of what was pushed
+    revision: str | None = None  # the pushed commit
 
 
 def build(
@@ -165,10 +160,11 @@ def build(
 ) -> RecipeResult:
     """Build `out`/NAME if it is missing or differs from the recipe; `out` may be a URL.
 
-    `recipe` is a file, or the name of one in artifacts/. `check` builds nothing. `push` verifies
-    the artifact and uploads it to the recipe's destination. `workers` bounds the threads;
-    `executor` and `ray_address` are as in `tokenize`. Raises as `ngramkit.recipes` and `push`,
-    InputError for a missing destination.
+    `recipe`: a file, or the name of one in artifacts/. `check` builds nothing. `push` verifies and
+    uploads. `workers` bounds the threads; `executor`, `ray_address`: as in `tokenize`.
+
+    Raises InputError for an invalid recipe or missing destination, ArtifactError for another
+    tokenizer, and as `push`.
     """
     validate(executor, ray_address)
     wanted = recipe if isinstance(recipe, Recipe) else read_recipe(str(recipe))
@@ -193,7 +189,7 @@ def build(
         with open_executor(executor, ray_address, workers, reporter) as runner:
             run = partial(build_resolved, resolved, root, workers=workers, executor=runner)
             artifact = build_at(run, place, reporter=reporter, force=True)
-        if url is not None:  # where only the record was another, nothing was built
+        if url is not None:  # nothing was built if only recipe.json differed
             text = recipe_text(artifact.manifest.build, resolved.inputs)
             put_text(UrlFolder.at(place), RECIPE, text)
         status, size = "built", artifact.manifest.bytes
@@ -209,21 +205,17 @@ def build(
     return RecipeResult(wanted.name, status, verdict.why, place, size, destination, revision)
 
 
-# A recipe with what it names, opened; whether its artifact is stale; and the building.
+# Resolving, judging and building a recipe.
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a recipe must be built, and what differs or where the artifact is."""
-
     stale: bool
     why: str
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A recipe with its opened tokenizer and corpus."""
-
     recipe: Recipe
     tokenizer: TextTokenizer
     corpus: AnyCorpus | None  # None for a model's table
@@ -231,7 +223,7 @@ class Resolved:
 
 
 def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
-    """Load the tokenizer and open the corpus. Raises ArtifactError for another fingerprint."""
+    """Load tokenizer and corpus. Raises ArtifactError for another fingerprint."""
     tokenizer = load_tokenizer(recipe.model, recipe.revision)
     record = tokenizer.record
     if recipe.fingerprint not in (None, record.fingerprint):
@@ -255,7 +247,6 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
 
 
 def _weights(recipe: Recipe) -> str:
-    """Return the Hub's commit of the weights, or a digest of the files."""
     model = ModelRef.of(recipe.model, recipe.revision)
     if Path(model.source).is_dir():
         files = sorted(Path(model.source).glob("*.safetensors"))
@@ -270,7 +261,6 @@ def _weights(recipe: Recipe) -> str:
 
 
 def _judge_place(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
-    """Judge `root`/NAME, or the record at `url`."""
     if url is None:
         return judge(resolved, root, hub=hub)
     with tempfile.TemporaryDirectory() as folder:
@@ -281,7 +271,6 @@ def _judge_place(resolved: Resolved, root: Path, url: str | None, hub: bool) -> 
 
 
 def judge(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
-    """Judge `root`/NAME and, if `hub`, the recipe's destination."""
     recipe, inputs = resolved.recipe, resolved.inputs
     path = root / recipe.name
     local = _judge_folder(path, inputs)
@@ -311,7 +300,6 @@ def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
 
 
 def _hub_recipe(destination: str) -> Any:
-    """Return recipe.json at the destination, None if there is none."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -334,7 +322,6 @@ def _hub_recipe(destination: str) -> Any:
 
 
 def _read_made_of(path: Path) -> Any:
-    """Return the content of a recipe.json, None if it cannot be read."""
     try:
         body = read_json(path)
     except (ArtifactError, OSError, ValueError):
@@ -352,10 +339,9 @@ def build_resolved(
     reporter: Reporter = SILENT,
     force: bool = True,
 ) -> Artifact:
-    """Build the recipe at `path` (default: `root`/NAME), with `force` replacing what is there.
+    """Build the recipe at `path` (default: `root`/NAME); `force` replaces what is there.
 
-    Intermediate artifacts, such as a token store, are in `root`. `executor` runs the tasks, except
-    those of a model's table. A killed build continues.
+    Intermediate artifacts are in `root`. A killed build continues.
     """
     path = path or root / resolved.recipe.name
     options = {"recipe": resolved.inputs, "reporter": reporter, "force": force}
@@ -364,7 +350,7 @@ def build_resolved(
     else:
         running = {"workers": workers, "executor": executor}
         artifact = _build_from_corpus(resolved, resolved.corpus, root, path, running, options)
-    # Only of an artifact that was up to date: a kill would leave a temporary file in a new one.
+    # Only if the artifact was up to date: a kill would leave a temporary file in a new one.
     if _judge_folder(path, resolved.inputs).stale:
         write_text(path / RECIPE, recipe_text(artifact.manifest.build, resolved.inputs))
     return artifact
@@ -404,7 +390,7 @@ def _build_bigram(resolved: Resolved, path: Path, options: dict[str, Any]) -> Ar
     from ngramkit.decode.load import load_model
 
     recipe, weights = resolved.recipe, str(resolved.inputs["weights"])
-    # The commit in place of a branch, which may have moved since.
+    # The commit, because the branch may have moved.
     revision = weights if COMMIT.fullmatch(weights) else recipe.revision
     parameters = dict(recipe.parameters)
     loaded = load_model(recipe.model, revision=revision, dtype=parameters.pop("dtype"))
@@ -412,7 +398,6 @@ def _build_bigram(resolved: Resolved, path: Path, options: dict[str, Any]) -> Ar
 
 
 def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
-    """Yield a line for every changed value."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted(before.keys() | now.keys()):
             inner = f"{name}.{key}" if name else key
@@ -429,13 +414,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 20 else text[:12] + "..."
 
 
-# The reading of a recipe's file.
+# Reading a recipe file.
 
 
 def read_recipe(source: str) -> Recipe:
     """Read a recipe from a path, or by the name of a file in artifacts/.
 
-    Raises InputError for a missing file, and for a key that is unknown, missing or of a wrong type.
+    Raises InputError for a missing file and invalid keys.
     """
     path = _find_recipe(source)
     raw = read_plain(path, MAX_BYTES, error=InputError)
@@ -498,7 +483,6 @@ def _evaluation_sets(path: Path, names: list[str]) -> tuple[str, ...]:
 
 
 def _bytes_of_prune(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
-    """Return the maximum size, None without [prune]."""
     if "prune" not in body:
         return None
     _check(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))

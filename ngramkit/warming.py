@@ -1,10 +1,10 @@
 """`ngramkit.warm`: compile kernels before they are needed.
 
-Each task runs in a process of its own, as in `decode.compile_while_loading`:
+Each task runs in its own process:
 
     NAME              a drafter's requests
     serve-NAME        a serving engine's process with that drafter
-    build             building, verifying, merging, pruning, exporting and replaying
+    build             building, verifying, merging, pruning, exporting and searching
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from ngramkit.kernels import code_folder
 
 ALL = "all"
 BUILD = "build"
-SERVE = "serve-"  # and a drafter's name
+SERVE = "serve-"  # prefix of a drafter's name
 TASKS = (*DRAFTERS, BUILD)
 PROGRAM = "from ngramkit.warming import main; main()"
 
@@ -60,7 +60,7 @@ class Warmed(Result):
     """The result of `warm`."""
 
     folder: Path
-    compiled: dict[str, list[str]]  # by task, the kernels that were not on disk before
+    compiled: dict[str, list[str]]  # newly compiled kernels by task
     kernels: int  # files of machine code in the folder
     processes: int
     seconds: float
@@ -75,12 +75,11 @@ def warm(
 ) -> Warmed:
     """Compile the kernels of decoding with one drafter, or with "all" those of every command.
 
-    With `engine`, a name of `check_engine`, compile those of its process with that drafter
-    (default: blend), for any artifacts and history. At most `workers` processes run at a time
-    (default: the number of cores). Kernels on disk are not compiled again.
+    `engine`: compile those of this engine's process instead (default drafter: blend), see
+    `check_engine`. `workers`: processes (default: the number of cores).
 
-    Raises UsageError for an unknown drafter or engine, InputError if machine code cannot be kept or
-    a kernel cannot be compiled.
+    Raises UsageError for an unknown drafter or engine, InputError if kernels cannot be compiled or
+    kept.
     """
     # A drafter's options do not change its kernels.
     tasks = TASKS if drafter == ALL else (DrafterSpec.parse(drafter).name,)
@@ -124,7 +123,7 @@ def main() -> None:
 
 
 def run_task(task: str, scratch: Path) -> None:
-    """Run one task, for token ids of two bytes and of four."""
+    """Run one task, for 16-bit and 32-bit token ids."""
     for tokenizer in TOKENIZERS.values():
         folder = scratch / tokenizer.id
         if task == BUILD:
@@ -136,7 +135,7 @@ def run_task(task: str, scratch: Path) -> None:
 
 
 def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
-    """Draft as decode does: from the required sources, then from all; verify a draft as rows."""
+    """Draft as decode does, from the required sources, then from all."""
     from ngramkit.kernels.tree_paths import best_path, paths
 
     sources = tiny_sources(folder, tokenizer)
@@ -152,7 +151,6 @@ def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
 
 
 def warm_engines(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
-    """Draft as engines do, from all sources of the drafter and a growing history."""
     from ngramkit.engines.batch import BatchDrafter
     from ngramkit.engines.config import DraftConfig
 
@@ -169,7 +167,6 @@ def warm_engines(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
 
 
 def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
-    """Build a datastore and a frozen table; verify, merge, prune, export and look into them."""
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
     from ngramkit.builders.merge import merge

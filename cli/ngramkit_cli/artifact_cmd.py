@@ -102,7 +102,7 @@ def _facts(manifest: Manifest) -> dict[str, object]:
         **(
             {"bytes": f"{manifest.bytes:,}"}
             if manifest.files
-            else {"requests": "`ngramkit history inspect` shows them"}  # nothing else has no files
+            else {"requests": "`ngramkit history inspect` shows them"}  # a history has no files
         ),
     }
 

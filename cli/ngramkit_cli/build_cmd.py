@@ -158,10 +158,7 @@ def build_frozen(
 
 
 def _source(corpus: CorpusOptions, tokens: str | None, out: Output) -> dict[str, Any]:
-    """Return a builder's source from --tokens or --corpus, and report the tokenizer.
-
-    Raises UsageError unless exactly one was given.
-    """
+    """Return a builder's source. Raises UsageError unless it is either --tokens or --corpus."""
     if tokens is None:
         return {"source": corpus.text, **corpus.tokenised(out)}
     for name in corpus.given:
@@ -182,7 +179,7 @@ def _amount(artifact: Artifact) -> str:
 
 
 def _done(artifact: Artifact, contents: str, out: Output, **counts: int) -> None:
-    """Print what was built and how fast; `counts` are extra JSON fields."""
+    """Print the result; `counts` are extra JSON fields."""
     manifest = artifact.manifest
     rate = manifest.counts["tokens"] / out.seconds
     out.show(f"{artifact.where}: {contents}, {manifest.bytes:,} bytes, {rate:,.0f} tokens/s")
@@ -230,7 +227,7 @@ def build(
     """
     from ngramkit.recipes import read_recipe
 
-    opened = [read_recipe(name) for name in recipes]  # all, before the first is built
+    opened = [read_recipe(name) for name in recipes]  # read all before building any
     options: dict[str, Any] = {
         "push": push,
         "check": check,
@@ -250,7 +247,7 @@ def build(
 
 
 def _summarise(rows: list[RecipeResult]) -> None:
-    """Append a table to the page of a GitHub Actions run."""
+    """Append a table to the summary of a GitHub Actions run."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return

@@ -32,8 +32,8 @@ from ngramkit_cli import screen
 from ngramkit_cli.errors import get_current_context
 from ngramkit_cli.output import Output
 
-TYPED = "ngramkit.typed"  # in a context's meta: see `words_as_typed`
-NO_NUMBER = re.compile(r"is not a valid (int|float)(eger)?( range)?\.$")  # as click says it
+TYPED = "ngramkit.typed"  # key of a context's meta
+NO_NUMBER = re.compile(r"is not a valid (int|float)(eger)?( range)?\.$")  # click's message
 WANTED = {"int": "is no whole number: write it like 4000000", "float": "is no number"}
 
 
@@ -50,7 +50,7 @@ class Command(TyperCommand):
                 name = entry.opts[0] if entry.param_type_name == "option" else entry.metavar
                 if "" in words:
                     ctx.fail(f"{name} is empty{'' if entry.required else ': leave it out'}")
-                for word in words:  # a path may be of any bytes
+                for word in words:  # paths may be any bytes
                     if not (
                         is_utf8(word) or entry.type.name == "path" or os.path.lexists(str(word))
                     ):
@@ -67,7 +67,7 @@ class Command(TyperCommand):
 
 
 def fit(formatter: Any) -> None:
-    """Let help fit a narrow terminal; the option parser assumes at least 50 columns."""
+    """Fit help to narrow terminals; the option parser assumes at least 50 columns."""
     columns = shutil.get_terminal_size().columns
     if columns < screen.NARROW:
         formatter.width = min(formatter.width, max(columns - 2, 20))
@@ -75,7 +75,6 @@ def fit(formatter: Any) -> None:
 
 
 def words_as_typed() -> list[str]:
-    """Return the running command's name and its arguments."""
     words: list[str] = get_current_context().meta[TYPED]
     return words
 
@@ -88,7 +87,7 @@ class Group(TyperGroup):
         super().format_usage(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands with whole summaries, which Typer would truncate."""
+        """List whole summaries, which Typer would truncate."""
         with formatter.section("Commands"):
             formatter.write_dl(self.summaries())
 
@@ -101,19 +100,15 @@ class Group(TyperGroup):
 
 
 def summary(text: str) -> str:
-    """Return the first words of a command's help, before the details.
-
-    >>> summary("Build a datastore (REST): suffix arrays.")
-    'Build a datastore (REST)'
-    """
+    """Return a command's help up to its first colon, semicolon or comma."""
     first = " ".join(text.split("\n\n")[0].split())
     return re.split(r"[:;,](?= )|\.$", first)[0]
 
 
 @contextmanager
 def _errors_as_json(command: str | None, args: Sequence[str]) -> Iterator[None]:
-    """Print the option parser's errors as JSON too, with --json, and name the wanted numbers."""
-    as_json = "--json" in args  # which the parser empties
+    """Name the wanted numbers in parser errors; with --json, print the errors as JSON too."""
+    as_json = "--json" in args  # the parser empties `args`
     try:
         yield
     except Exception as error:
@@ -165,13 +160,11 @@ class OutputOptions:
     ] = False
 
     def output(self, command: str) -> Output:
-        """Return the output of a command."""
         verbosity = -1 if self.quiet else self.verbose
         return Output(command, json=self.json, debug=self.debug, verbosity=verbosity)
 
 
 def _parsed(command: Callable[..., None], name: str) -> Callable[..., None]:
-    """Return a command as a function of plain options."""
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     for entry in inspect.signature(command, eval_str=True).parameters.values():
@@ -194,7 +187,6 @@ def _parsed(command: Callable[..., None], name: str) -> Callable[..., None]:
 
 
 def options_of(group: Any) -> list[inspect.Parameter]:
-    """Return the fields of a dataclass as parameters."""
     hints = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(
@@ -210,7 +202,6 @@ def with_parameters(
     command: Callable[..., None],
     parameters: Sequence[inspect.Parameter],
 ) -> Callable[..., None]:
-    """Return `wrapper` with the name of `command` and these parameters."""
     keywords = [entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in parameters]
     functools.update_wrapper(wrapper, command)
     wrapper.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-Named = list[tuple[str, str]]  # what may be typed, what it is
+Named = list[tuple[str, str]]  # (completion, description)
 
 
 def drafters() -> Named:
@@ -44,8 +44,7 @@ def models(incomplete: str) -> Named:
 
 
 def artifacts(*kinds: str) -> Callable[[str], Named]:
-    """Return a function that completes artifacts of `kinds` (default: all), under artifacts/ or the
-    typed folder."""
+    """Return a completion of artifacts of `kinds`, in artifacts/ or the typed folder."""
 
     def complete(incomplete: str) -> Named:
         from ngramkit.formats.outputs import ARTIFACTS, artifacts_in
@@ -61,10 +60,9 @@ def artifacts(*kinds: str) -> Callable[[str], Named]:
 
 
 def _folder(incomplete: str) -> str:
-    """Return the typed text up to the last /."""
     return incomplete[: incomplete.rfind("/") + 1]
 
 
 def _typable(names: Iterable[tuple[str, str]]) -> Named:
-    """Return the names that a shell takes literally; a stranger's folder may be `$(...)`."""
+    """Return the names that a shell takes literally; a folder may be named `$(...)`."""
     return [(name, what) for name, what in names if shlex.quote(name) == name]

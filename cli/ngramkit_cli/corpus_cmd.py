@@ -21,7 +21,7 @@ from ngramkit_cli.screen import wrapped
 if TYPE_CHECKING:
     from ngramkit.corpus.mixing import Weighted
 
-# Options that the summaries of corpora name.
+# Options in the summaries of corpora.
 CORPUS_FLAGS = {"language": Flag("--language"), "join_turns": Flag("--join-turns", switch=True)}
 
 
@@ -125,16 +125,13 @@ class CorpusOptions:
 
     @property
     def text(self) -> Any:
-        """The corpus: one name, or the parts of a mixture.
-
-        Raises UsageError without --corpus, and for a weight outside (0, 1].
-        """
+        """One corpus or a mixture. Raises UsageError without any or for a weight outside (0, 1]."""
         parts = self._parts
         is_single = len(parts) == 1 and parts[0].weight == 1
         return parts[0].corpus if is_single else [tuple(part) for part in parts]
 
     def tokenised(self, out: Output) -> dict[str, Any]:
-        """Return the keywords of builders; report the model. Raises UsageError for an artifact."""
+        """Return a builder's keywords; report the model. Raises UsageError for an artifact."""
         from ngramkit.corpus.open import is_artifact
 
         for part in self._parts:
@@ -152,7 +149,6 @@ class CorpusOptions:
 
     @property
     def given(self) -> list[str]:
-        """The names of the options that are given."""
         return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
 
     @property
@@ -164,7 +160,7 @@ class CorpusOptions:
         return [parse_weighted(each) for each in self.corpus]
 
     def _warn_of_demo(self, model: str, out: Output) -> None:
-        """Warn that a Hub corpus is tokenised for the embedded model, which few people want."""
+        """Warn if a Hub corpus is tokenised for the embedded model."""
         from ngramkit.basics.models import DEFAULT
         from ngramkit.corpus.open import NAMED
 

@@ -59,7 +59,7 @@ def decode(
     from ngramkit.decode.answer import answer
 
     name = the_model(model, out)
-    # With --json a conversation is shown on stderr: the user types line by line.
+    # With --json a conversation is shown on stderr, for the user who types.
     screen = Screen(sys.stderr if out.json else sys.stdout, color=color)
     talks = prompting.is_conversation
     options = ngramkit.DecodeOptions(
@@ -97,7 +97,7 @@ def show_on(screen: Screen, out: Output) -> Callable[[str, bool], None]:
     """Return the `show` function of DecodeOptions."""
 
     def show(piece: str, drafted: bool) -> None:
-        out.reporter.close()  # so that no bar is in the text
+        out.reporter.close()  # keeps bars out of the text
         if piece:
             screen.show(piece, drafted)
         else:
@@ -107,7 +107,6 @@ def show_on(screen: Screen, out: Output) -> Callable[[str, bool], None]:
 
 
 def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
-    """Print tokens, passes, rates, times and the comparison."""
     run, comparison = answer.run, answer.comparison
     shares = {
         "prefill": run.prefill_seconds,
@@ -129,7 +128,6 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
 
 
 def compared(comparison: Comparison, *, greedy: bool) -> Iterator[str]:
-    """Yield the lines of a comparison: speed-ups, and whether the text is the model's own."""
     baseline, generate = comparison.baseline, comparison.generate
     seconds = f"{comparison.drafted.seconds:.3f} s, without drafts {baseline.seconds:.3f} s"
     differ = "" if comparison.identical else ", texts differ"
@@ -151,7 +149,7 @@ def compared(comparison: Comparison, *, greedy: bool) -> Iterator[str]:
 
 
 def drafts_of(run: Decoded) -> str:
-    """Return the number of drafted passes, the drafts' mean size, and why other passes had none."""
+    """Describe the drafted passes, and why others had no draft."""
     declined = run.declined_passes
     if not run.drafted_passes:
         return "no draft was worth verifying" if declined else "no pass had a draft"
@@ -167,7 +165,7 @@ def drafts_of(run: Decoded) -> str:
 
 
 def sameness(comparison: Comparison, *, greedy: bool) -> str:
-    """Return whether the text is the model's own; if not, where it differs and why."""
+    """Describe whether the texts are identical; if not, where they differ and why."""
     parting = comparison.parting
     if parting is None:
         of = "generate's" if comparison.generate is not None else "that without drafts"
@@ -186,7 +184,7 @@ def sameness(comparison: Comparison, *, greedy: bool) -> str:
 
 
 def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
-    """Hold the conversation and return all replies. Raises UsageError without a prompt."""
+    """Return all replies. Raises UsageError without a prompt, InputError if stdin is closed."""
     if sys.stdin is None:
         raise InputError("cannot read a prompt: stdin is closed", "give --prompt")
     if sys.stdin.isatty():
@@ -198,7 +196,7 @@ def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
 
 
 def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
-    """Answer turns until /exit or the end of input. Prints turns that do not fit."""
+    """Answer turns until /exit or the end of input."""
     out.say(HELP)
     replies: list[Reply] = []
     for line in _typed_lines():
@@ -218,7 +216,7 @@ def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply
 
 
 def _answer_lines(talk: Conversation, lines: IO[str], screen: Screen, out: Output) -> list[Reply]:
-    """Answer every line as a separate prompt. Ctrl-C ends them all."""
+    """Answer every line as a separate prompt, until Ctrl-C."""
     replies: list[Reply] = []
     while line := lines.readline(MOST_BYTES + 1):
         if len(line) > MOST_BYTES:
@@ -232,7 +230,6 @@ def _answer_lines(talk: Conversation, lines: IO[str], screen: Screen, out: Outpu
 
 
 def _typed_lines() -> Iterator[str]:
-    """Yield typed lines, with readline if there is one."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 (input() uses it)
     while True:
@@ -246,7 +243,7 @@ def _typed_lines() -> Iterator[str]:
 
 
 def _ask(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:
-    """Show the answer to a line, and its figures."""
+    """Show and return the reply to a line."""
     reply = talk.ask(line, show_on(screen, out))
     screen.end()
     run = reply.run

@@ -120,7 +120,7 @@ class RunOptions(LoadOptions):
     ] = None
 
     def keywords(self) -> dict[str, Any]:
-        """Return the keywords of DecodeOptions. Raises UsageError for an invalid budget."""
+        """Return keywords of DecodeOptions. Raises UsageError for an invalid budget."""
         words = asdict(self)
         if self.budget not in (None, "auto"):
             try:
@@ -163,10 +163,7 @@ class CacheOptions:
     ] = "model"
 
     def chosen(self) -> SpeCache | None:
-        """Return the SpeCache, None for the full cache.
-
-        Raises UsageError for an unknown name, invalid numbers, and numbers for the full cache.
-        """
+        """Return the SpeCache, None for the full cache. Raises UsageError for invalid options."""
         from ngramkit.decode.specache.options import SpeCache, cache_of
 
         bits = whole_numbers(self.kv_bits, "kv_bits")

@@ -17,19 +17,18 @@ from ngramkit.basics.errors import InputError, NetworkError, NgramkitError, Usag
 from ngramkit.basics.terminal_text import visible
 
 try:
-    # Newer typers have their own click.
+    # Newer versions of Typer include click.
     from typer._click.globals import get_current_context as get_current_context
 except ImportError:
     from click import get_current_context as get_current_context  # type: ignore[no-redef]
 
 # The exit codes are an interface; 0 is done.
-FAILED = 1  # also: would change, and a closed pipe
+FAILED = 1  # also: `build --check` would build, or a pipe is closed
 INTERRUPTED = 130
 EXIT_CODES: dict[type[NgramkitError], int] = {UsageError: 2, InputError: 3, NetworkError: 4}
 
 
 def exit_code(error: NgramkitError) -> int:
-    """Return the exit code of a command that ends with this error."""
     return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), FAILED)
 
 
@@ -49,7 +48,6 @@ MESSAGES = {
 
 
 def to_ngramkit_error(error: BaseException) -> NgramkitError:
-    """Return the error to show instead of `error`."""
     if isinstance(error, NgramkitError):
         return error
     if isinstance(error, ModuleNotFoundError) and (package := _package(error.name or "")):
@@ -83,7 +81,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _package(module: str) -> str:
-    """Return the package of a module; "" for the standard library's and ours."""
+    """Return a module's package, "" for the standard library and ngramkit."""
     name = module.partition(".")[0]
     return "" if name.startswith("ngramkit") or name in sys.stdlib_module_names else name
 
@@ -103,15 +101,13 @@ def _refused(error: OSError) -> NgramkitError:
 
 
 def error_lines(message: str, *hints: str) -> list[str]:
-    """Return the lines of an error: what happened, and what to do."""
     return [f"error: {message}", *(f"  -> {hint}" for hint in hints if hint)]
 
 
 def in_flags(error: NgramkitError) -> tuple[str, str]:
     """Return an error's message and hint, with the running command's flags for parameters.
 
-    After a colon a message may quote another program, as in "line 2 column 1". There, only names
-    with an underscore are parameters.
+    Text after a colon may be quoted; only names with an underscore are replaced there.
     """
     flags = running_flags()
     head, colon, rest = str(error).partition(": ")
@@ -120,7 +116,7 @@ def in_flags(error: NgramkitError) -> tuple[str, str]:
     return message, with_flags(error.hint, error.option, flags)
 
 
-# Flags whose parameter has another name. SpeCache's top_k has no flag: --top-k is of sampling.
+# Flag -> parameter of another name. SpeCache's top_k has no flag: --top-k is for sampling.
 OTHER_NAMES = {
     "from": "origin",
     "kv_bits": "bits",
@@ -141,7 +137,7 @@ class Flag:
 
 
 def running_flags() -> dict[str, Flag]:
-    """Return the running command's flags by parameter; {} outside a command."""
+    """Return the running command's flags by parameter, {} outside a command."""
     context = get_current_context(silent=True)
     flags: dict[str, Flag] = {}
     for entry in context.command.params if context else ():
@@ -158,16 +154,11 @@ def running_flags() -> dict[str, Flag]:
 
 
 def with_flags(text: str, names: Iterable[str], flags: Mapping[str, Flag]) -> str:
-    """Replace every whole word of `names` in `text` by its flag.
-
-    >>> flags = {"top_p": Flag("--top-p"), "force": Flag("--force", switch=True)}
-    >>> with_flags("top_p must be 1; or force=True, or top_p=1", ("top_p", "force"), flags)
-    '--top-p must be 1; or --force, or --top-p 1'
-    """
+    """Replace every whole word of `names` by its flag: `top_p=1` by `--top-p 1`."""
     words = "|".join(re.escape(name) for name in names if name in flags)
     if not words:
         return text
-    # Not inside a path, a longer name or ngramkit[dedup]; `=True`, `=False` and `=` are included.
+    # Not inside a path, a longer name or ngramkit[dedup]; includes `=True`, `=False` and `=`.
     word = rf"(?<![\w/.[-])({words})(?:=(True|False)\b|(=)(?=\S)|(?![\w=/-]|\.\w))"
     return re.sub(word, lambda match: _as_flag(flags[match[1]], match), text)
 

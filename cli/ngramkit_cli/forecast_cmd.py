@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.drafter_replay import Tally
     from ngramkit.evaluate.forecast import Forecasts
 
-SHOWN = 20  # kinds and runs in a table
+SHOWN = 20  # rows of a table
 
 Concurrency = Annotated[int, typer.Option(min=1, max=4096, help="Requests at once, at most.")]
 Tokens = Annotated[
@@ -51,11 +51,7 @@ Plot = Annotated[
 
 
 def parse_cost(text: str | None) -> float | dict[int, float] | Path | None:
-    """Return a number, a curve's times by tokens, or the path of a profile.
-
-    >>> parse_cost("1.1"), parse_cost("1:57,9:109")
-    (1.1, {1: 57.0, 9: 109.0})
-    """
+    """Return a number ("1.1"), times by tokens ("1:57,9:109"), or a profile's path."""
     if text is None:
         return None
     if Path(text).is_file():
@@ -70,7 +66,6 @@ def parse_cost(text: str | None) -> float | dict[int, float] | Path | None:
 
 
 def say(results: Forecasts, out: Output) -> None:
-    """Print a row per length, details of the best one, and the summary."""
     best = results.best
     rows = [
         [

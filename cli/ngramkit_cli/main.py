@@ -77,7 +77,7 @@ class LazyCommands(Mapping[str, Any]):
 
 @functools.cache
 def _parser_command(name: str) -> Any:
-    """Return the parser's command of a function, or its group of an app."""
+    """Return the parser's command or group."""
     module, _, attribute = COMMANDS[name][0].partition(".")
     command = getattr(importlib.import_module(f"ngramkit_cli.{module}"), attribute)
     if isinstance(command, App):
@@ -113,7 +113,6 @@ app = App(
 
 
 def print_version(wanted: bool) -> None:
-    """Print the version and exit, if `wanted`."""
     if wanted:
         from ngramkit import __version__
 
@@ -132,14 +131,13 @@ def ngramkit(
 
 
 def run() -> None:
-    """Run the command line: the entry point `ngramkit`."""
-    # Libraries start Pythons too (multiprocessing's tracker): none may look for modules in the
-    # working folder, which may be a stranger's.
+    # Python processes of libraries (multiprocessing's tracker) must not import modules from the
+    # working folder, which may be untrusted.
     os.environ["PYTHONSAFEPATH"] = "1"
     screen.prepare()
     try:
         app()
-    except (NgramkitError, OSError) as error:  # help or the version cannot be written
+    except (NgramkitError, OSError) as error:  # cannot write help or the version
         screen.forget_stdout()
         if not isinstance(error, BrokenPipeError):
             print("error:", error, file=sys.stderr)

@@ -134,7 +134,6 @@ def model_unigram(
 def _done(
     table: ModelBigram | ModelUnigram, contents: str, width: int, seconds: float | None, out: Output
 ) -> None:
-    """Print what was built, and in what time."""
     took = "" if seconds is None else f"; {seconds:.2f} s after loading"
     out.show(f"{table.where}: {contents}, {table.manifest.bytes:,} bytes{took}")
     out.result(

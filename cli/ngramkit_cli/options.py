@@ -18,12 +18,12 @@ from ngramkit_cli.output import Output
 
 
 def model_option(help: str, metavar: str = "ID[@REVISION]|PATH") -> Any:
-    """Return the option --model, for an annotation; the shell completes models' names."""
+    """Return the option --model; the shell completes models' names."""
     return typer.Option("--model", metavar=metavar, help=help, autocompletion=completion.models)
 
 
 def artifact_argument(metavar: str, help: str, *kinds: str) -> Any:
-    """Return an argument that is an artifact of one of `kinds`, of any without them."""
+    """Return an argument that is an artifact of `kinds`, of any kind without them."""
     complete = completion.artifacts(*kinds)
     return typer.Argument(metavar=metavar, help=help, autocompletion=complete)
 
@@ -48,7 +48,7 @@ class NamedModel:
     model: Annotated[str | None, model_option("The same.")] = None
 
     def chosen(self, out: Output) -> str:
-        """Return the model's name, as `the_model`. Raises UsageError for two names."""
+        """Return and report the model's name. Raises UsageError for two names."""
         if self.model_name is not None and self.model not in (None, self.model_name):
             raise UsageError(
                 f"MODEL must be the same as --model, got {self.model_name} and {self.model}",
@@ -79,7 +79,7 @@ Out = Annotated[
 
 
 def the_model(given: str | None, out: Output) -> str:
-    """Return the model's name and report it, with the reason if it was not given."""
+    """Return and report the model's name."""
     from ngramkit.basics.models import DEFAULT, chosen_model, describe_model
 
     chosen = chosen_model(given)
@@ -89,7 +89,7 @@ def the_model(given: str | None, out: Output) -> str:
 
 
 def whole_numbers(text: str, option: str) -> list[int]:
-    """Return the numbers of a list like 8,16. Raises UsageError for `option`."""
+    """Parse a list like 8,16. Raises UsageError for `option`."""
     parts = text.split(",")
     if not all(part.strip().isdecimal() and len(part) < 10 for part in parts):
         raise UsageError(
@@ -99,7 +99,7 @@ def whole_numbers(text: str, option: str) -> list[int]:
 
 
 def checked_size(text: str | None) -> str | None:
-    """Return the bytes of a size like 4G. Raises BadParameter for an invalid one."""
+    """Return the bytes of a size like 4G, as text. Raises BadParameter."""
     try:
         return text if text is None else str(parse_size(text))
     except UsageError as error:
@@ -117,7 +117,7 @@ Memory = Annotated[
 ]
 
 
-# Options that name what a drafter drafts from.
+# Sources of drafts.
 
 WHERE = "PATH|URL|hf://USER/NAME@REV"
 DrafterName = Annotated[
@@ -177,7 +177,6 @@ class SourceOptions:
     )
 
     def keywords(self) -> dict[str, Any]:
-        """Return the keywords of the library's functions."""
         return {
             "datastores": self.datastore or (),
             "frozen_table": self.frozen_table,
@@ -189,7 +188,7 @@ class SourceOptions:
         }
 
 
-# Options of the commands that read logs of requests.
+# Logs of requests.
 
 Logs = Annotated[
     list[Path],
@@ -232,7 +231,7 @@ class LogOptions:
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """Return the keywords. Raises UsageError for an invalid list of pairs."""
+        """Return the keywords. Raises UsageError for invalid pairs."""
         return {
             "format": self.format,
             "columns": _pairs("--columns", self.columns, "prompt=question,output=answer"),
@@ -249,7 +248,7 @@ def _pairs(flag: str, text: str | None, example: str) -> dict[str, str] | None:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-# Options of the commands that read or ask questions.
+# Questions.
 
 TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
 QUESTIONS = (
@@ -311,7 +310,7 @@ class ExecutorOptions:
     ] = None
 
 
-# Options of the commands that read or write artifacts by URL: the staging cache.
+# The staging cache, for commands that read or write artifacts by URL.
 #
 # @takes_urls
 # def verify(path: ArtifactPath) -> None: ...
@@ -341,7 +340,7 @@ class StagingOptions:
 
 
 def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command --cache-dir and --cache-size."""
+    """Add --cache-dir and --cache-size to a command."""
 
     def wrapped(*, cache_dir: str | None, cache_size: str | None, **values: Any) -> None:
         from ngramkit.remote.file_cache import using_cache

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ngramkit.formats.artifact import Artifact
 
 LIBRARY = "ngramkit"
-NOTICE = 25  # a level between INFO and WARNING: why something takes long
+NOTICE = 25  # level between INFO and WARNING, for slow steps
 logging.addLevelName(NOTICE, "NOTICE")
 
 
@@ -46,7 +46,7 @@ class Output:
         self._debug, self._verbosity = debug, verbosity
         self._started = time.perf_counter()
         self._reporter: QuietReporter | None = None
-        self._written = False  # the JSON line
+        self._written = False  # the JSON object
 
     def __enter__(self) -> Self:
         self._log = _log_to(self.note, self._verbosity)
@@ -54,7 +54,7 @@ class Output:
         return self
 
     def say(self, *lines: str) -> None:
-        """Write lines for people below any bars, without control characters and URLs' secrets."""
+        """Write to stderr, without control characters and URLs' secrets; nothing with --quiet."""
         if self._verbosity >= 0:
             self._finish()
             self._to_stderr(*map(without_secrets, lines))
@@ -69,7 +69,7 @@ class Output:
 
     @property
     def reporter(self) -> QuietReporter:
-        """The reporter: bars on a terminal, else lines; nothing with --quiet."""
+        """Bars on a terminal, else lines; nothing with --quiet."""
         if self._reporter is None:
             if self._verbosity < 0:
                 self._reporter = QuietReporter()
@@ -101,7 +101,6 @@ class Output:
         return time.perf_counter() - self._started
 
     def result(self, artifact: object = None, **values: Any) -> None:
-        """Write the JSON object, with --json."""
         self._finish()
         if not self.json:
             return
@@ -113,7 +112,7 @@ class Output:
         self._written = True
 
     def made(self, artifact: Artifact, from_bytes: int | None = None) -> None:
-        """Print what was created, and the JSON object; `from_bytes` is the size before."""
+        """Print a created artifact; `from_bytes` is the size before."""
         manifest, kind = artifact.manifest, artifact.kind
         counts = ", ".join(f"{count:,} {name}" for name, count in manifest.counts.items())
         before = "" if from_bytes is None else f" of {from_bytes:,}"
@@ -160,7 +159,7 @@ class _NoteHandler(logging.Handler):
 
 @contextmanager
 def _log_to(note: Callable[[str], None], verbosity: int) -> Iterator[None]:
-    """Send warnings to `note`, or with a verbosity above 0 the whole log to stderr."""
+    """Send warnings to `note`; with a verbosity above 0, the whole log to stderr."""
     logger = logging.getLogger("" if verbosity > 1 else LIBRARY)
     level = logger.level
     handler: logging.Handler = _NoteHandler(note)
@@ -182,7 +181,7 @@ def _log_to(note: Callable[[str], None], verbosity: int) -> Iterator[None]:
 
 
 def peak_rss() -> int:
-    """Return the peak memory of this process in bytes."""
+    """Return peak memory in bytes."""
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

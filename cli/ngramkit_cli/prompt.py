@@ -14,7 +14,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit_cli.options import RULE, TEMPLATES
 from ngramkit_cli.output import Output
 
-MOST_BYTES = 1 << 26  # of a prompt: more than any model reads
+MOST_BYTES = 1 << 26  # per prompt, more than any model reads
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,6 @@ class PromptOptions:
         return self.chat and not self.prompt and self.prompt_file is None
 
     def keywords(self) -> dict[str, Any]:
-        """Return the keywords of DecodeOptions."""
         return {
             "chat": self.chat,
             "template": self.template,
@@ -66,8 +65,7 @@ class PromptOptions:
         }
 
     def read(self, model: str, out: Output) -> list[str]:
-        """Read the prompts. Raises UsageError without or with two sources of them, InputError for a
-        file that cannot be read."""
+        """Read the prompts. Raises UsageError for no source or two, InputError for a bad file."""
         if self.prompt and self.prompt_file is not None:
             raise UsageError("cannot use --prompt with --prompt-file", "give one of them")
         return self.prompt or [read_prompt(self.prompt_file, model, out)]

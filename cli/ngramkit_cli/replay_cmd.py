@@ -110,11 +110,7 @@ class ReplaySources(SourceOptions):
 
 
 def parse_curves(given: list[str]) -> dict[str, list[str]]:
-    """Return the artifacts of each curve from NAME=PATH or PATH; an existing path has no name.
-
-    >>> parse_curves(["pruned=a/4M", "pruned=a/15M", "s3://b/x?y=1"])
-    {'pruned': ['a/4M', 'a/15M'], '': ['s3://b/x?y=1']}
-    """
+    """Return artifacts by curve from NAME=PATH or PATH; an existing path has no name."""
     curves: dict[str, list[str]] = {}
     for text in given:
         name, sign, path = text.partition("=")
@@ -130,7 +126,6 @@ NOT_COUNTED = "n/a"
 
 
 def say(results: Replays, out: Output) -> None:
-    """Print tokens/step by budget, and details of the largest budget."""
     budgets = sorted({r.budget for r in results})
     widest = [r for r in results if r.budget == budgets[-1]]
     replayed = [r for r in widest if r.missing is None]
@@ -165,7 +160,7 @@ def _steps(result: Replay) -> str:
 
 
 def _remarks(results: Sequence[Replay]) -> list[str]:
-    """Return a line for each drafter that was not replayed or lacked evidence."""
+    """Return a line per drafter that was not replayed or lacked evidence."""
     missing = {r.drafter: r.missing for r in results if r.missing is not None}
     lines = [f"{name}: n/a, {needs}" for name, needs in missing.items()]
     for r in results:
@@ -180,7 +175,6 @@ def _remarks(results: Sequence[Replay]) -> list[str]:
 
 
 def _say_curves(results: Replays, out: Output) -> None:
-    """Print a line per drafter and artifact, smallest first, with its curve."""
     budget = max(r.budget for r in results)
     rows = [
         [drafter, curve, f"{size / 1e6:,.{1 if size >= 1e6 else 3}f}", f"{steps:.3f}"]

@@ -24,10 +24,7 @@ from ngramkit.basics.terminal_text import fold_name, harmless, visible, without_
 
 
 def prepare() -> None:
-    """Escape letters that the encoding lacks, and reserve the file numbers of closed streams.
-
-    If stdout is closed, `sys.stdout` remains None, and `write` raises.
-    """
+    """Escape letters that the encoding lacks; reserve the file numbers of closed streams."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -36,7 +33,7 @@ def prepare() -> None:
         sys.stderr = io.TextIOWrapper(
             lossy, sys.stderr.encoding, "backslashreplace", line_buffering=True
         )
-    # A file opened later must not get number 1 or 2, to which text is printed.
+    # Files opened later must not get number 1 or 2, to which text is printed.
     while (free := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(free)
@@ -55,7 +52,7 @@ class _Lossy(io.FileIO):
 
 
 def write(text: str, end: str = "\n") -> None:
-    """Write a line to stdout. Raises NgramkitError if that fails."""
+    """Write a line to stdout. Raises NgramkitError or BrokenPipeError."""
     require_stdout()
     try:
         print(text, end=end, flush=True)
@@ -76,7 +73,7 @@ def require_stdout() -> None:
 
 
 def forget_stdout() -> None:
-    """Discard stdout's buffer, on which Python would fail again at its exit."""
+    """Discard stdout's buffer, which Python would fail to flush at exit."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -86,9 +83,9 @@ def forget_stdout() -> None:
 # Progress: bars on a terminal, otherwise a line every ten seconds.
 
 logger = logging.getLogger("ngramkit")
-LINE_SECONDS = 10.0  # between two lines of progress
+LINE_SECONDS = 10.0  # between lines of progress
 NAME_WIDTH = 32  # characters of a stage's name
-NARROW = 70  # columns below which there is no room for figures next to a bar
+NARROW = 70  # columns; narrower terminals show no figures next to a bar
 
 
 class QuietReporter(Reporter):
@@ -142,7 +139,6 @@ class LineReporter(QuietReporter):
             self._say(without_secrets(text))
 
     def close(self, *, whole: bool = True) -> None:
-        """Stop the lines until the next stage."""
         self._closed.set()
         if self._ticker is not None:
             self._ticker.join()
@@ -159,15 +155,14 @@ class LineReporter(QuietReporter):
         while not self._closed.wait(LINE_SECONDS):
             seconds = time.monotonic() - self._started
             line = self.line(seconds)
-            if seconds >= LINE_SECONDS / 2 and line != last:  # otherwise it has just started
+            if seconds >= LINE_SECONDS / 2 and line != last:  # not just started
                 self._say(line)
                 last = line
 
     def line(self, seconds: float) -> str:
-        """Return the line to show after so many seconds of the stage."""
         if not self._done:
             return f"{self._name}, {seconds:.0f} s so far"
-        if self._total and self._done >= self._total:  # and the next one has not started
+        if self._total and self._done >= self._total:  # the next stage has not started
             return f"{self._name} done, continuing"
         unit = "" if self._unit == self._name else f" {self._unit}"
         parts = [f"{self._name} {short(self._done)}{unit}"]
@@ -222,7 +217,6 @@ class BarReporter(QuietReporter):
             print(*fitted(visible(text), sys.stderr), sep="\n", file=sys.stderr, flush=True)
 
     def close(self, *, whole: bool = True) -> None:
-        """Leave the bars on the screen. `whole`: the last stage is complete."""
         if self._progress is None:
             return
         if whole:
@@ -231,7 +225,7 @@ class BarReporter(QuietReporter):
         self._progress = self._task = None
 
     def _complete(self) -> None:
-        """Set the stage's bar to 100 %, below which a sample or a limit may leave it."""
+        """Set the stage's bar to 100 %; a sample or a limit may end below it."""
         if self._task is None:
             return
         log_stage(self._name, time.monotonic() - self._started)
@@ -265,30 +259,26 @@ def _new_bars() -> Any:
 
 
 def _counted(count: float, name: str) -> str:
-    """Return a count and its noun, given in the plural; "tokens/step blend" is not a noun."""
+    """Return a count with its noun (given in the plural) or name ("tokens/step blend")."""
     one = {"retries": "retry"}.get(name, name.removesuffix("s"))
     return f"{short(count)} {one if count == 1 and name.isalpha() else name}"
 
 
 def short(amount: float) -> str:
-    """Return an amount with three digits.
-
-    >>> short(12_412_003), short(999), short(2_000_000_000), short(1.46)
-    ('12.4 M', '999', '2.0 G', '1.46')
-    """
+    """Return an amount with three digits: "12.4 M", "999", "1.46"."""
     for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if amount >= size:
             return f"{amount / size:.1f}{unit}"
     return f"{amount:.0f}" if amount >= 10 or amount == int(amount) else f"{amount:.2f}"
 
 
-# Tables as lines of text. rich lays them out, but alone it cuts figures on a narrow terminal.
+# Tables as lines of text. rich alone would cut figures on a narrow terminal.
 
-GAP = 2  # columns between two of a table
-MIN_NAME, MIN_WORDS = 16, 20  # columns to which a name and words are folded
-NO_BREAK = "\xa0"  # a space at which no line is broken
-MAX_TEXT = 98  # columns of a text
-UNBOUNDED = 10_000  # columns off a terminal
+GAP = 2  # spaces between columns
+MIN_NAME, MIN_WORDS = 16, 20  # least widths of folded names and words
+NO_BREAK = "\xa0"  # no-break space
+MAX_TEXT = 98  # characters per line of text
+UNBOUNDED = 10_000  # columns without a terminal
 
 
 def facts(title: str, rows: Mapping[str, object]) -> list[str]:
@@ -304,8 +294,8 @@ def figures(
 ) -> list[str]:
     """Return a table of a name and figures per row; no figure is cut or folded.
 
-    `justify` is "left" for words in the last column, "right" for figures. A terminal that is too
-    narrow folds the head, names and words; if that is not enough, each row becomes a text.
+    `justify` aligns the last column: "left" for words, "right" for figures. A narrow terminal folds
+    the head, names and words; if that is not enough, each row becomes a text.
     """
     plain = [list(map(visible, row)) for row in ([head, *rows] if head else rows)]
     most = max(map(len, plain), default=0)
@@ -338,7 +328,7 @@ def _folded(cells: list[list[str]], headed: bool, words: bool, columns: int) -> 
 def _column_folded(
     cells: list[list[str]], column: int, fold: Callable[[str, int], str], least: int, columns: int
 ) -> list[list[str]]:
-    """Fold a column to the room that the others leave, but not below `least`."""
+    """Fold a column to the remaining width, at least `least`."""
     room = max(columns - _width(cells) + _widths(cells)[column], least)
     return [
         [fold(cell, room) if i == column else cell for i, cell in enumerate(row)] for row in cells
@@ -356,7 +346,7 @@ def _width(cells: Sequence[Sequence[str]]) -> int:
 
 
 def _texts(rows: Sequence[Sequence[str]], head: Sequence[str], columns: int) -> list[str]:
-    """Return each row as a text: its name, then each figure after its column's head."""
+    """Return each row as a text: its name, then each column's head and figure."""
     lines = []
     for row in rows:
         pairs = zip_longest(head[1:], row[1:], fillvalue="")
@@ -371,18 +361,14 @@ def _texts(rows: Sequence[Sequence[str]], head: Sequence[str], columns: int) -> 
 
 
 def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
-    """Return a text in lines that fit the terminal; those after the first have `hanging` more
-    spaces."""
+    """Wrap a text to the terminal; lines after the first have `hanging` more spaces."""
     first, others = " " * indent, " " * (indent + hanging)
     width = max(min(MAX_TEXT, _columns()), indent + hanging + 20)
     return _wrap(visible(text), width, first, others)
 
 
 def fitted(line: str, stream: IO[str]) -> list[str]:
-    """Break a line between words to fit the stream's terminal.
-
-    A command remains whole, on a line of its own.
-    """
+    """Break a line to fit the stream's terminal; a command stays whole, on its own line."""
     columns = _columns(stream)
     if len(line) <= columns:
         return [line]
@@ -425,7 +411,7 @@ def _lines(table: Any, columns: int) -> list[str]:
 
 
 def _columns(stream: IO[str] | None = None) -> int:
-    """Return the columns of the terminal (default: stdout), UNBOUNDED off a terminal."""
+    """Return the columns of the terminal (default: stdout's), UNBOUNDED without one."""
     stream = stream or sys.stdout
     if stream is None or not stream.isatty():
         return UNBOUNDED
@@ -434,7 +420,7 @@ def _columns(stream: IO[str] | None = None) -> int:
     return Console(file=stream).width
 
 
-# Generated text as it is accepted, with drafted tokens in another colour.
+# Generated text, with drafted tokens in another colour.
 
 DRAFTED, PLAIN = "\x1b[36m", "\x1b[0m"
 

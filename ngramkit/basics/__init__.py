@@ -1,2 +1,1 @@
-"""The ground of every room: errors, results, progress, the machine, the caches, names, and the
-limits of a stranger's file."""
+"""Errors, results, progress, machine, caches, names, and limits for untrusted files."""

@@ -1,8 +1,4 @@
-"""Checks of the values that programs pass in: numpy's numbers are taken, wrong types are refused.
-
-A wrong type is a TypeError that names the parameter. Functions that start long work or replace
-files call `check_types` first; option dataclasses call `check_fields`.
-"""
+"""Type checks of parameters. numpy's numbers are accepted, wrong types raise TypeError."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from typing import Any
 from ngramkit.basics.errors import require_list
 from ngramkit.basics.progress import Reporter
 
-# For each type in an annotation, the types that pass for it and how an error names it.
+# Annotated type: (accepted types, name in errors).
 TAKEN: dict[type, tuple[Any, str]] = {
     int: (Integral, "a whole number"),
     float: (Real, "a number"),
@@ -29,14 +25,9 @@ BY_NAME = {kind.__name__: kind for kind in TAKEN}
 
 
 def check_type(name: str, value: Any, kinds: Sequence[type]) -> Any:
-    """Return the value of the parameter `name`, a numpy number as Python's own.
-
-    >>> check_type("limit", "3", [int])
-    Traceback (most recent call last):
-    TypeError: limit must be a whole number, got '3'
-    """
+    """Return the value of the parameter `name`; numpy's numbers become Python's."""
     taken = tuple(TAKEN[kind][0] for kind in kinds)
-    # Python counts True as a number, which nobody means here.
+    # bool is a subclass of int.
     if not isinstance(value, taken) or (isinstance(value, bool) and bool not in kinds):
         wanted = " or ".join(TAKEN[kind][1] for kind in kinds)
         raise TypeError(f"{name} must be {wanted}, got {value!r:.60}")
@@ -46,17 +37,15 @@ def check_type(name: str, value: Any, kinds: Sequence[type]) -> Any:
 
 
 def check_types(kind: type, **values: Any) -> list[Any]:
-    """Return the values of parameters of one type, as `check_type`; None stands for no value."""
     return [
         None if value is None else check_type(name, value, [kind]) for name, value in values.items()
     ]
 
 
 def check_fields(options: Any) -> None:
-    """Check the fields of a dataclass by their annotations, and make numpy's numbers Python's.
+    """Check a dataclass's fields by their annotations; numpy's numbers become Python's.
 
-    Raises TypeError as `check_type`, UsageError for a text where a Sequence is annotated. Fields
-    with other annotations are left to the dataclass.
+    Raises TypeError, or UsageError for a text where a Sequence is annotated.
     """
     for field in fields(options):
         value, names = getattr(options, field.name), str(field.type).split(" | ")

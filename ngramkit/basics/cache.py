@@ -1,11 +1,11 @@
 """The user's caches: private folders of small files by key.
 
-    tokenizers              as transformers loads them    ngramkit.corpus.tokenizer
-    gguf                    GGUF files as model folders   ngramkit.gguf.files
-    proofs                  of checked artifacts          ngramkit.formats.proofs
-    kernels                 machine code                  ngramkit.kernels.code_folder
-    probes, packing, costs  measurements of models        ngramkit.decode
-    staged                  files of remote artifacts     ngramkit.remote.file_cache
+    tokenizers              ngramkit.corpus.tokenizer
+    gguf                    ngramkit.gguf.files
+    proofs                  ngramkit.formats.proofs
+    kernels                 ngramkit.kernels.code_folder
+    probes, packing, costs  ngramkit.decode
+    staged                  ngramkit.remote.file_cache
 
 They may be deleted at any time.
 """
@@ -30,12 +30,11 @@ LOG = logging.getLogger("ngramkit")
 class TextCache:
     """Texts by key, a file name. The oldest are deleted beyond the bounds."""
 
-    name: str  # of the folder
-    most: int  # texts
-    most_bytes: int | None = None  # of all texts
+    name: str  # folder name
+    most: int  # maximum number of texts
+    most_bytes: int | None = None  # maximum size of all texts
 
     def get(self, key: str) -> str | None:
-        """Return the text, or None if it is missing or unreadable."""
         folder = private_folder(self.name)
         if folder is None:
             return None
@@ -45,7 +44,7 @@ class TextCache:
             return None
 
     def put(self, key: str, text: str) -> bool:
-        """Store the text atomically; return False if that is not possible."""
+        """Store the text atomically; return False if that fails."""
         folder = private_folder(self.name)
         if folder is None:
             return False
@@ -63,7 +62,6 @@ class TextCache:
 
 
 def make_room(folder: Path, most: int, most_bytes: int | None = None) -> None:
-    """Delete the oldest files until at most `most` of at most `most_bytes` together are left."""
     with suppress(OSError):  # another process may delete them too
         paths = list(folder.iterdir())
         if len(paths) <= most and most_bytes is None:
@@ -79,15 +77,11 @@ def make_room(folder: Path, most: int, most_bytes: int | None = None) -> None:
 
 
 def cache_folder(name: str) -> Path:
-    """Return the folder of a cache, ~/.cache/ngramkit/NAME on Linux, which may not exist."""
     return user_cache_path("ngramkit", appauthor=False) / name
 
 
 def private_folder(name: str) -> Path | None:
-    """Return the folder of a cache, mode 0700, or None if it is not private (`is_private`).
-
-    Creates it if it is missing.
-    """
+    """Create and return a cache's folder; None if it is not private (`is_private`)."""
     folder = cache_folder(name)
     if not folder.is_absolute():  # the home folder is unknown
         return None
@@ -102,7 +96,6 @@ def private_folder(name: str) -> Path | None:
 
 
 def _make_private(folder: Path) -> None:
-    """Create the folder and missing ones above it with mode 0700, whatever the umask."""
     if folder.is_dir():
         return
     _make_private(folder.parent)
@@ -110,10 +103,10 @@ def _make_private(folder: Path) -> None:
 
 
 def is_private(path: Path) -> bool:
-    """Return whether only the user and root can change what is at the absolute `path`.
+    """Return whether only the user and root can change the absolute `path`.
 
-    Every folder and link on the way must belong to the user or root, and no folder may be writable
-    by others, except with the sticky bit, as /tmp. The user's own group counts as the user.
+    The user or root must own every folder and link on the way, and no folder may be writable by
+    others, except sticky ones such as /tmp. The user's own group counts as the user.
     """
     try:
         path.stat()  # raises for dangling and circular links
@@ -122,11 +115,10 @@ def is_private(path: Path) -> bool:
         return False
 
 
-_is_private_once = lru_cache(is_private)  # asked at every opening of an artifact
+_is_private_once = lru_cache(is_private)  # called at every opening of an artifact
 
 
 def _is_private_step(place: Path) -> bool:
-    """Return whether only the user and root can change this folder, or this link and its target."""
     state = place.lstat()
     if state.st_uid not in {0, os.geteuid()}:
         return False
@@ -143,7 +135,6 @@ def _others_write(state: os.stat_result) -> bool:
 
 
 def _is_own_group(group: int) -> bool:
-    """Return whether the group has the user's name and no other member."""
     import grp
     import pwd
 

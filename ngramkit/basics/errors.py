@@ -1,8 +1,7 @@
-"""Errors with a message and a hint, a sentence about what to do.
+"""Errors with a hint, and the translation of errors of the Hub's clients and of storages.
 
-Errors of the Hub's clients and of storages are translated here. Those libraries wrap each other's
-exceptions, so the whole chain of causes is searched. Only the status and the code of a storage's
-error are shown, never its text.
+Those libraries wrap exceptions, so all causes are searched. A storage's error is shown only by
+status and code, never by its text.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from ngramkit.basics.terminal_text import visible, without_secrets
 class NgramkitError(Exception):
     """The base of all errors. `str(error)` is the message, `error.hint` the hint or "".
 
-    Both name the library's parameters: top_p, force=True. `error.option` lists these parameters, so
-    that a front end can replace them by its own names: --top-p, --force. User, password and query
-    are removed from URLs.
+    `error.option` lists the parameters that they name (top_p, force), so that a front end can show
+    its own names (--top-p, --force). User, password and query are removed from URLs.
     """
 
     def __init__(self, message: str, hint: str = "", *, option: str | tuple[str, ...] = ()) -> None:
@@ -52,7 +50,7 @@ class InputError(NgramkitError):
 
 
 class BadRecordError(InputError):
-    """A record of a file that cannot be used, unlike the records after it."""
+    """An unusable record of a file; the records after it can still be used."""
 
 
 class ArtifactError(InputError):
@@ -64,26 +62,19 @@ class NetworkError(NgramkitError):
 
 
 def reason(error: Exception) -> str:
-    """Return an error's text, without the number and the path of an OSError.
-
-    >>> reason(FileNotFoundError(2, "No such file or directory", "notes.txt"))
-    'No such file or directory'
-    """
+    """Return an error's text, without the number and path of an OSError."""
     return getattr(error, "strerror", None) or str(error)
 
 
 def one_line(error: NgramkitError) -> str:
-    """Return the message with the hint in parentheses, for engines, which print only text."""
     return f"{error} ({error.hint})" if error.hint else str(error)
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text, or its repr if that is empty."""
     return (str(error).splitlines() or [repr(error)])[0]
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and its causes, outermost first."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         seen.append(error)
@@ -92,12 +83,10 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def meant(given: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the nearest known name and a list of all.
+    """Return a hint for an unknown name.
 
     >>> meant("resst", ["rest", "blend"])
     'did you mean rest? There are: rest, blend'
-    >>> meant("x", [])
-    'there are none'
     """
     names = list(known)
     if not names:
@@ -110,14 +99,7 @@ def meant(given: str, known: Iterable[str]) -> str:
 def require_between(
     name: str, value: float, least: float, most: float | None = None, hint: str = ""
 ) -> None:
-    """Raise UsageError unless the parameter `name` is in [least, most].
-
-    Raises TypeError unless it is a number.
-
-    >>> require_between("scan", 2000, 1, 1024)
-    Traceback (most recent call last):
-    ngramkit.basics.errors.UsageError: scan must be 1 to 1024, got 2000
-    """
+    """Raise UsageError unless `value` is in [least, most], TypeError unless it is a number."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if not (value >= least and (most is None or value <= most)):  # also for NaN
@@ -126,12 +108,6 @@ def require_between(
 
 
 def require_list(name: str, value: Any, hint: str = "") -> None:
-    """Raise UsageError unless the parameter `name` is a list, not a text, path, dict or table.
-
-    >>> require_list("stop", "end")
-    Traceback (most recent call last):
-    ngramkit.basics.errors.UsageError: stop must be a list, got 'end'
-    """
     one = isinstance(value, str | bytes | PathLike | Mapping) or hasattr(value, "columns")
     if one or not isinstance(value, Iterable):
         shown = visible(reprlib.repr(value))
@@ -141,7 +117,7 @@ def require_list(name: str, value: Any, hint: str = "") -> None:
 
 
 def is_utf8(value: Any) -> bool:
-    """Return False for a text with a lone surrogate, as an argument of invalid bytes has."""
+    """Return False for a text with a lone surrogate, as from an argument of invalid bytes."""
     try:
         return not isinstance(value, str) or value.encode() is not None
     except UnicodeEncodeError:
@@ -149,12 +125,6 @@ def is_utf8(value: Any) -> bool:
 
 
 def require_texts(name: str, value: Any) -> None:
-    """Raise UsageError unless the parameter `name` is a list of texts in UTF-8.
-
-    >>> require_texts("stop", [5])
-    Traceback (most recent call last):
-    ngramkit.basics.errors.UsageError: stop must be texts, got 5
-    """
     require_list(name, value)
     for each in value:
         if not isinstance(each, str):
@@ -164,12 +134,6 @@ def require_texts(name: str, value: Any) -> None:
 
 
 def given_paths(name: str, value: Any) -> list[Path]:
-    """Return the parameter `name`, one path or several, as a list. Raises UsageError otherwise.
-
-    >>> given_paths("exclude", 5)
-    Traceback (most recent call last):
-    ngramkit.basics.errors.UsageError: exclude must be a list, got 5
-    """
     listed = [value] if isinstance(value, str | PathLike) else value
     require_list(name, listed, "give a path, or a list of them")
     paths = list(listed)
@@ -188,10 +152,7 @@ RETRIED_LATER = {429: "too many requests", 500: "an internal error", 503: "it is
 
 @contextmanager
 def hub_errors(name: str, what: str = "dataset") -> Iterator[None]:
-    """Turn errors of the Hub's clients about `name` into NetworkError or InputError.
-
-    `what` is a kind of repository: dataset or model. Other errors pass unchanged.
-    """
+    """Turn errors of the Hub's clients into NetworkError or InputError; others pass unchanged."""
     try:
         yield
     except NgramkitError:
@@ -204,7 +165,7 @@ def hub_errors(name: str, what: str = "dataset") -> Iterator[None]:
 
 
 def from_hub(error: BaseException, name: str, what: str = "dataset") -> NgramkitError | None:
-    """Return the error to show in place of the Hub's; None if `error` is another."""
+    """Return our error for the Hub's; None if `error` is another."""
     from huggingface_hub import errors as hub
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
 
@@ -247,7 +208,6 @@ def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
 
 
 def _log_in_hint(name: str, status: int) -> str:
-    """Return the hint to log in, or to log in as somebody else."""
     from huggingface_hub import get_token
 
     if status == 401 or get_token() is None:
@@ -269,9 +229,9 @@ NOT_LOGGED_IN = {"NoCredentialsError", "PartialCredentialsError", "DefaultCreden
 
 @contextmanager
 def storage_errors(what: str, done: str = "read") -> Iterator[None]:
-    """Turn all errors about `what`, a label, into InputError or NetworkError.
+    """Turn errors about `what`, a label, into InputError or NetworkError.
 
-    The package of a storage may raise anything. `done` is "read" or "written".
+    `done` is "read" or "written".
     """
     try:
         yield
@@ -282,7 +242,6 @@ def storage_errors(what: str, done: str = "read") -> Iterator[None]:
 
 
 def from_storage(error: BaseException, what: str, done: str) -> NgramkitError:
-    """Return the error to show in place of `error`."""
     chain = list(causes(error))
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     status, code = _answer(chain)
@@ -301,20 +260,18 @@ def from_storage(error: BaseException, what: str, done: str) -> NgramkitError:
         return NetworkError(f"{what} cannot be {done}: no answer in time", TRY_AGAIN)
     if any("Connect" in name or "Payload" in name for name in names):
         return NetworkError(f"{what} cannot be {done}: the connection failed", TRY_AGAIN)
-    if isinstance(error, OSError) and error.filename is not None:  # of this machine's own disk
+    if isinstance(error, OSError) and error.filename is not None:  # a local file
         raise error
     kind = visible(type(error).__name__)
     return NetworkError(f"{what} cannot be {done}: {kind}", "try again, or fetch the files")
 
 
 def _answer_text(status: int | None, code: str, before: str = ": ") -> str:
-    """Return ": 503 SlowDown", or "" if both are unknown."""
     text = " ".join(part for part in (str(status or ""), code) if part)
     return f"{before}{text}" if text else ""
 
 
 def _answer(chain: list[BaseException]) -> tuple[int | None, str]:
-    """Return the HTTP status and the storage's own code of the first error that has them."""
     for error in chain:
         response: Any = getattr(error, "response", None)
         if isinstance(response, dict):  # botocore

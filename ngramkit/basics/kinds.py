@@ -7,23 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of artifact, without its format (`ngramkit.formats`)."""
-
     name: str  # in manifests
     short: str  # in the names of folders
     command: str  # `ngramkit COMMAND` builds it
     about: str  # a sentence for its card
-    role: str | None = None  # the keyword of `load_drafter` and `Sources`, if it has drafters
-    drafter: str | None = None  # the simplest one
+    role: str | None = None  # keyword of `load_drafter` and `Sources`, if it has drafters
+    drafter: str | None = None  # name of its simplest drafter
 
     @property
     def flag(self) -> str:
-        """The option of commands that draft, as --datastore."""
         return "--" + (self.role or "").removesuffix("s").replace("_", "-")
 
     @property
     def of_model(self) -> bool:
-        """Whether it is made from a model's weights, not from a corpus."""
         return self.name.startswith("model-")
 
 
@@ -74,16 +70,11 @@ KINDS = {
         ),
     )
 }
-# By kind.
+# Role by name of the kind.
 ROLES = {kind.name: kind.role for kind in KINDS.values() if kind.role is not None}
 KIND_OF_ROLE = {role: name for name, role in ROLES.items()}
 TABLES = tuple(role for role in KIND_OF_ROLE if role != "datastores")  # at most one of each
 
 
 def a_kind(name: str) -> str:
-    """Return the name of a kind with an article, for messages.
-
-    >>> a_kind("tokens"), a_kind("datastore")
-    ('a token store', 'a datastore')
-    """
     return "a token store" if name == "tokens" else f"a {name}"

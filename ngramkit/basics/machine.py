@@ -25,7 +25,7 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 def free_memory() -> int:
-    """Return the bytes that a new process can use without swapping."""
+    """Return the bytes that a process can use without swapping."""
     try:
         match = re.search(r"^MemAvailable:\s*(\d+) kB", MEMINFO.read_text(), re.MULTILINE)
     except OSError:
@@ -37,7 +37,6 @@ def free_memory() -> int:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -45,7 +44,6 @@ def cores() -> int:
 
 @cache
 def processor() -> str:
-    """Return the processor's name, or its architecture if the name is unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -55,16 +53,16 @@ def processor() -> str:
 
 
 class OtherPrograms:
-    """The load of other programs on this process's cores since the object was created."""
+    """The load of other programs on this process's cores since construction."""
 
-    BUSY = 0.15  # share of the cores from which timings are unreliable
+    BUSY = 0.15  # share of the cores; timings are unreliable above it
 
     def __init__(self) -> None:
         self._began = self._now()
 
     @property
     def cores(self) -> float | None:
-        """The number of cores that they use on average; None if unknown or after under 0.1 s."""
+        """The average number of cores that they use; None if unknown or in the first 0.1 s."""
         wall, busy, own = (now - then for now, then in zip(self._now(), self._began, strict=True))
         if wall < 0.1 or not busy:
             return None
@@ -72,7 +70,7 @@ class OtherPrograms:
 
     @staticmethod
     def _now() -> tuple[float, float, float]:
-        """Return seconds: of the clock, of all programs on these cores, of this process."""
+        """Return seconds: wall clock, all programs on these cores, this process."""
         return time.monotonic(), _busy_seconds(), time.process_time()
 
 
@@ -88,17 +86,13 @@ def _busy_seconds() -> float:
 
 
 def busy_note(others: float | None) -> str:
-    """Return a note if other programs were so busy that timings are unreliable, else ""."""
     if others is None or others <= OtherPrograms.BUSY * cores():
         return ""
     return f"the machine was busy: other programs used {others:.1f} of {cores()} cores"
 
 
 def threads(workers: int | None) -> int:
-    """Return the number of threads: `workers`, or the number of cores if it is None.
-
-    Raises UsageError unless `workers` is 1 to MAX_WORKERS.
-    """
+    """Return `workers` (1 to MAX_WORKERS), or the number of cores for None."""
     if workers is None:
         return cores()
     require_between("workers", workers, 1, MAX_WORKERS)
@@ -106,10 +100,7 @@ def threads(workers: int | None) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Parse bytes: "4G" and "4GiB" are 4 * 2**30, "1.5m" is 1.5 * 2**20, "4096" is itself.
-
-    Raises UsageError if `text` is not a size, or zero.
-    """
+    """Parse bytes: "4G" and "4GiB" are 4 * 2**30. Raises UsageError unless the size is positive."""
     match = SIZE.fullmatch(text.strip())
     largest = 1 << 60
     size = min(float(match[1]) * UNITS[match[2].lower()], largest + 1) if match else 0
@@ -119,16 +110,11 @@ def parse_size(text: str) -> int:
 
 
 def require_package(name: str, what: str, install: str = "") -> None:
-    """Raise UsageError unless the package that `what` needs is installed.
-
-    `install` is what to install if that is more than the package.
-    """
     if find_spec(name) is None:
         raise UsageError(f"{what} needs {name}", f"pip install {install or name}")
 
 
 def version_of(package: str) -> str | None:
-    """Return the installed version of a package, or None."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
     try:
@@ -138,12 +124,11 @@ def version_of(package: str) -> str | None:
 
 
 def start_python(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Start a Python process that runs `code` with `arguments` in sys.argv; `options` are Popen's.
+    """Start a Python process that runs `code` with this process's packages; `options` are Popen's.
 
-    It finds this process's packages. It imports nothing from the working folder, which may be a
-    stranger's: because of -P, and of PYTHONSAFEPATH for its children.
+    It imports nothing from the working folder, which may be untrusted (-P, PYTHONSAFEPATH).
     """
-    root = str(Path(__file__).parents[1])  # the folder that holds the package ngramkit
+    root = str(Path(__file__).parents[1])
     path = os.pathsep.join(dict.fromkeys([*filter(None, sys.path), root]))
     environment = {**os.environ, **options.pop("env", {})}
     environment |= {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
@@ -152,9 +137,9 @@ def start_python(code: str, *arguments: str, **options: Any) -> subprocess.Popen
 
 
 class Lock:
-    """A lock of threads that is free in a forked child, where its holder does not exist.
+    """A thread lock that is free in a forked child, where its holder does not exist.
 
-    The guarded data must be consistent at any moment, since a fork may happen in between.
+    The guarded data must be consistent at any moment, since a fork may happen then.
     """
 
     def __init__(self) -> None:

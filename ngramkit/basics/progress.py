@@ -1,4 +1,4 @@
-"""Progress of long work, which subclasses of Reporter show."""
+"""Progress of long work."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import sys
 
 
 class Reporter:
-    """A reporter that shows nothing. The command line's subclass draws bars."""
+    """A reporter that shows nothing; subclasses show progress."""
 
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
-        """Begin a stage of work of `total` units, or None if that is unknown."""
+        """Begin a stage of `total` units; None if unknown."""
 
     def advance(self, amount: float, **counts: float) -> None:
         """Add `amount` finished units to the stage, and show running `counts`."""
 
     def note(self, text: str) -> None:
-        """Show a line for the user, such as a default or a fallback that is used."""
+        """Show a line for the user, such as a default that is used."""
 
     def fetched(self, source: str, commit: str) -> None:
-        """Record that `source`, hf://USER/NAME[@REVISION], was fetched at this commit."""
+        """Record that `source` (hf://USER/NAME[@REVISION] or a URL) had this commit or checksum."""
 
 
 class _Silent(Reporter):
@@ -30,10 +30,7 @@ SILENT: Reporter = _Silent()
 
 
 def show_downloads() -> None:
-    """Show the Hub client's progress bars on a terminal, unless HF_HUB_DISABLE_PROGRESS_BARS=1.
-
-    transformers and datasets switch them off.
-    """
+    """Show the Hub client's bars on terminals, although transformers and datasets disable them."""
     from huggingface_hub import constants
     from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 

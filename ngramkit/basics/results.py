@@ -1,4 +1,4 @@
-"""Results of functions: dataclasses that convert to JSON, tables that convert to pandas."""
+"""Results: dataclasses that convert to JSON, tables that convert to pandas."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ class Result:
     """The base of dataclasses that convert to JSON values."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
         return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
 
 class Tabular:
-    """The base of results that are tables."""
-
     def rows(self) -> Iterable[dict[str, Any]]:
-        """Return each row as values by column."""
         raise NotImplementedError
 
     def to_pandas(self) -> Any:
-        """Return `rows` as a pandas.DataFrame."""
         import pandas
 
         return pandas.DataFrame(list(self.rows()))
@@ -34,8 +29,6 @@ Entry = TypeVar("Entry")
 
 
 class Entries(Sequence[Entry], Generic[Entry]):
-    """The base of classes that are a sequence of entries."""
-
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
 
@@ -54,8 +47,6 @@ Row = TypeVar("Row", bound=Result)
 
 
 class Rows(Entries[Row], Tabular):
-    """Results of one type, each a row of a table."""
-
     def __repr__(self) -> str:
         return f"<{len(self)} results: {self._entries!r}>"
 
@@ -67,7 +58,7 @@ class Rows(Entries[Row], Tabular):
 
 
 def plain(value: Any) -> Any:
-    """Return `value` in JSON's types. A path or an artifact becomes its path as text."""
+    """Convert to JSON's types; a path or an artifact becomes its path."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if is_dataclass(value) and not isinstance(value, type | Result):

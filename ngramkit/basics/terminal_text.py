@@ -1,8 +1,4 @@
-"""Text for a terminal: foreign strings without control characters, and counted words.
-
-Cards, manifests, file names, corpus ids and servers' answers may hold line breaks that forge a
-line, escapes that control the terminal, marks that change the reading order, or megabytes.
-"""
+"""Text for a terminal. Foreign strings may hold line breaks, escapes, bidi marks, or megabytes."""
 
 from __future__ import annotations
 
@@ -15,25 +11,14 @@ CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def visible(value: object, most: int = 2000) -> str:
-    r"""Return `value` as one line of at most `most` characters.
-
-    Unprintable characters are replaced by Python's escapes.
-
-    >>> print(visible("a\n\x1b[2Jb"), visible("aaaaa", 3))
-    a\n\x1b[2Jb aa…
-    """
+    """Return `value` as one line of at most `most` characters, unprintable ones escaped."""
     whole = str(value)
     line = "".join(c if c.isprintable() else _escape(c) for c in whole[: most + 1])
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def harmless(text: str) -> str:
-    r"""Return `text` with control characters escaped, except line feeds and tabs.
-
-    >>> print(harmless("one\ntwo\x1b[31m"))
-    one
-    two\x1b[31m
-    """
+    """Escape control characters except line feeds and tabs."""
     return CONTROLS.sub(lambda match: _escape(match[0]), text)
 
 
@@ -44,7 +29,7 @@ HOST = re.compile(r"\[.*|[^:]*(:\d*)?")
 
 
 def without_secrets(text: str) -> str:
-    """Return `text` with only the scheme, host and path of its URLs.
+    """Reduce the URLs in `text` to scheme, host and path.
 
     >>> without_secrets("cannot read 's3://me:pass@bucket/x?signature=1'")
     "cannot read 's3://bucket/x'"
@@ -70,25 +55,14 @@ def _escape(character: str) -> str:
 
 
 def many(count: int, what: str, plural: str | None = None) -> str:
-    """Return a count and its noun: 1 shard; 2,000 shards."""
     return f"{count:,} {what if count == 1 else plural or what + 's'}"
 
 
 def fold_name(name: str, width: int = 26) -> str:
-    r"""Fold a drafter's name after spaces, colons, commas and modules.
-
-    >>> fold_name("rest:max_match=8,continuation=12")
-    'rest:max_match=8,\ncontinuation=12'
-    """
     # textwrap breaks only at white space
     parts = re.sub(r"([:,]|\.(?=[^\W\d]))(?=\S)", "\\1\v", name)
     return textwrap.fill(parts, width, replace_whitespace=False).replace("\v", "")
 
 
 def device_text(device: str) -> str:
-    """Return a plan's or profile's device with "1 thread" in the singular.
-
-    >>> device_text("cpu, 1 threads, packed weights")
-    'cpu, 1 thread, packed weights'
-    """
     return device.replace(" 1 threads", " 1 thread")

@@ -1,8 +1,7 @@
-"""Files and JSON that a stranger may have written.
+"""Readers of untrusted files and JSON; every fault is a one-line error with its place.
 
-Only plain files are opened, opening never waits, and links are never written through. Python's JSON
-reader raises RecursionError for deep nesting, accepts Infinity, keeps the last of equal keys, and
-makes an object of a hundred bytes from three. Here every fault is a one-line error with its place.
+Only plain files are opened, opening never waits, and links are never written through. json.loads
+fails with RecursionError for deep nesting and accepts Infinity and equal keys.
 """
 
 from __future__ import annotations
@@ -21,21 +20,20 @@ from typing import IO, Any, NoReturn
 from ngramkit.basics.errors import ArtifactError, InputError, reason
 from ngramkit.basics.terminal_text import visible
 
-# A file and its last write: files of equal identity hold the same bytes.
+# Files of equal identity hold the same bytes.
 Identity = tuple[int, int, int, int, int]
 
 
 def identity(state: os.stat_result) -> Identity:
-    """Return device, inode, size in bytes, and the times of the last write and change in ns."""
     return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
 
 def open_plain(
     path: Path, *, error: type[InputError] = ArtifactError, hint: str = "check the path"
 ) -> FileIO:
-    """Open a plain file for reading, unbuffered; links are followed.
+    """Open a plain file unbuffered, also through links.
 
-    Raises FileNotFoundError if there is none, `error` for a folder, a pipe or a device.
+    Raises FileNotFoundError if it is missing, `error` for a folder, pipe or device.
     """
     try:
         # Non-blocking: opening a pipe would wait for a writer.
@@ -53,15 +51,13 @@ def open_plain(
 
 
 def open_stream(path: Path) -> IO[bytes]:
-    """Open a plain file for buffered reading. Raises as `open_plain` with InputError."""
     return io.BufferedReader(open_plain(path, error=InputError))
 
 
 def read_given(path: Path, most: int, *, too_long: str) -> bytes:
-    """Read at most `most` bytes that the user names, also from a pipe or a device.
+    """Read a file, pipe or device that the user names. Raises InputError.
 
-    A pipe without a writer is empty. Raises InputError if it is unreadable or, with the hint
-    `too_long`, longer.
+    A pipe without a writer is empty.
     """
     try:
         # Non-blocking: opening a pipe would wait for a writer.
@@ -77,7 +73,7 @@ def read_given(path: Path, most: int, *, too_long: str) -> bytes:
 
 
 def not_linked(path: str, flags: int, mode: int = 0o666) -> int:
-    """Open for `open(..., opener=not_linked)`. Raises OSError for a link, a pipe or a device."""
+    """Open for `open(..., opener=not_linked)`. Raises OSError for a link, pipe or device."""
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     except OSError as error:
@@ -95,12 +91,10 @@ def _not_plain(path: str) -> OSError:
 
 
 def owner_only(path: str, flags: int) -> int:
-    """Open as `not_linked`; a new file is readable only by its owner."""
     return not_linked(path, flags, 0o600)
 
 
 def require_no_links(folder: Path) -> None:
-    """Raise ArtifactError if the folder contains a link."""
     for entry in folder.rglob("*"):
         if entry.is_symlink():
             raise ArtifactError(
@@ -116,7 +110,6 @@ def read_plain(
     error: type[InputError] = ArtifactError,
     hint: str = "check the path",
 ) -> bytes:
-    """Read a plain file of at most `most` bytes. Raises as `open_plain`, and if it is longer."""
     with open_plain(path, error=error, hint=hint) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -124,8 +117,8 @@ def read_plain(
         return file.read(size)  # read(most) would allocate `most` bytes
 
 
-MAX_NESTING = 32  # lists and objects inside each other, with `strict`
-MAX_BYTES = 1 << 26  # of a file of JSON
+MAX_NESTING = 32  # levels of lists and objects, with `strict`
+MAX_BYTES = 1 << 26  # of a JSON file
 MAX_VALUES = 1 << 20  # a manifest of 70,000 shards has a fifth of that
 AGAIN = "build or pull the artifact again"
 
@@ -141,8 +134,8 @@ def parse_json(
 ) -> Any:
     """Parse JSON, which errors name by `where`.
 
-    Refuses more than `most_values` values and, with `strict`, duplicate keys, NaN and Infinity,
-    lone surrogates, and nesting deeper than MAX_NESTING. Raises `error`.
+    Raises `error` also for more than `most_values` values and, with `strict`, for equal keys, NaN,
+    Infinity, lone surrogates, or nesting deeper than MAX_NESTING.
     """
     # Each value begins after a bracket or a comma.
     if _count(text, "[", "{", ",") >= most_values:
@@ -172,13 +165,12 @@ def read_json(
     error: type[InputError] = ArtifactError,
     hint: str = AGAIN,
 ) -> Any:
-    """Parse a file as `parse_json` does. Raises FileNotFoundError if there is none."""
     raw = read_plain(path, MAX_BYTES, error=error, hint=hint)
     return parse_json(raw, str(path), strict=strict, error=error, hint=hint)
 
 
 def whole_number(value: Any, least: int = 0, most: int = (1 << 63) - 1) -> bool:
-    """Return whether `value` is an integer in [least, most], and not a bool."""
+    """Return whether `value` is an int, not a bool, in [least, most]."""
     return type(value) is int and least <= value <= most
 
 
@@ -212,7 +204,6 @@ STRICT: dict[str, Any] = {
 
 
 def _count(text: Any, *marks: str) -> int:
-    """Return how often the marks occur in a str or bytes."""
     return sum(text.count(mark.encode() if isinstance(text, bytes) else mark) for mark in marks)
 
 

@@ -1,4 +1,1 @@
-"""The part of each draft that is worth verifying, by measured pass times, for decode and engines.
-
-It knows drafts, seconds and tokens; a model is only a key to its pass times.
-"""
+"""The part of each draft that is worth verifying, by measured pass times."""

@@ -1,9 +1,6 @@
-"""The controller of a serving engine: the score from which on a token is drafted, for all requests
-of a pass.
+"""The controller of a serving engine: the least score worth drafting, for all requests of a pass.
 
-It is the decode loop's rule on `TokenCost`'s straight curve: a token pays if its probability of
-acceptance exceeds its price. Scores are corrected by their acceptance so far. It counts tokens and
-uses no clock, so every rank of a tensor-parallel engine decides alike.
+It uses no clock, so every rank of a tensor-parallel engine decides alike.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from ngramkit.kernels.draft_cut import BELIEF
 class BatchBudget:
     """The price of a drafted token: fixed, or by `TokenCost` for each pass.
 
-    With `corrects` False the scores are taken as probabilities.
+    With `corrects` scores are corrected by their acceptance.
     """
 
     def __init__(self, cost: TokenCost | float, *, corrects: bool = True) -> None:
@@ -29,9 +26,9 @@ class BatchBudget:
         self._expected = self._accepted = 0.0  # sum of verified scores; accepted tokens
 
     def step(self, requests: int) -> float:
-        """Return the least score worth drafting for `requests` requests; call once a step.
+        """Return the least score worth drafting; call once a step.
 
-        What was observed fades, so that scores which never paid are tried again.
+        Observations fade, so that scores which never paid are tried again.
         """
         if isinstance(self._cost, TokenCost):
             self.price = self._cost.price(requests)
@@ -42,8 +39,7 @@ class BatchBudget:
         return self.price * (self._expected + BELIEF) / (self._accepted + BELIEF)
 
     def observe(self, chains: Sequence[npt.NDArray[np.float32]], accepted: Sequence[int]) -> None:
-        """Learn from a pass: of the chain with the scores chains[i], float32[n], the first
-        accepted[i] tokens were accepted."""
+        """Learn from chains with scores float32[n] and their numbers of accepted tokens."""
         count, right = len(chains), sum(accepted)
         self._expected += sum(float(chain.sum()) for chain in chains if len(chain))
         self._accepted += right

@@ -1,10 +1,7 @@
-"""The cost of a verification pass, in passes without a draft: the cost interface of the controller.
+"""The cost of a verification pass, in passes without a draft.
 
-`TokenCost` counts tokens. `PassCosts` starts from that count and learns from measured seconds. Both
-return a curve, float64[rows + 1]: the cost of a pass with 0, 1, ... rows beside the root.
-
-The curve is measured per context length and has no assumed shape: kernels change at some row
-counts, GPUs work in tiles, engines have graph sizes. Sizes that never ran are interpolated.
+A curve is float64[rows + 1], without an assumed shape: kernels change at some row counts, GPUs work
+in tiles, engines have graph sizes.
 """
 
 from __future__ import annotations
@@ -30,8 +27,8 @@ MAX_NODES = 96  # draft nodes of a pass
 # and 400 on an A100, H100 and L4 in bfloat16; no engine reaches them. On a core of an AMD EPYC a
 # pass over 16 rows of SmolLM2-135M takes 1.67 times a pass over one row.
 FREE_TOKENS = {"cuda": 128, "cpu": 24}
-FADE = 63 / 64  # weight of the past against the newest pass: about the latest 64 passes count
-RECENT_PASSES = 15  # passes of one size that count; their median is the size's time
+FADE = 63 / 64  # decay per pass: about the latest 64 passes count
+RECENT_PASSES = 15  # latest passes of a size, whose median is its time
 
 
 class TokenCost:
@@ -46,26 +43,24 @@ class TokenCost:
 
     @staticmethod
     def on(device: str) -> TokenCost:
-        """Return the cost on a device; any but "cpu" counts as "cuda"."""
+        """Return a device's cost; any but "cpu" counts as "cuda"."""
         return TokenCost(FREE_TOKENS.get(device, FREE_TOKENS["cuda"]))
 
     def curve(self, rows: int) -> Costs:
-        """Return the costs for one request and up to `rows` rows, float64[rows + 1]."""
+        """Return one request's costs for 0 to `rows` rows, float64[rows + 1]."""
         costs: Costs = 1 + np.arange(rows + 1) / (self.free + 1)
         return costs
 
     def observe(self, requests: int, verified: int, written: int) -> None:
-        """Count a pass of `requests` requests over `verified` tokens that wrote `written`."""
         self._requests = FADE * self._requests + requests
         self._verified = FADE * self._verified + verified
         self._written = FADE * self._written + written
 
     def price(self, requests: int) -> float:
-        """Return the acceptance probability at which one more token pays in a pass of `requests`
-        requests.
+        """Return the acceptance probability at which one more token pays in a pass.
 
-        If each verifies v tokens and writes w, the token makes the pass longer by
-        1 / (free + requests v), time in which requests w tokens would have been written.
+        If each request verifies v tokens and writes w, the token takes 1 / (free + requests v) of
+        the pass, time in which requests w tokens would have been written.
         """
         verified, written = self._verified / self._requests, self._written / self._requests
         return requests * written / (self.free + requests * verified)
@@ -75,7 +70,6 @@ _COSTS: WeakKeyDictionary[Any, dict[tuple[str, bool], PassCosts]] = WeakKeyDicti
 
 
 def costs_of(model: Any, verify: str, profile: Profile | None = None) -> PassCosts:
-    """Return the costs of a model's passes, starting from `profile` if there is one."""
     by_key = _COSTS.setdefault(model, {})
     key = verify, profile is not None
     if key not in by_key:
@@ -93,55 +87,50 @@ class PassCosts:
         self._prior = prior
         self._by_context: dict[int, _ContextTimes] = {}
         self.drafting: dict[str, deque[float]] = {}  # seconds of the latest drafts, by drafter
-        self.learnt = self.kept = 0  # passes, and those of them that were written to disk
+        self.learnt = self.kept = 0  # passes learnt, and passes written to disk
 
     @staticmethod
     def on(device: str, rows: int = MAX_NODES) -> PassCosts:
-        """Return costs that start from the token count of a device."""
         return PassCosts(TokenCost.on(device).curve(rows))
 
     @property
     def most(self) -> int:
-        """The rows of the largest pass with a cost."""
         return len(self._prior) - 1
 
     def at(self, length: int) -> Costs:
-        """Return the costs after `length` tokens."""
         return self._after(length).costs(self._prior)
 
     def untried(self, length: int) -> list[tuple[int, int]]:
-        """Return the sizes worth a trial after `length` tokens, each with the passes since its
-        last one, -1 if it never ran."""
+        """Return sizes worth a trial, with the passes since their last, -1 if none."""
         return self._after(length).untried(self.most)
 
     def best(self, rows: int, length: int) -> float:
-        """Return the least that a pass of `rows` rows may cost: what the next smaller size costs,
-        since kernels may have a plateau."""
+        """Return the least possible cost of `rows` rows: kernels may have a plateau."""
         after = self._after(length)
         below = max((size for size in after.passes if size < rows), default=0)
         costs = after.costs(self._prior)
         return float(min(costs[rows], costs[below]))
 
     def unit(self, length: int) -> float:
-        """Return the seconds of a pass without a draft; 0.0 before one was timed."""
+        """Return the seconds of a pass without a draft; 0.0 if unknown."""
         after = self._after(length)
         return after.pace * after.typical(0)
 
     def reach(self, length: int) -> int:
-        """Return the most rows to verify: four times those of the largest pass that was timed; 0
-        before a pass without a draft was timed."""
+        """Return the most rows to verify: four times those of the largest timed pass."""
         after = self._after(length)
         largest = max(after.passes, default=0)
         return (4 * largest or 1) if 0 in after.passes else 0
 
     def learn(self, rows: int, length: int, seconds: float) -> None:
-        """Learn from a pass over `rows` rows beside the root."""
         self.learnt += 1
         self._after(length).learn(min(rows, self.most), seconds)
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """Return the seconds of a pass by context class and rows, for `recall`. Sizes that ran only
-        once or twice may have met a stall and are left out."""
+        """Return the seconds of a pass by context class and rows, for `recall`.
+
+        Sizes that ran only once or twice may have met a stall.
+        """
         places = {
             str(place): {
                 str(size): after.typical(size)
@@ -153,7 +142,6 @@ class PassCosts:
         return {place: sizes for place, sizes in places.items() if "0" in sizes}
 
     def recall(self, summary: object) -> None:
-        """Start from the summary of another process; invalid entries are ignored."""
         for place, sizes in _pairs(summary):
             times = {
                 size_class(size): float(seconds)
@@ -174,8 +162,6 @@ class PassCosts:
 
 
 class _Timed(NamedTuple):
-    """A recent pass."""
-
     size: int
     seconds: float
     ratio: float  # to the usual seconds of its size at pace 1; 0.0 if these are unknown
@@ -186,14 +172,13 @@ class _ContextTimes:
     """The times of passes after contexts of about one length.
 
     Machines change their pace, so a sample is kept as seconds over the pace: the median ratio of
-    the five passes around it to the usual times of their sizes. If some of them had no draft, only
-    those count: in the others, drafts may have become dearer instead.
+    the five passes around it to the usual times of their sizes. If some had no draft, only those
+    count: drafts may have become dearer instead.
     """
 
     def __init__(
         self, times: Mapping[int, float] = MappingProxyType({}), pace: float = 1.0
     ) -> None:
-        """Start from the seconds of sizes; they count as three passes."""
         self.pace = pace
         self.passes: dict[int, Samples] = {  # by size
             size: deque(([seconds] for _ in range(3)), RECENT_PASSES)
@@ -205,11 +190,9 @@ class _ContextTimes:
         self._cached: Costs | None = None  # until the next pass
 
     def moved(self) -> _ContextTimes:
-        """Return times to start another context length with."""
         return _ContextTimes({size: self.typical(size) for size in self.passes}, self.pace)
 
     def typical(self, size: int) -> float:
-        """Return the seconds of a pass of that size at pace 1; 0.0 if none ran."""
         return median(sample[0] for sample in self.passes.get(size, ([0.0],)))
 
     def learn(self, rows: int, seconds: float) -> None:
@@ -230,8 +213,7 @@ class _ContextTimes:
         self._cached = None
 
     def costs(self, prior: Costs) -> Costs:
-        """Return the costs: measured sizes by their times, others by the prior, corrected by the
-        factor that the measured sizes around them have."""
+        """Return measured costs; other sizes: the prior, scaled as the measured sizes around."""
         unit = self.typical(0)
         if not unit:
             return prior
@@ -252,13 +234,12 @@ class _ContextTimes:
 
 
 def size_class(rows: int) -> int:
-    """Return the size that a pass counts as: the row count with its four leading bits."""
+    """Return the row count with its four leading bits."""
     shift = max(rows.bit_length() - 4, 0)
     return rows >> shift << shift
 
 
 def _pairs(mapping: object) -> list[tuple[int, Any]]:
-    """Return the entries of a JSON object whose keys are small whole numbers."""
     items = list(mapping.items())[:1024] if isinstance(mapping, dict) else []
     return [(int(key), value) for key, value in items if key.isdecimal() and len(key) < 6]
 

@@ -1,13 +1,12 @@
 """Pauses of a drafter whose drafts do not pay.
 
-The account holds what drafts earned less what they cost, in tokens; a token is worth a pass without
-a draft. An overdrawn account pauses drafting for so many passes that drafts cost at most
-TRIAL_SHARE of the time.
+The account holds the tokens that drafts earned minus their cost. If it is overdrawn, drafting
+pauses.
 """
 
 from __future__ import annotations
 
-CREDIT = 2.0  # tokens that drafts may lose before the first pause; four times as many are saved
+CREDIT = 2.0  # tokens that drafts may lose before the first pause; a quarter of the limit
 TRIAL_SHARE = 0.02  # share of the time that failing drafts and trials of sizes may cost
 
 
@@ -32,7 +31,6 @@ class Pause:
         return True
 
     def judge(self, gained: float, spent: float) -> None:
-        """Book a pass with a draft: the tokens gained by it and spent on it."""
         self.credit = min(self.credit + gained - spent, 4 * CREDIT)
         if self.credit < 0:
             self._wait = int(-self.credit / TRIAL_SHARE)

@@ -1,4 +1,4 @@
-"""A profile: pass times on this machine, by the size of draft and context, as a JSON file."""
+"""A profile: pass times on this machine, as a JSON file."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ def context_class(length: int) -> int:
     return length.bit_length() // 2
 
 
-NOISY = 0.25  # the spread from which on times are not to be trusted
+NOISY = 0.25  # spread above which times are not trusted
 
 
 @dataclass(frozen=True)
 class Pass:
-    """The time of a pass with `tree_size` draft nodes after `context_length` tokens."""
-
     tree_size: int
     context_length: int
     seconds: float
-    spread: float = 0.0  # by which share the median round took longer than the best
+    spread: float = 0.0  # share by which the median round took longer than the best
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Profile:
 
     @property
     def noise(self) -> float:
-        """Return the median spread. Above NOISY the machine was busy with other things."""
+        """Return the median spread; above NOISY the machine was busy."""
         return float(np.median([each.spread for each in self.passes]))
 
     def measured(self) -> npt.NDArray[np.float64]:
@@ -65,16 +63,14 @@ class Profile:
     def table(self) -> npt.NDArray[np.float64]:
         """Return the times to decide by, in seconds, float64[contexts, sizes].
 
-        Larger trees and longer contexts never cost less: where they were measured so, the smaller
-        one was disturbed.
+        Larger passes never cost less: if measured so, the smaller one was disturbed.
         """
         reverse = self.measured()[::-1, ::-1]
         least = np.minimum.accumulate(np.minimum.accumulate(reverse, axis=1), axis=0)
         return least[::-1, ::-1]
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """Return the seconds by context class and draft nodes, as `PassCosts.summary`; of contexts
-        in one class, the longest counts."""
+        """Return the seconds by context class and draft nodes; a class's longest context counts."""
         return {
             str(context_class(context)): {
                 str(size): float(seconds) for size, seconds in zip(self.sizes, row, strict=True)
@@ -83,14 +79,12 @@ class Profile:
         }
 
     def save(self, path: Path) -> None:
-        """Write the profile; others may do so at the same time."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_name(path.name + ".lock")):  # two may calibrate at a time
             write_text(path, json.dumps(asdict(self), indent=1) + "\n")
 
     @staticmethod
     def load(path: Path) -> Profile:
-        """Read a profile. Raises InputError where the file is none."""
         try:
             body = read_json(path, error=InputError, hint="run ngramkit calibrate")
             passes = [Pass(**each) for each in body.pop("passes")]

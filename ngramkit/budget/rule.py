@@ -1,9 +1,7 @@
 """The controller: each draft is verified as far as it pays for its time.
 
-A pass earns tokens and costs time. Time is worth the tokens that the run writes in it (the rate),
-at least those of passes without drafts. The controller keeps the likeliest k nodes of a draft, for
-the k at which expected tokens exceed rate times cost by most (`kernels.draft_cut`). Scores are
-corrected by the acceptance of such scores before, across requests of one drafter.
+Time is worth the tokens that the run writes in it (the rate), at least those of passes without
+drafts.
 """
 
 from __future__ import annotations
@@ -31,8 +29,6 @@ SHARES_OF_MATCHES = np.array([0.4, 0.5, 0.6, 0.65, 0.7, 0.8], np.float32)
 
 @dataclass(eq=False)
 class DrafterState:
-    """A drafter's state across requests: the acceptance of its scores, and its account."""
-
     record: npt.NDArray[np.float32] = field(
         default_factory=lambda: np.zeros((LEVELS, RUNS, 2), np.float32)
     )
@@ -58,42 +54,40 @@ class AutoBudget:
         self._drafting = costs.drafting.setdefault(
             type(drafter).__name__, deque(maxlen=RECENT_PASSES)
         )
-        self._run = 0  # tokens in a row that drafts had right
+        self._run = 0  # consecutive tokens that drafts had right
         self._tokens, self._time = 1.0, 1.0
         self._kept = MAX_NODES  # nodes kept lately
-        # Of the current pass:
+        # For the current pass:
         self._drafts = False
         self._whole, self._length, self._size, self._cost = DraftTree.empty(), 0, 0, 1.0
         self.declined = False  # a draft was cut to nothing, or paused
 
     @property
     def rate(self) -> float:
-        """The tokens that the time of a pass without a draft is worth."""
+        """Return the value of a pass without a draft, in tokens."""
         return max(self._tokens / self._time, 1.0)
 
     def opens(self) -> bool:
-        """Return whether to draft before this pass."""
+        """Return whether to draft before this pass; call once for each."""
         self._drafts = self._state.pause.opens()
         return self._drafts
 
     def ask(self, budget: int, length: int) -> int:
-        """Return how many nodes to draft after `length` tokens: twice those kept lately, and the
-        nodes beyond that cost less than a tenth of a pass together."""
+        """Return the nodes to draft: twice those kept lately, and more that cost under 0.1 pass."""
         costs = self.costs.at(length)
         wanted = min(2 * self._kept + 8, self.costs.most)
         level = int(np.flatnonzero(costs <= costs[wanted] + 0.1)[-1])
         return min(budget, max(wanted, level), self.costs.reach(length) + 8)
 
     def price(self, length: int) -> float:
-        """Return the probability of acceptance from which on a token may pay after `length` tokens:
-        the least cost per node of any size, at most 1."""
+        """Return the least cost per node of any size, at most 1: less probable tokens never pay."""
         costs = self.costs.at(length)[1:]
         return min(float(np.min((costs - 1) / np.arange(1, len(costs) + 1))), 1.0)
 
     def cut(self, tree: DraftTree, length: int, replayed: int | None = None) -> DraftTree:
         """Return the part of the tree that is worth verifying after `length` tokens.
 
-        A chain's pass repeats `replayed` tokens in front of it; None: passes repeat none.
+        A chain's pass repeats `replayed` tokens before it; None: passes repeat none.
         """
         self._whole, self._length = tree, length
         if len(tree) == 0 and not replayed:
@@ -111,7 +105,6 @@ class AutoBudget:
     def _worthwhile(
         self, tree: DraftTree, alone: Costs, replayed: int | None
     ) -> tuple[DraftTree, int]:
-        """Return the part of the tree to verify, and the rows of a pass with it, the root apart."""
         scored = tree.parents, tree.scores, self._state.record, self._trust, self._run
         chance = chances(*scored)
         sizes = (replayed or 0) + np.arange(len(tree) + 1)
@@ -136,7 +129,7 @@ class AutoBudget:
     def _trial(
         self, sizes: npt.NDArray[np.int64], chance: npt.NDArray[np.float32], costs: Costs
     ) -> int | None:
-        """Return how many nodes to verify to learn what that costs; None if no trial is worth it.
+        """Return how many nodes to verify to learn their cost; None if no trial is worth it.
 
         A size is tried if it would be the best at its least possible cost, and its expected loss is
         covered: by the account if it never ran, else by the time since.
@@ -163,8 +156,9 @@ class AutoBudget:
         return found
 
     def _repeats(self, alone: Costs, chance: npt.NDArray[np.float32], replayed: int) -> Costs:
-        """Return the cost of replay in the next pass, for 0, 1, ... draft nodes, float64[n + 1]: a
-        model with recurrent layers repeats the accepted tokens unless the whole draft was accepted.
+        """Return the next pass's cost of replay for 0, 1, ... draft nodes, float64[n + 1].
+
+        Models with recurrent layers repeat accepted tokens unless the whole draft was accepted.
         """
         likeliest = -np.sort(-chance)
         fails = 1 - likeliest if not self._rows else np.ones_like(likeliest)
@@ -173,8 +167,7 @@ class AutoBudget:
         return np.concatenate([[0.0], fails * again])
 
     def learn(self, written: Sequence[int], passing: float, drafting: float = 0.0) -> None:
-        """Learn from the pass: `written` are the accepted tokens and the model's own; it took
-        `passing` seconds, and drafting, if there was any, `drafting`."""
+        """Learn from a pass that wrote `written`; times in seconds."""
         self.costs.learn(self._size, self._length, passing)
         if self._size:
             self._cost = float(self.costs.at(self._length)[min(self._size, self.costs.most)])
@@ -197,8 +190,7 @@ class AutoBudget:
             )
 
     def _drafter_time(self, seconds: float) -> float:
-        """Return the drafter's usual time, in passes. Its first drafts, which may wait for disk or
-        a compiler, do not count."""
+        """Return the usual time in passes; first drafts may wait for disk or compiler."""
         self._drafting.append(seconds)
         unit = self.costs.unit(self._length)
         usual = sorted([0.0, 0.0, *self._drafting])
@@ -206,7 +198,6 @@ class AutoBudget:
 
 
 def _state_of(drafter: object) -> DrafterState:
-    """Return the state of a drafter; a new one if it is unhashable."""
     try:
         return _STATES.setdefault(drafter, DrafterState())
     except TypeError:  # not hashable, or without weak references
@@ -215,7 +206,6 @@ def _state_of(drafter: object) -> DrafterState:
 
 @cache
 def prepare() -> None:
-    """Load the kernels that the first draft would wait for."""
     parents, tokens = np.array([-1, 0], np.int32), np.array([1, 2], np.int32)
     scores, record = np.array([0.5, 0.2], np.float32), DrafterState().record
     cut(parents, scores, record, CALIBRATED, 0, np.linspace(1.0, 2.0, 3), 1.5)

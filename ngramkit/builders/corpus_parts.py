@@ -1,12 +1,7 @@
-"""Parts of a corpus, encoded by tasks that share no memory.
+"""Encode the parts of a corpus (files, row groups, shards of the Hub) in tasks.
 
-A part is a file, some row groups of a large file, or a shard of a Hub dataset.
-
-1. If documents are sampled by index, a task per part counts its documents.
-2. A task per part writes the ids, lengths and licences of its documents (`PART`), and the marks by
-   which duplicates and evaluation texts are excluded (`MARKS`).
-3. The build's process reads the parts in order and excludes documents. It starts no part after the
-   limit, which counts kept documents.
+Tasks write their documents (`PART`), and marks for exclusion (`MARKS`). The build's process reads
+the parts in order, excludes documents, and starts no part after the limit.
 """
 
 from __future__ import annotations
@@ -61,8 +56,8 @@ from ngramkit.formats.safetensors import Array, open_arrays
 MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task with a tokenizer and batches of text
 TOKENIZER = "tokenizer.safetensors"
 EVALUATION = "evaluation.safetensors"
-BATCH_DOCUMENTS = 4096  # read from a part at a time
-# By document: ids, their number, licences (an index), and the bad records skipped before it.
+BATCH_DOCUMENTS = 4096  # documents read from a part at a time
+# Per document: ids, their number, an index of licences, and the bad records skipped before it.
 PART: Layout = {
     "tokens": (("uint16", "uint32"), 1),
     "lengths": (("uint64",), 1),
@@ -79,8 +74,6 @@ MARKS: Layout = {
 
 
 class Encoding(NamedTuple):
-    """A tokenizer's file, fingerprint and size, and the id that ends a document."""
-
     tokenizer: str
     fingerprint: str
     vocabulary: int
@@ -88,8 +81,6 @@ class Encoding(NamedTuple):
 
 
 class Marking(NamedTuple):
-    """How documents are marked: the method, rensa's version, and the file of evaluation texts."""
-
     dedup: str | None
     rensa: str | None  # the version with which the build started
     texts: str | None
@@ -97,7 +88,7 @@ class Marking(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a corpus, the index of its first document, and how many to encode."""
+    """A part, its first document's index, and how many to encode."""
 
     corpus: Corpus
     first: int
@@ -111,10 +102,7 @@ def encode_parts(
     stages: StageRunner,
     skipped: int = 0,
 ) -> Iterator[EncodedBatch]:
-    """Yield the corpus's documents in order, encoded by tasks, without the first `skipped`.
-
-    Only the licences of the documents are set.
-    """
+    """Yield the documents after the first `skipped`; only their licences are set."""
     record = tokenizer.record
     corpus.skipped.records, corpus.skipped.first = 0, ""
     text = np.frombuffer(tokenizer.backend.to_str().encode(), np.uint8)
@@ -180,7 +168,6 @@ def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> 
 
 
 def _marking(corpus: Deduplicated, stages: StageRunner) -> Marking:
-    """Write the evaluation texts to a file for all tasks; return how to mark documents."""
     rensa = version_of("rensa") if corpus.dedup == "minhash" else None
     if corpus.evaluation is None:
         return Marking(corpus.dedup, rensa, None, None)
@@ -191,8 +178,6 @@ def _marking(corpus: Deduplicated, stages: StageRunner) -> Marking:
 
 
 class EncodedPart(NamedTuple):
-    """A file of `encode_part`: memory-mapped arrays, and the licences by index."""
-
     arrays: Mapping[str, Array]  # of PART, and if documents may be excluded, of MARKS
     licenses: list[list[str]]
 
@@ -203,10 +188,7 @@ class EncodedPart(NamedTuple):
         return cls(arrays, facts["licenses"])
 
     def keep(self, deduplicator: Deduplicator, skipped: int) -> Generator[EncodedBatch, None, int]:
-        """Yield what the deduplicator keeps, without its first `skipped` documents in all.
-
-        Returns the number of documents that it decided about.
-        """
+        """Yield kept documents after the first `skipped`; return how many were decided."""
         kinds = [Document("", tuple(names), "", 0, 0, 0, 0, 0) for names in self.licenses]
         lengths = self.arrays["lengths"].astype(np.int64)
         ends = np.concatenate([[0], np.cumsum(lengths)])
@@ -259,10 +241,7 @@ def count_part(part: Corpus, folder: str, name: str) -> WrittenFile:
 def encode_part(
     part: Part, encoding: Encoding, marking: Marking | None, folder: str, name: str
 ) -> WrittenFile:
-    """Write the ids, lengths, licences and marks of a part's documents.
-
-    Ids and sketches are collected on the disk, so a part may have any size.
-    """
+    """Write a part's arrays, collected on disk to bound memory."""
     for place in part.corpus.places:
         require_shared(place)
     encoder = _encoder(encoding.tokenizer, encoding.fingerprint)
@@ -301,8 +280,6 @@ def encode_part(
 
 
 class _Marks:
-    """The marks of a part's documents, see MARKS."""
-
     def __init__(self, marking: Marking, sketches: IO[bytes]) -> None:
         if marking.rensa is not None:
             _require_rensa(marking.rensa)
@@ -336,10 +313,7 @@ def _map_file(file: IO[bytes], dtype: np.dtype[Any]) -> Array:
 
 @lru_cache(maxsize=2)
 def _encoder(tokenizer: str, fingerprint: str) -> Encoder:
-    """Return this process's encoder, which checks gigatoken once for all parts.
-
-    The fingerprint is part of the cache's key: several builds may use the same file name.
-    """
+    """Cache by `fingerprint` too: builds may share a file name."""
     from tokenizers import Tokenizer
 
     use_cores(1)
@@ -349,7 +323,7 @@ def _encoder(tokenizer: str, fingerprint: str) -> Encoder:
 
 @lru_cache(maxsize=2)
 def _evaluation(texts: str | None, sha256: str | None) -> EvaluationTexts | None:
-    """Return the evaluation texts in a file; `sha256` is part of the cache's key."""
+    """Cache by `sha256` too."""
     if texts is None:
         return None
     text = open_arrays(require_shared(Path(texts)))["json"].tobytes()

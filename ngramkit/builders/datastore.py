@@ -1,8 +1,6 @@
-"""Build a datastore: suffix arrays of a token store, shards in parallel (REST, section 3.1).
+"""Build a datastore: suffix arrays of a token store (REST, section 3.1).
 
-Each shard is a task (`ngramkit.builders.tasks`) that reads its part of the token store and writes
-one file. With 16-bit ids it takes 12 bytes per token: the tokens, their bytes, and the place of
-each byte's suffix (`kernels.suffix.sort`).
+With 16-bit ids, a shard takes 12 bytes per token (`kernels.suffix.sort`).
 """
 
 from __future__ import annotations
@@ -77,15 +75,14 @@ def build_datastore(
 ) -> Datastore:
     """Build a datastore (REST): suffix arrays that find any phrase of a corpus.
 
-    `source` is a token store, its folder or URL; or a corpus or texts in memory, which `model`,
-    `eos` and the options of `open_corpus` tokenise as in `tokenize`. `out` is a folder or a URL, by
+    `source` is a token store, its folder or URL; or a corpus or texts in memory, tokenised with
+    `model`, `eos` and the options of `open_corpus` as in `tokenize`. `out` is a folder or a URL, by
     default under artifacts/. A finished build of the same plan is opened.
 
     `shard_tokens` is the size of a shard with separators; a document that ends soon after is not
     cut. Its default follows from `memory` (bytes, or "4G"; default: half of the free memory) and
-    `workers` (default: the number of cores), up to 2**27; an existing build keeps its own. Each
-    shard is a task, which `executor` and `ray_address` place as in `tokenize`. `recipe` is the
-    content of recipe.json.
+    `workers` (default: the number of cores), up to 2**27; an existing build keeps its own.
+    `executor` and `ray_address` are as in `tokenize`. `recipe` is the content of recipe.json.
 
     Raises InputError if the store has no tokens, UsageError if `out` holds something else.
     """
@@ -139,10 +136,7 @@ def default_limit(memory: int, workers: int) -> int:
 
 
 def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
-    """Return tokens per shard within `limit`; a larger corpus gets at least two shards.
-
-    A build that exists at `out` keeps its own, whatever memory is free now.
-    """
+    """Return tokens per shard within `limit`; an existing build keeps its own."""
     least = 2 if layout.size > MIN_SPLIT_TOKENS else 1
     limits = [limit, *(1 << bits for bits in range(MAX_SHARD_TOKENS.bit_length() - 1, 15, -1))]
     fills = [_fill(layout.size, limit, least) for limit in limits]
@@ -154,12 +148,11 @@ def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
 
 
 def _fill(size: int, limit: int, least: int = 1) -> int:
-    """Return tokens per shard for at least `least` equal shards of at most `limit` tokens."""
     return math.ceil(size / max(math.ceil(size / limit), least))
 
 
 class ShardSpan(NamedTuple):
-    """A part of the stream that becomes a shard; `cut` if it ends inside a document."""
+    """A part of the stream; `cut` if it ends inside a document."""
 
     begin: int
     end: int
@@ -167,7 +160,7 @@ class ShardSpan(NamedTuple):
 
 
 class StorePart(NamedTuple):
-    """A file of a token store, and the place of its first document in the stream."""
+    """A file, and its first document's place in the stream."""
 
     file: str
     base: int
@@ -193,7 +186,6 @@ class _Layout:
         return int(self.ends[-1])
 
     def plan(self, fill: int) -> dict[str, Any]:
-        """Return what decides the bytes of a datastore with `fill` tokens per shard."""
         return {
             "kind": Datastore.kind,
             "parameters": {"shard_tokens": fill},
@@ -201,10 +193,7 @@ class _Layout:
         }
 
     def cut(self, fill: int) -> Iterator[ShardSpan]:
-        """Yield spans of whole documents with `fill` tokens, or up to an eighth more.
-
-        A document that is too long for that is cut into pieces of `fill`.
-        """
+        """Yield spans of about `fill` tokens; only longer documents are cut."""
         begin = 0
         while begin < self.size:
             index = int(np.searchsorted(self.ends, begin + fill))
@@ -226,14 +215,12 @@ class _Layout:
         return list(map(StorePart, sorted(self.store.manifest.files), bases.tolist()))
 
     def parts(self, piece: ShardSpan) -> list[StorePart]:
-        """Return the files that may hold tokens of `piece`."""
         first = bisect_right(self._files, piece.begin, key=itemgetter(1)) - 1
         last = bisect_left(self._files, piece.end, key=itemgetter(1))
         return self._files[first:last]
 
 
 def read_span(folder: Path, parts: Sequence[StorePart], piece: ShardSpan, separator: int) -> Array:
-    """Read the piece's tokens, separators included, from the token store in `folder`."""
     tokens = np.full(piece.end - piece.begin + piece.cut, separator, token_dtype(separator))
     for part in parts:
         file = require_shared(folder / part.file)
@@ -257,7 +244,6 @@ def read_span(folder: Path, parts: Sequence[StorePart], piece: ShardSpan, separa
 def sort_piece(
     store: str, parts: Sequence[StorePart], piece: ShardSpan, separator: int, folder: str, name: str
 ) -> WrittenFile:
-    """Write one shard of a datastore, `name` in `folder`: the work of a task."""
     from ngramkit.kernels.suffix.sort import sort_shard
 
     tokens = read_span(Path(store), parts, piece, separator)

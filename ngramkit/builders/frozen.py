@@ -1,12 +1,8 @@
 """Build a frozen table: the most frequent leaders, each with its most frequent followers.
 
-Counts are exact (Cacheback, arXiv:2511.21699, section 3). Ties go to the lower token ids.
-`formats.frozen_table` defines an occurrence.
-
-Windows of leader and follower are read in groups (`builders.windows`). Each group gives a piece of
-the table: leaders in order with their best followers. On this machine all threads work on one
-group; on a cluster each group is a task that writes its piece to a file. The pieces are joined in
-order; neighbours may share a leader that is too frequent for one partition.
+Counts are exact (Cacheback, arXiv:2511.21699, section 3). Ties go to the lower token ids. Each
+group of windows (`builders.windows`) gives a piece of the table. Neighbouring pieces may share a
+leader.
 """
 
 from __future__ import annotations
@@ -45,7 +41,7 @@ if TYPE_CHECKING:
     from ngramkit.builders.windows import Counts, Keys, Partition, Windows
 
 MAX_LEADER_LEN, MAX_FOLLOWER_LEN = 4, 8
-MAX_ROWS = (1 << 31) - 1  # leaders, and followers of one
+MAX_ROWS = (1 << 31) - 1  # leaders, and followers of one leader
 MIN_MEMORY = 32 << 20  # bytes; with less, every frequent n-gram would take a pass of its own
 TASK_MEMORY = 1 << 30  # bytes of a task on a cluster, by default
 PIECE: Layout = {
@@ -91,14 +87,13 @@ def build_frozen(
 ) -> FrozenTable:
     """Build a frozen table (Cacheback): frequent n-grams with their most frequent continuations.
 
-    `source`, `model`, `eos`, `out`, `executor`, `ray_address`, `recipe` and the options of a corpus
-    are as in `build_datastore`. The table keeps the most frequent `leaders` of `leader_len` tokens,
-    each with its most frequent `followers` of `follower_len` tokens.
+    The table keeps the most frequent `leaders` of `leader_len` tokens, each with its most frequent
+    `followers` of `follower_len` tokens. Other options are as in `build_datastore`.
 
-    `memory` (bytes, or "4G"; default: half of the free memory, at least 32 MiB) bounds the windows
-    in memory. The table, twice while it is joined, and 224 MiB for Python and the kernels are added
-    to it. On a cluster it is the memory of a task, by default 1 GiB. `workers` is the number of
-    threads (default: the number of cores). Neither changes the bytes.
+    `memory` (bytes, or "4G"; default: half of the free memory, at least 32 MiB) bounds the windows.
+    The table, twice while it is joined, and 224 MiB for Python and the kernels are added. On a
+    cluster it is the memory of a task, by default 1 GiB. `workers` is the number of threads
+    (default: the number of cores). Neither changes the bytes.
 
     Raises UsageError for lengths outside 1..4 and 1..8, counts below one, and if `out` holds
     something else; InputError if no document has leader_len + follower_len tokens.
@@ -154,8 +149,6 @@ def build_frozen(
 
 
 class FrozenParameters(NamedTuple):
-    """The parameters of a frozen table, as in `build_frozen`."""
-
     leader_len: int
     leaders: int
     follower_len: int
@@ -178,7 +171,7 @@ def count_pieces(
     reporter: Reporter = SILENT,
     group: Sequence[Partition] = (),
 ) -> Iterator[LeaderPiece]:
-    """Yield the table's pieces in the order of their leaders, or those of one group."""
+    """Yield the pieces of all groups or of one, by leader."""
     ids = token_dtype(windows.vocabulary)
 
     def count(partition: Partition, keys: Keys, counts: Counts | None) -> tuple[int, LeaderPiece]:
@@ -217,7 +210,7 @@ def _pieces_of_tasks(
 
     memory = max(memory or TASK_MEMORY, MIN_MEMORY)
     stages.reporter.note(f"{memory >> 20:,} MiB for each task, plus Python and the kernels")
-    share = memory // 4  # the rest is for the piece and what it is joined from
+    share = memory // 4  # the rest is for the piece and its parts
     groups = list(Windows(store, table.length, share, workers, tasks=True).groups())
     path = str(store.path.absolute())
     tasks = [
@@ -244,7 +237,6 @@ def count_group(
     folder: str,
     name: str,
 ) -> WrittenFile:
-    """Count one group of a token store's windows: the work of a task."""
     from ngramkit.builders.windows import Windows
 
     windows = Windows(TokenStore.open(require_shared(Path(store))), table.length, memory, 1)
@@ -254,10 +246,7 @@ def count_group(
 
 
 def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece:
-    """Join pieces in the order of their leaders and keep the most frequent leaders.
-
-    Raises InputError if there are none.
-    """
+    """Join pieces and keep the most frequent leaders, or raise InputError."""
     piece = join(pieces, table)
     if piece is None:
         raise InputError(
@@ -268,10 +257,7 @@ def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> Leade
 
 
 def join(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece | None:
-    """Join pieces, in the order of their leaders; neighbours may share one. None without pieces.
-
-    Leaders that cannot be among the most frequent may be dropped.
-    """
+    """Join pieces in order, or return None; leaders too rare to be kept may be dropped."""
     pieces: list[LeaderPiece] = []
     leaders = 0
     for piece in parts:
@@ -311,7 +297,7 @@ def _one_leader(
     table: FrozenParameters,
     ids: npt.DTypeLike,
 ) -> LeaderPiece:
-    """Return the leader in a prefix that lacks only the last token, with its best followers."""
+    """Return the piece of a prefix that lacks only the last token."""
     best = np.argsort(-counts, kind="stable")[: table.followers]
     ngrams = np.empty((len(best), len(partition.prefix) + 1), ids)
     ngrams[:, :-1] = partition.prefix
@@ -324,8 +310,6 @@ def _one_leader(
 
 @dataclass
 class LeaderPiece:
-    """Some leaders in order, each with its best followers."""
-
     leaders: Array  # uint16 | uint32[l, LL]
     counts: Array  # int64[l]
     sizes: Array  # int64[l], followers of each
@@ -346,7 +330,7 @@ class LeaderPiece:
 
 
 def concatenate(pieces: list[LeaderPiece]) -> LeaderPiece:
-    """Concatenate pieces, emptying them to save memory."""
+    """Concatenate and empty pieces, to save memory."""
     columns = []
     for name in PIECE:
         columns.append(np.concatenate([getattr(piece, name) for piece in pieces]))
@@ -357,7 +341,7 @@ def concatenate(pieces: list[LeaderPiece]) -> LeaderPiece:
 
 
 def merge_ends(pieces: list[LeaderPiece], piece: LeaderPiece, followers: int) -> LeaderPiece:
-    """Merge the first leader of `piece` with the equal last one, which is removed from `pieces`."""
+    """Merge the last leader of `pieces` into the equal first one of `piece`."""
     last = pieces.pop()
     if len(last.leaders) > 1:
         pieces.append(last.keep(np.arange(len(last.leaders)) < len(last.leaders) - 1))
@@ -383,14 +367,13 @@ def mark_most_frequent(counts: Array, most: int) -> Array:
 
 
 def prune_leaders(piece: LeaderPiece, most: int) -> LeaderPiece:
-    """Keep the leaders that can be among the `most`, and the ends, whose counts may still grow."""
+    """Keep the `most` frequent leaders, and the ends, whose counts may grow."""
     wanted = mark_most_frequent(piece.counts, most)
     wanted[0] = wanted[-1] = True
     return piece.keep(wanted)
 
 
 def write_piece(folder: str, name: str, piece: LeaderPiece, most: int) -> WrittenFile:
-    """Write a piece without leaders that cannot be among the `most`."""
     if len(piece.leaders) > most:
         piece = prune_leaders(piece, most)
     return write_file(folder, name, vars(piece))
@@ -414,6 +397,5 @@ def table_arrays(piece: LeaderPiece, vocabulary: int) -> dict[str, Array]:
 
 
 def narrow_counts(counts: Array) -> Array:
-    """Return counts as u32, or as u64 if one needs it."""
     fits = int(counts.max(initial=0)) < 1 << 32
     return counts.astype(np.uint32 if fits else np.uint64)

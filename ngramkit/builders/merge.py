@@ -1,12 +1,8 @@
 """Merge artifacts of one kind and tokenizer.
 
-A merged datastore has the shards of all its parts. A merged frozen table adds counts and selects
-the most frequent leaders and followers again. The parts dropped what was rare in their own corpus,
-so a merged count is exact only if every part kept the n-gram, and otherwise a lower bound.
-
-Frozen tables are added by ranges of leaders, each in a task, to bound memory. A task keeps the
-leaders and followers that can be among the most frequent. The ranges are joined like the pieces of
-a table (`builders.frozen`), so their bounds do not change the result.
+A merged frozen table adds counts and selects the most frequent rows again. A count is exact if
+every part kept the n-gram, otherwise a lower bound. Each task adds a range of leaders, to bound
+memory.
 """
 
 from __future__ import annotations
@@ -72,10 +68,10 @@ def merge(
 ) -> Artifact:
     """Merge two or more datastores, or frozen tables, into one artifact at `out`.
 
-    `sources` are artifacts, their folders or URLs; `out` is a folder or a URL. Tasks copy shards of
-    datastores, or add ranges of leaders of frozen tables; `executor` and `ray_address` place them
-    as in `tokenize`. `memory` (bytes, or "4G"; default 1 GiB, at least 32 MiB) bounds the adding of
-    a range, without the merged table, Python and the kernels. Neither changes the bytes.
+    `sources` are artifacts, their folders or URLs; `out` is a folder or a URL. `executor` and
+    `ray_address` are as in `tokenize`. `memory` (bytes, or "4G"; default 1 GiB, at least 32 MiB)
+    bounds the adding of frozen tables, without the merged table, Python and the kernels. Neither
+    changes the bytes.
 
     Raises UsageError if the artifacts cannot be merged, ArtifactError if their tokenizers differ.
     """
@@ -167,7 +163,7 @@ def _datastores(
 
 
 def copy_shard(source: str, sha256: str, folder: str, name: str) -> WrittenFile:
-    """Copy the shard `source` with this checksum to `name`: the work of a task."""
+    """Copy a shard and verify its checksum."""
     path = require_shared(Path(source))
     written = write_file(folder, name, open_arrays(path))
     # The bytes are usually equal, since the order of arrays is fixed.
@@ -177,16 +173,11 @@ def copy_shard(source: str, sha256: str, folder: str, name: str) -> WrittenFile:
 
 
 class TableFile(NamedTuple):
-    """A table to add: its folder, and the checksum of its file."""
-
     folder: str
     sha256: str
 
     def open(self) -> FrozenTable:
-        """Open the table without checking values, which the merge has done.
-
-        Raises ArtifactError if another table is there now, or on this node.
-        """
+        """Open without checking values, or raise ArtifactError for another table."""
         manifest = read_manifest(Path(self.folder))
         table = FrozenTable.unchecked(Path(self.folder), manifest)
         if manifest.files[TABLE].sha256 != self.sha256:
@@ -250,7 +241,6 @@ def _leaders(table: FrozenTable, rows: Array) -> Array:
 def add_leaders(
     parts: Sequence[TableFile], within: Range, wanted: FrozenParameters, folder: str, name: str
 ) -> WrittenFile:
-    """Write the merged piece of a range of leaders: the work of a task."""
     leaders, counts, rows, row_counts = [], [], [], []
     for part in parts:
         table = part.open()
@@ -270,17 +260,16 @@ def add_leaders(
 
 
 def row_bytes(vocabulary: int, length: int) -> int:
-    """Return the bytes that a row of `length` ids and a count takes at most."""
+    """Return the most bytes of a row of `length` ids and a count."""
     return 3 * (token_dtype(vocabulary).itemsize * length + 4) + 16 * length + 48
 
 
 def even_ranges(
     sizes: Sequence[int], ngrams: Callable[[int, Array], Array], most: int
 ) -> list[Range]:
-    """Return ranges of about `most` rows each over several lists of `sizes` rows.
+    """Return ranges of about `most` rows each over lists of `sizes` rows, by a sample.
 
-    They are chosen by a sample of evenly spaced rows: `ngrams(number, rows)` returns the n-grams
-    [n, length] at `rows` (int64[n]) of a list.
+    `ngrams(number, rows)` returns the n-grams [n, length] at `rows` (int64[n]) of a list.
     """
     parts = max(-(-sum(sizes) // most), 1)
     step = max(sum(sizes) // (parts * SAMPLES), 1)
@@ -306,7 +295,7 @@ def _place(ngrams: Array, bound: Ngram) -> int:
 
 
 def sum_rows(rows: Array, counts: Array) -> tuple[Array, Array]:
-    """Sum the counts of equal rows of ids [n, columns]; return sorted distinct rows and counts."""
+    """Return sorted distinct rows [n, columns] and the sums of their counts."""
     order = np.lexsort(_words(rows)[::-1])
     rows, counts = rows[order], counts[order]
     starts = np.flatnonzero(changes(rows))
@@ -314,7 +303,7 @@ def sum_rows(rows: Array, counts: Array) -> tuple[Array, Array]:
 
 
 def _words(rows: Array) -> list[Array]:
-    """Pack columns into as few uint64[n] as possible, for faster sorting."""
+    """Pack columns into as few uint64[n] as possible."""
     bits = max(int(rows.max(initial=0)).bit_length(), 1)
     words = []
     for begin in range(0, rows.shape[1], 64 // bits):
@@ -327,14 +316,13 @@ def _words(rows: Array) -> list[Array]:
 
 
 def changes(rows: Array) -> Array:
-    """Mark the first row and those that differ from the previous one: bool[n]."""
+    """Mark the first row and those unlike the previous one: bool[n]."""
     marks = np.ones(len(rows), bool)
     marks[1:] = np.any(rows[1:] != rows[:-1], axis=1)
     return marks
 
 
 def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> LeaderPiece:
-    """Return the piece of sorted distinct rows (leader, follower), `followers` of each leader."""
     begins = changes(rows[:, :leader_len])
     starts, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
     totals = np.add.reduceat(counts, starts) if len(starts) else counts

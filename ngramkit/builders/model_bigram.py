@@ -1,8 +1,7 @@
 """Build a bigram table: the model's top-k after every token of its vocabulary.
 
-N-Grammys (Stewart et al., 2024, arXiv:2411.03786), the model-derived bigram and its extension.
-`formats.model_bigram` specifies the table. The same weights, dtype, device and batch size give the
-same bytes; another device may round the last bit of a probability differently.
+The source is N-Grammys (Stewart et al., 2024, arXiv:2411.03786). The same weights, dtype, device
+and batch size give the same bytes.
 """
 
 from __future__ import annotations
@@ -48,13 +47,12 @@ def build_model_bigram(
 ) -> BuiltTable[ModelBigram]:
     """Build the table of `model` at `out`, or open it if it exists.
 
-    `model` is a transformers causal LM in evaluation mode, on any devices. Each row has `k` next
-    tokens and drafts of `width` tokens; for `prefix` and `extend` see formats.model_bigram. Takes
-    one pass per token of the vocabulary, and (width - 1) * k more with extend="model".
+    `model` is a transformers causal LM in evaluation mode. Each row has `k` next tokens and drafts
+    of `width` tokens; for `prefix` and `extend` see formats.model_bigram. Takes one pass per token,
+    and (width - 1) * k more with extend="model".
 
     Raises UsageError for wrong options and if `out` holds something else, InputError for a model
-    without an output embedding, an encoder-decoder, a model with fewer ids than the tokenizer, and
-    a model that does not fit into memory.
+    that is unsuitable or too large.
     """
     require_bigram_options(k, width, prefix, extend)
     require_usable(model, tokenizer)
@@ -125,10 +123,7 @@ def _continue(
 
 
 def follow_likeliest(next_tokens: Array, width: int) -> Array:
-    """Follow every next token by its likeliest successors: [V, k, width].
-
-    [[1, 0], [1, 0]], width 3 -> [[[1, 1, 1], [0, 1, 1]], [[1, 1, 1], [0, 1, 1]]]
-    """
+    """Follow every next token by its likeliest successors: [V, k, width]."""
     likeliest = next_tokens[:, 0]
     extended = np.empty((*next_tokens.shape, width), next_tokens.dtype)
     extended[:, :, 0] = next_tokens
@@ -138,11 +133,7 @@ def follow_likeliest(next_tokens: Array, width: int) -> Array:
 
 
 class SavedRows:
-    """Arrays of equal length, filled from the front and saved so that a killed build resumes.
-
-    `end` rows are filled. Every SAVE_SECONDS the new rows are written to a file of the writer's
-    partial folder, named after `stage`.
-    """
+    """Arrays filled from the front, and saved every SAVE_SECONDS so that a killed build resumes."""
 
     def __init__(self, writer: ArtifactWriter, stage: str, arrays: Mapping[str, Array]) -> None:
         self._writer = writer

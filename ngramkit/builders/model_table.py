@@ -1,7 +1,4 @@
-"""Shared by the builders of model tables: option checks, the plan, the weights' fingerprint.
-
-Options are checked before a model is loaded.
-"""
+"""Option checks, plan and weights' fingerprint for the builders of model tables."""
 
 from __future__ import annotations
 
@@ -25,13 +22,12 @@ if TYPE_CHECKING:
     import torch
 
 MAX_WIDTH = 1024  # tokens of a draft
-CHECKSUM_ELEMENTS = 1 << 22  # summed at a time
+CHECKSUM_ELEMENTS = 1 << 22  # elements summed at a time
 
 Table = TypeVar("Table", bound=Artifact)
 
 
 def require_bigram_options(k: int, width: int, prefix: str, extend: str) -> None:
-    """Raise UsageError for options that are wrong for every model."""
     require_between("k", k, 1)
     require_between("width", width, 1, MAX_WIDTH)
     _require_known("prefix", prefix, "none", "bos")
@@ -44,10 +40,7 @@ def require_unigram_options(k: int, rule: str) -> None:
 
 
 def require_rows(k: int, tokenizer: TextTokenizer, prefix: str = "none") -> Array:
-    """Return `absent_ids`.
-
-    Raises UsageError if `k` exceeds the number of tokens, or the tokenizer has no BOS for `prefix`.
-    """
+    """Return `absent_ids`. Raises UsageError if `k` is too large or BOS is missing."""
     absent = absent_ids(tokenizer)
     known = tokenizer.record.vocabulary - len(absent)
     require_between("k", k, 1, known, "the vocabulary has no more tokens")
@@ -61,10 +54,7 @@ def require_rows(k: int, tokenizer: TextTokenizer, prefix: str = "none") -> Arra
 def table_plan(
     kind: str, model: Any, tokenizer: TextTokenizer, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return everything that decides a table's bytes, with the manifest's `parameters`.
-
-    The parameters name the model by its Hub id and commit, if they are known.
-    """
+    """Return everything that decides a table's bytes."""
     name, revision = tokenizer.record.id, getattr(model.config, "_commit_hash", None)
     parameters = {
         "model": HUB_IDS.get(name, name),
@@ -95,7 +85,6 @@ class BuiltTable(Result, Generic[Table]):
 
 
 def require_usable(model: Any, tokenizer: TextTokenizer) -> None:
-    """Raise InputError unless the model has a next-token distribution over the tokenizer's ids."""
     name, config = tokenizer.record.id, model.config.get_text_config()
     if model.config.is_encoder_decoder:
         raise InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")
@@ -119,10 +108,7 @@ def require_usable(model: Any, tokenizer: TextTokenizer) -> None:
 
 
 def weights_fingerprint(model: Any) -> str:
-    """Return a sha256 over every parameter's name, shape, dtype and a checksum of its bits.
-
-    The checksum is computed on the weights' own device, so they are not copied to the host.
-    """
+    """Return a sha256 over every parameter's name, shape, dtype and checksum."""
     import torch
 
     digest = hashlib.sha256()
@@ -148,7 +134,7 @@ def _checksum(parameter: torch.Tensor) -> int:
 
 
 def absent_ids(tokenizer: TextTokenizer) -> Array:
-    """Return the ids below the vocabulary's size that have no token, ascending: int64[m]."""
+    """Return the ids that have no token, ascending: int64[m]."""
     present = np.zeros(tokenizer.record.vocabulary, bool)
     present[list(tokenizer.backend.get_vocab(with_added_tokens=True).values())] = True
     return np.flatnonzero(~present)

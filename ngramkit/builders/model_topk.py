@@ -1,8 +1,4 @@
-"""The model's top-k tokens after each of many short texts, for the builders of model tables.
-
-Batches are as large as memory allows. The top k are selected on the device, and the results of one
-batch are copied to the host while the next one runs.
-"""
+"""The model's top-k tokens after each of many short texts."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
 # Rows of a first batch, enough to keep the multipliers busy; halved when memory runs out.
 CPU_ROWS = 512
 ACCELERATOR_ROWS = 8192
-SORTED_LOGITS = 1 << 25  # at a time, 8 bytes each
+SORTED_LOGITS = 1 << 25  # logits sorted at a time, 8 bytes each
 
 T = TypeVar("T")
 
@@ -30,8 +26,7 @@ T = TypeVar("T")
 class Passes:
     """Batched passes of `model`, a transformers causal LM in evaluation mode, over short texts.
 
-    `vocabulary` is the tokenizer's size, `absent` the ids below it without a token; `prefix` comes
-    before every text.
+    `absent` are the ids below `vocabulary` without a token; `prefix` comes before every text.
     """
 
     def __init__(
@@ -50,8 +45,8 @@ class Passes:
     def likeliest(self, tokens: Array, k: int) -> Iterator[tuple[Array, Array]]:
         """Yield the top k tokens after every text [prefix, token] of `tokens`, int[n], in batches.
 
-        Each batch is token ids int32[rows, k], best first, ties by id, and their log-probabilities
-        float16[rows, k]. Raises InputError if a single text does not fit into memory.
+        A batch is ids int32[rows, k], best first, ties by id, and log-probabilities float16[rows,
+        k].
         """
 
         def work(begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -64,7 +59,7 @@ class Passes:
     def continued(self, seconds: Array, begin: int, length: int) -> Iterator[Array]:
         """Yield greedy continuations int32[rows, length] of [prefix, token, seconds[token, j]].
 
-        `seconds` is int[n, k]. Texts are read row by row; the first one is number `begin`.
+        The first text is number `begin` of `seconds`, int[n, k].
         """
         import torch
 
@@ -97,7 +92,7 @@ class Passes:
         return self._forward(self._ids(rows), cache, use_cache=use_cache or cache is not None)
 
     def _cache_of_prefix(self, rows: int) -> Any:
-        """Return a copy of the prefix's keys and values, which are computed once."""
+        """Copy the prefix's keys and values, computed once."""
         if not self._prefix:
             return None
         if self._prefix_cache is None:
@@ -119,14 +114,13 @@ class Passes:
         return torch.as_tensor(rows, dtype=torch.int64).to(self._device)
 
     def _real(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits with padding cut off and absent ids set to -inf."""
         real = logits[:, : self.vocabulary]
         if len(self._absent):
             real = real.index_fill(1, self._absent.to(real.device), float("-inf"))
         return real
 
     def _batches(self, begin: int, total: int, work: Callable[[int, int], T]) -> Iterator[T]:
-        """Yield `work` over begin..total; halve the batch size whenever memory runs out."""
+        """Yield `work` over begin..total; halve the batch whenever memory runs out."""
         import torch
 
         while begin < total:
@@ -164,7 +158,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def _one_behind(results: Iterator[T]) -> Iterator[T]:
-    """Yield each result once the next one has started: the device runs while the host copies."""
+    """Yield each result once the next has started, so that copies overlap."""
     pending: list[T] = []
     for result in results:
         yield from pending
@@ -173,7 +167,7 @@ def _one_behind(results: Iterator[T]) -> Iterator[T]:
 
 
 def _best(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the top ids int32[n, k], ties by id, and their log-probabilities float16[n, k]."""
+    """Return the top ids int32[n, k], ties by id, and log-probabilities float16[n, k]."""
     import torch
 
     ids, log_probs = [], []
@@ -190,8 +184,7 @@ def _best(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 def select_likeliest(values: torch.Tensor, k: int) -> torch.Tensor:
     """Return the columns of the k highest values, best first, ties to the lower: int64[n, k].
 
-    torch.topk breaks ties arbitrarily, and 16-bit logits have many. So this sorts int64 keys: the
-    value's bits, mapped to integers of the same order, above the complemented column.
+    torch.topk breaks ties arbitrarily, so keys hold the value's bits above the complemented column.
     """
     import torch
 

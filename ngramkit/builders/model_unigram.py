@@ -1,7 +1,6 @@
 """Build a unigram table: the tokens that a model's embeddings make likely, without a pass.
 
-N-Grammys (Stewart et al., 2024, arXiv:2411.03786), the model-derived unigram.
-`formats.model_unigram` gives the formulas of both rules.
+The source is N-Grammys (Stewart et al., 2024, arXiv:2411.03786).
 """
 
 from __future__ import annotations
@@ -46,12 +45,8 @@ def build_model_unigram(
 ) -> BuiltTable[ModelUnigram]:
     """Build the table of the `k` likeliest tokens of `model` at `out`, or open it if it exists.
 
-    `model` is a transformers causal LM. Scores are computed in float32 on the device of the output
-    embedding.
-
-    Raises UsageError for wrong options and if `out` holds something else, InputError for a model
-    without an output embedding, an encoder-decoder, a model with fewer ids than the tokenizer, and
-    embeddings that do not fit into memory.
+    `model` is a transformers causal LM; for `rule` see formats.model_unigram. Raises as
+    `build_model_bigram`, and InputError if the embeddings do not fit into memory.
     """
     require_unigram_options(k, rule)
     require_usable(model, tokenizer)
@@ -100,7 +95,7 @@ def _scores(model: Any, present: Array, rule: str) -> Array:
 
 
 def weight_rows(weight: torch.Tensor, present: Array, device: torch.device) -> torch.Tensor:
-    """Return the rows `present` of an embedding as float32 on `device`."""
+    """Return the rows `present` of an embedding as float32."""
     import torch
 
     chosen = torch.from_numpy(present).to(weight.device)
@@ -108,7 +103,7 @@ def weight_rows(weight: torch.Tensor, present: Array, device: torch.device) -> t
 
 
 def _lengths(vectors: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
-    """Return the length of every row in the inner product a' C b: float32[n]."""
+    """Return every row's length in the inner product a' C b: float32[n]."""
     import torch
 
     parts = [((part @ covariance) * part).sum(dim=1) for part in torch.split(vectors, ROWS)]

@@ -1,19 +1,12 @@
 """Prune artifacts: keep what brings the most accepted tokens per byte.
 
-The reference is CREST (arXiv:2408.04678), which keeps a datastore's most frequent n-grams without
-their places. Here the result is an ordinary artifact. The same artifact, size and answers give the
-same bytes.
+A datastore keeps passages: evenly cut parts of documents. A passage's worth is its number of new
+n-grams of wanted text per token (kernels.passages). Wanted text is the training split, some of the
+datastore's documents, and recorded answers, which weigh more.
 
-A datastore keeps passages: evenly cut parts of documents with at most `PASSAGE_TOKENS` tokens. The
-worth of a passage is the number of n-grams of wanted text that it adds to the passages kept before,
-per token (kernels.passages). Wanted text is the training split, some of the datastore's documents,
-and recorded answers, which weigh more. Passages of the training split itself are kept last. N-grams
-are short, because longer ones depend on a corpus's subjects. For measurements see
-docs/benchmarks.md.
-
-A frozen table keeps the rows of most worth per byte. A follower's worth is its count in the table
-plus its scaled count after the leader in `answers`; both weigh the same in total. A leader's best
-follower also pays for the leader's row. Without answers this is CREST's rule.
+A follower's worth in a frozen table is its count plus its scaled count in `answers`; both weigh the
+same in total. A leader's best follower also pays for the leader's row. Without answers this is the
+rule of CREST (arXiv:2408.04678).
 """
 
 from __future__ import annotations
@@ -36,13 +29,13 @@ from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array
 
 MAX_SHARD_TOKENS = 1 << 25  # sorting takes 16 bytes for each
-HEADER_BYTES = 1024  # at most
+HEADER_BYTES = 1024  # upper bound
 # The rules' names in manifests. A changed rule gets another number.
 FROZEN_RULE = "most frequent followers per byte, 1"
 DATASTORE_RULE = "most new n-grams per token, 2"
 PASSAGE_TOKENS = 64
 ORDERS = (2, 3)  # lengths of the counted n-grams
-ANSWER_WORTH = 8  # of an n-gram of the answers, relative to one of the split
+ANSWER_WORTH = 8  # worth of an n-gram of the answers, relative to one of the split
 TRAINED_ONE_IN, MAX_TRAINED_TOKENS = 16, 1 << 21  # the training split
 
 
@@ -58,8 +51,7 @@ def prune_artifact(
 ) -> Artifact:
     """Prune a datastore or frozen table to at most `size` bytes, at `out`.
 
-    `answers` are token ids of the text to draft for. Without them, a datastore is judged by some of
-    its documents and a frozen table by its counts. An artifact that fits is kept whole. Raises
+    `answers` are token ids of the text to draft for. An artifact that fits is kept whole. Raises
     UsageError for other kinds, and for a `size` that is too small.
     """
     manifest, kind = artifact.manifest, type(artifact)
@@ -156,7 +148,7 @@ def _too_small(artifact: Artifact, size: int, empty: int) -> UsageError:
 
 
 def _tokens(datastore: Datastore, passages: Passages) -> Array:
-    """Return a shard's tokens, with a separator after passages that the next does not continue."""
+    """Return a shard's tokens, with separators."""
     separator = datastore.separator
     tokens = np.full(passages.size, separator, token_dtype(separator))
     first = np.flatnonzero(~passages.joined)
@@ -193,11 +185,7 @@ def _frozen_table(
 
 
 def prune_table(table: FrozenTable, size: int, answers: Sequence[Array] = ()) -> dict[str, Array]:
-    """Return the arrays of a table of at most `size` bytes, without leaders if none fits.
-
-    Followers are kept by worth per byte, a leader's best first; ties go to the earlier leader.
-    Counts of leaders do not change.
-    """
+    """Return the arrays of a table of at most `size` bytes, without leaders if none fits."""
     sizes: Array = np.diff(table.follower_offsets.astype(np.int64))
     owner = np.repeat(np.arange(len(sizes)), sizes)
     worth = _worth(table, owner, answers)
@@ -225,7 +213,7 @@ def prune_table(table: FrozenTable, size: int, answers: Sequence[Array] = ()) ->
 
 
 def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
-    """Return the worth of followers by counts and, with equal weight, by answers: int64[F]."""
+    """Return the worth of followers: int64[F]."""
     counts = table.follower_counts.astype(np.int64)
     length = table.leader_len + table.follower_len
     texts = [np.asarray(answer, table.leaders.dtype) for answer in answers]
@@ -246,8 +234,6 @@ def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
 
 @dataclass(frozen=True)
 class Passages:
-    """Parts of documents, in the corpus's order."""
-
     rows: Array  # int64[n, 3]: shard, begin, end in its tokens
     joined: Array  # bool[n], whether a row continues the previous one
     training: Array  # bool[n], whether its document is of the training split
@@ -263,7 +249,6 @@ class Passages:
 
     @property
     def size(self) -> int:
-        """The number of tokens, with a separator after each that the next does not continue."""
         return int(self.lengths.sum() + np.count_nonzero(~self.joined))
 
 
@@ -272,9 +257,8 @@ def choose_passages(
 ) -> Passages:
     """Choose the passages to keep in `budget` tokens, with separators.
 
-    `answers` are token ids of the text to draft for. Remaining room is filled with other passages,
-    drawn by a hash of their numbers. Takes at most 144 bytes per token of the training split and
-    the answers, and 2 per token of the corpus.
+    Takes at most 144 bytes per token of the training split and the answers, and 2 per token of the
+    corpus.
     """
     documents = _documents(shards, separator)
     passages = _cut_passages(documents)
@@ -307,7 +291,6 @@ def choose_passages(
 
 
 def _documents(shards: Sequence[DatastoreShard], separator: int) -> Passages:
-    """Return every document that is not empty as one row."""
     rows_of = []
     for index, shard in enumerate(shards):
         last, end = (int(at) for at in shard.first_token[-2:])

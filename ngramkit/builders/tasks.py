@@ -1,12 +1,7 @@
 """A build's tasks and their executors: threads of this process, or the nodes of a Ray cluster.
 
-A task writes one file atomically and returns its record and a few numbers. It always writes the
-same bytes, even if it runs in two places at once. So an executor may run it again after a crash or
-on another node. A resumed build skips the tasks that were recorded.
-
-On a cluster, tasks read and write files that every node sees at the same path; Ray carries only
-names and numbers. A node that does not see the files is named in the error. A task that is lost
-with its worker or node is restarted elsewhere.
+A task writes one file atomically, always with the same bytes, so it may run again anywhere. On a
+cluster, every node must see the files at the same path.
 """
 
 from __future__ import annotations
@@ -41,23 +36,21 @@ from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter
 from ngramkit.formats.safetensors import Array, FileRecord, write_whole
 
 EXECUTORS = ("local", "ray")
-MAX_RETRIES = 3  # of one task
-TASKS_PER_CORE = 2  # in flight, so that no core waits for the driver
+MAX_RETRIES = 3  # restarts of one task
+TASKS_PER_CORE = 2  # tasks in flight, so that no core waits for the driver
 ADDRESS = re.compile(r"auto|[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 AUTO = "auto"
 BASE_MEMORY = 224 << 20  # bytes of Python, libraries and kernels; measured: 214 MB
 
 
 class WrittenFile(NamedTuple):
-    """A task's result: the record of its file."""
-
     record: FileRecord
     facts: Mapping[str, Any]  # JSON, stored for a resume
 
 
 @dataclass(frozen=True)
 class Task:
-    """A call `work(*arguments)` of a module's function with picklable arguments."""
+    """A call `work(*arguments)` that can be pickled."""
 
     name: str  # for messages
     file: str  # the file that it writes
@@ -72,10 +65,10 @@ class Executor(Protocol):
     """A place where tasks run. A `local` one shares this process's memory and cores."""
 
     local: bool
-    retries: int  # of lost tasks
+    retries: int  # restarts of lost tasks
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, WrittenFile]]:
-        """Yield every task with its result as they finish. Raises the first error of a task."""
+        """Yield tasks with their results as they finish; raise a task's first error."""
 
 
 @contextmanager
@@ -85,12 +78,11 @@ def open_executor(
     workers: int | None = None,
     reporter: Reporter = SILENT,
 ) -> Iterator[Executor]:
-    """Open the executor of that name until the block ends, or yield an executor unchanged.
+    """Open the named executor until the block ends, or yield a given one.
 
-    `workers` bounds the tasks at a time: by default one per core of this machine, or enough for the
-    cluster's cores. `ray_address` is `auto` (RAY_ADDRESS, or the cluster of this machine) or
-    HOST:PORT. Raises UsageError for an unknown executor or a missing package, NetworkError if no
-    cluster answers.
+    `workers` bounds the tasks at a time (default: one per core, on a cluster enough for its cores).
+    `ray_address` is `auto` (RAY_ADDRESS, or the cluster of this machine) or HOST:PORT. Raises
+    UsageError for an unknown executor or a missing package, NetworkError if no cluster answers.
     """
     if not isinstance(executor, str):
         if not hasattr(executor, "local"):
@@ -109,7 +101,6 @@ def open_executor(
 
 
 def validate(executor: str, ray_address: str | None) -> None:
-    """Raise UsageError for an unknown executor, or an address of one that has none."""
     if executor not in EXECUTORS:
         raise UsageError(
             f"unknown executor {executor!r}", meant(executor, EXECUTORS), option="executor"
@@ -123,7 +114,7 @@ def validate(executor: str, ray_address: str | None) -> None:
 
 
 class Local:
-    """An executor of `workers` threads of this process; kernels release the GIL."""
+    """Threads of this process; kernels release the GIL."""
 
     local = True
     retries = 0
@@ -144,7 +135,6 @@ class Local:
 
 @contextmanager
 def connect(address: str | None, workers: int | None, reporter: Reporter) -> Iterator[Cluster]:
-    """Connect to the cluster until the block ends, unless this process is connected already."""
     try:
         import ray
     except ImportError as error:
@@ -269,7 +259,7 @@ class Cluster:
                 self._reporter.note("waiting for a node: the cluster has no core")
 
     def _outcome(self, done: Any, task: Task, losses: int) -> WrittenFile | None:
-        """Return the task's result, or None if its worker or node was lost. Raises its error."""
+        """Return None if the task was lost; raise its error."""
         gone = self._ray.exceptions
         try:
             outcome: WrittenFile | Exception = self._ray.get(done)
@@ -297,7 +287,7 @@ class Cluster:
 def _run(
     version: str, work: Callable[..., WrittenFile], arguments: tuple[Any, ...]
 ) -> WrittenFile | Exception:
-    """Run a task on its node. Errors that are not bugs are returned."""
+    """Run a task; return errors that are not bugs."""
     if version != __version__:
         return InputError(
             f"{platform.node()} must have ngramkit {version}, got {__version__}",
@@ -313,8 +303,6 @@ def _run(
 
 
 class StageRunner(NamedTuple):
-    """A build's writer, the executor of its tasks, and its reporter."""
-
     writer: ArtifactWriter
     executor: Executor
     reporter: Reporter
@@ -334,7 +322,6 @@ class StageRunner(NamedTuple):
         size: int = 1,
         key: tuple[Any, ...] = (),
     ) -> Task:
-        """Return the task `work(*arguments, FOLDER, FILE)`; `stem` is the file's name."""
         file = f"{stem}.safetensors"
         arguments = (*arguments, self.folder, file)
         return Task(f"{title}, {self.writer.path.name}", file, work, arguments, memory, size, key)
@@ -347,10 +334,9 @@ class StageRunner(NamedTuple):
         *,
         scratch: bool = False,
     ) -> None:
-        """Run the tasks whose files are missing, in any order, with one progress bar.
+        """Run the tasks whose files are missing; `unit` is that of their sizes.
 
-        `unit` is that of their sizes. Files of a `scratch` stage are deleted at the end of the
-        build; a resumed build uses them only for the same tasks.
+        Files of a `scratch` stage are deleted at the end of the build.
         """
         for _ in self.in_order(name, tasks, unit, scratch=scratch):
             """Only their files matter."""
@@ -363,7 +349,7 @@ class StageRunner(NamedTuple):
         *,
         scratch: bool = False,
     ) -> Generator[Task, None, None]:
-        """Run as `run`, and yield the tasks in order, each when its file and all before it exist.
+        """Run as `run`, and yield the tasks in order, each once its file exists.
 
         Closing the generator cancels the tasks in flight.
         """
@@ -400,22 +386,20 @@ class StageRunner(NamedTuple):
                 yield waiting.popleft()
 
     def facts(self, file: str) -> Mapping[str, Any]:
-        """Return the facts recorded with a task's file, {} if it is not written yet."""
         return self.writer.finished(file) or {}
 
 
 def _identity(task: Task) -> str:
-    """Return a digest that differs for other tasks with the same file name."""
+    """Return a digest that distinguishes tasks with the same file name."""
     return hashlib.sha256(repr(task.key or task.arguments).encode()).hexdigest()[:16]
 
 
 def write_file(folder: str, name: str, arrays: Mapping[str, Array], **facts: Any) -> WrittenFile:
-    """Write a task's file atomically."""
     return WrittenFile(write_whole(require_shared(Path(folder)) / name, arrays), facts)
 
 
 def require_shared(path: Path) -> Path:
-    """Return `path`. Raises InputError if it does not exist on this machine."""
+    """Return `path`, or raise InputError if this machine does not see it."""
     if not path.exists():
         raise InputError(
             f"{platform.node()} does not see {path}",

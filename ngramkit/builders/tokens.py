@@ -1,11 +1,7 @@
 """Build a token store (`ngramkit.formats.tokens`) from a corpus.
 
-Documents are encoded in batches, in the corpus's order: by this process, or on a cluster by one
-task per part of the corpus (`builders.corpus_parts`). A shard ends with the document that fills it,
-whatever the batches, parts or workers.
-
-Encoded documents are saved every few seconds, and when the build is interrupted. A build that is
-run again resumes after them.
+A shard ends with the document that fills it, whatever the batches, parts or workers. This process
+saves encoded documents every few seconds, so a build resumes after them.
 """
 
 from __future__ import annotations
@@ -82,17 +78,16 @@ def tokenize(
 ) -> TokenStore:
     """Tokenise a corpus: the input of every builder.
 
-    `corpus` is an opened corpus, or one that `open_corpus` takes with its options: a name, files,
-    texts in memory (a list, a generator, a Series, a table, a dataset), or a mixture with weights,
-    `["a", ("b", 0.3)]`. `model` is a short name, a Hub id (or ID@REVISION), a folder or a loaded
-    tokenizer, by default the default model. `eos` ends every document with the tokenizer's EOS, if
-    it has one. `workers` bounds the threads. A shard ends with the document that fills
-    `shard_tokens`.
+    `corpus` is an open corpus, or an input of `open_corpus` with its options: a name, files, texts
+    in memory, or a mixture such as `["a", ("b", 0.3)]`. `model` is a short name, a Hub id (or
+    ID@REVISION), a folder or a loaded tokenizer, by default the default model. `eos` ends every
+    document with the tokenizer's EOS, if it has one. `workers` bounds the threads. A shard ends
+    with the document that fills `shard_tokens`.
 
-    The store is written to `out`, a folder or a URL (`ngramkit.remote.publishing`), by default
-    under artifacts/; a finished one of the same plan is opened. `executor` is "local", or "ray" for
-    the cluster at `ray_address` (`ngramkit.builders.tasks`), which gives the same bytes. Raises
-    InputError if the corpus has no document, or none with text.
+    `out` is a folder or a URL, by default under artifacts/; a finished store of the same plan is
+    opened. `executor` is "local", or "ray" for the cluster at `ray_address`
+    (`ngramkit.builders.tasks`), which gives the same bytes. Raises InputError if the corpus has no
+    document, or none with text.
     """
     text = CorpusOptions(
         split=split, column=column, revision=revision, language=language, join_turns=join_turns,
@@ -147,10 +142,9 @@ def token_store(
     reporter: Reporter,
     options: CorpusOptions,
 ) -> Iterator[TokenStore]:
-    """Yield the token store `source`, or that of the corpus `source`.
+    """Yield the token store `source`, or tokenise the corpus `source`.
 
-    If the block fails after tokenizing, the error gets a note that names the token store. Raises
-    UsageError for `options` of a corpus with a token store.
+    Errors of the block get a note that names a new store.
     """
     if isinstance(source, TokenStore) or (isinstance(source, str | Path) and is_artifact(source)):
         for name in options.given():
@@ -187,21 +181,17 @@ def tokens_plan(
 
 
 def default_path(model: str, plan: Mapping[str, Any]) -> Path:
-    """Return artifacts/CORPUS-MODEL-tokens-XXXXXXXX, with the digits of the plan.
-
-    A mixture is CORPUS-CORPUS-...
-    """
+    """Return artifacts/CORPUS-MODEL-tokens-XXXXXXXX, with the digits of the plan."""
     return default_place(corpus_name(plan["corpus"]), model, "tokens", build_id(plan)[:8])
 
 
 def default_out(store: TokenStore, kind: str) -> Path:
-    """Return artifacts/CORPUS-MODEL-KIND, for an artifact built from a token store."""
     corpus = corpus_name(store.manifest.corpus, store.path.name)
     return default_place(corpus, store.tokenizer.id, kind)
 
 
 def parse_memory(memory: int | str | None) -> int | None:
-    """Return bytes of a number or a text like "4G". Raises UsageError if it is not a size."""
+    """Return bytes of a number or a text like "4G"."""
     if isinstance(memory, str):
         return parse_size(memory)
     if memory is not None:
@@ -263,7 +253,6 @@ def _build(
 def _require_text(
     corpus: AnyCorpus, tokenizer: TextTokenizer, eos: bool, counts: Mapping[str, int]
 ) -> None:
-    """Raise InputError if there is no document, or every document is empty."""
     documents, skipped = counts["documents"], corpus.skipped
     if not documents and skipped.records:
         bad = many(skipped.records, "bad record")
@@ -293,7 +282,6 @@ def _encode_here(
     cutter: ShardCutter,
     reporter: Reporter,
 ) -> Iterator[EncodedBatch]:
-    """Yield the documents after the cutter's last one, encoded by this process."""
     limit, size = corpus.selection.limit, corpus.size
     by_bytes = limit is None and size is not None
     reporter.stage("tokenize", size if by_bytes else limit, "bytes" if by_bytes else "documents")
@@ -309,7 +297,7 @@ def _encode_here(
 
 
 class _Gathered(NamedTuple):
-    """Documents of the next shard, and totals of all documents up to their end."""
+    """Documents of the next shard, and totals up to their end."""
 
     tokens: Array  # uint16 | uint32 [n]
     lengths: Array  # int64[documents], in tokens
@@ -319,11 +307,10 @@ class _Gathered(NamedTuple):
 
 
 class ShardCutter:
-    """A writer of shards that collects encoded documents until they fill `shard_tokens`.
+    """A writer of encoded documents as shards of `shard_tokens`.
 
-    With `positions`, documents have positions in the corpus: collected documents are saved too, and
-    `position` is where to resume reading. Otherwise a build resumes after its last shard, and
-    shards without positions are written again.
+    With `positions`, collected documents are saved too, and reading resumes at `position`.
+    Otherwise a build resumes after its last shard.
     """
 
     def __init__(
@@ -339,8 +326,8 @@ class ShardCutter:
         self._shard = 0
         self._gathered: list[_Gathered] = []  # for the next shard
         self._room = shard_tokens  # tokens that it lacks
-        self._kept = 0  # of these that are saved
-        self._files = 0  # of saved documents
+        self._kept = 0  # how many of these are saved
+        self._files = 0  # number of files of saved documents
         self._last_kept = time.monotonic()
         self._resume()
 
@@ -359,10 +346,7 @@ class ShardCutter:
         self._kept = len(self._gathered)
 
     def _go_behind(self, facts: Mapping[str, Any] | None) -> bool:
-        """Set the counts and the position to those after a file with these facts.
-
-        Return False if they lack a position that is needed.
-        """
+        """Set counts and position after a file; return False if a needed position is missing."""
         if facts is None or (self._positions and "position" not in facts):
             return False
         if self._positions:
@@ -380,10 +364,7 @@ class ShardCutter:
         return f"gathered-{self._files:05d}.safetensors"
 
     def cut(self, batches: Iterable[EncodedBatch]) -> None:
-        """Write all batches as shards; the last may be smaller.
-
-        After an error, the collected documents are saved for a resume.
-        """
+        """Write all batches as shards; after an error, save the collected documents."""
         try:
             for packed in batches:
                 self._add(packed)
@@ -422,7 +403,6 @@ class ShardCutter:
         self._room -= len(tokens)
 
     def _keep(self) -> None:
-        """Save newly collected documents, so that a killed build resumes after them."""
         fresh = self._gathered[self._kept :]
         self._last_kept = time.monotonic()
         if self._positions and fresh:

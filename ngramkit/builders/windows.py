@@ -1,9 +1,8 @@
 """All n-grams of a token store, sorted, in bounded memory.
 
-The windows of a corpus (`length` consecutive tokens inside one document) are split into partitions:
-ranges of the first token or, after a token that is too frequent, of the token after a prefix.
-Partitions that fit into memory together, with prefixes of at most one token, form a group. One pass
-over the memory-mapped store fills a group (`kernels.counting`); each partition is then sorted.
+Windows (`length` consecutive tokens of a document) are split into partitions: ranges of the first
+token or, after a prefix that is too frequent, of the next token. One pass over the store fills a
+group of partitions (`kernels.counting`); each is then sorted.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from ngramkit.kernels.counting import (
     scatter_wide,
 )
 
-CACHED_ROWS = 1 << 19  # a partition of so many is sorted in the processor's cache
-MAX_ROWS = 1 << 31  # of a partition; kernels count them in 32 bits
+CACHED_ROWS = 1 << 19  # rows of a partition that is sorted in the processor's cache
+MAX_ROWS = 1 << 31  # rows of a partition; kernels count them in 32 bits
 
 Result = TypeVar("Result")
 
@@ -55,7 +54,6 @@ class Partition:
         return sum(self.shares)
 
     def for_one_worker(self) -> Partition:
-        """Return the partition for a single worker."""
         return Partition(self.prefix, self.low, self.high, (self.windows,))
 
 
@@ -71,8 +69,8 @@ class SortedWindows:
 class Windows:
     """All windows of `length` tokens of a store.
 
-    `memory` (bytes) bounds one group and its partitions; each of `workers` threads sorts one
-    partition at a time. With `tasks`, each group is read later by one worker.
+    `memory` (bytes) bounds one group and its partitions. With `tasks`, each group is read later by
+    one worker.
     """
 
     def __init__(
@@ -93,12 +91,12 @@ class Windows:
         self._together = max(half // key, self._most)
 
     def each(self, use: Callable[[Partition, Keys, Counts | None], Result]) -> Iterator[Result]:
-        """Yield `use(partition, keys, counts)` for all partitions in ascending order (`read`)."""
+        """Yield `use(...)` for all partitions in order; see `read`."""
         for group in self.groups():
             yield from self.read(group, use)
 
     def groups(self) -> Iterator[list[Partition]]:
-        """Yield lists of adjacent partitions that one pass can fill within the memory."""
+        """Yield lists of adjacent partitions that one pass can fill."""
         group: list[Partition] = []
         rows = 0
         for partition in self._partitions():
@@ -118,8 +116,7 @@ class Windows:
     ) -> Iterator[Result]:
         """Yield `use(partition, keys, counts)` for a group's partitions in order, run on threads.
 
-        `keys` are the partition's sorted windows: each once if `counts` is not None, otherwise one
-        for every occurrence.
+        `keys` are sorted windows: distinct if `counts` is not None, otherwise one per occurrence.
         """
         if len(group[0].prefix) == self.length - 1:
             for partition in group:  # only the last token is free: its histogram
@@ -134,11 +131,10 @@ class Windows:
         )
 
     def runs(self) -> Iterator[SortedWindows]:
-        """Yield every distinct window with its count, in ascending order."""
         yield from self.each(_as_runs)
 
     def words(self, rest: int) -> int:
-        """Return the number of u64 words for `rest` tokens; the first counts from a partition's."""
+        """Return the u64 words of `rest` tokens, the first relative to a partition's `low`."""
         per_word = 64 // self.bits
         return max(1, -(-(rest - 1) // per_word))
 
@@ -168,7 +164,7 @@ class Windows:
         return counts
 
     def _after(self, prefix: tuple[int, ...]) -> Counts:
-        """Count as `_count`, but after single tokens for many of them in one pass."""
+        """Count as `_count`, but after many single tokens in one pass."""
         if len(prefix) != 1:
             return self._histograms(prefix)
         if prefix[0] not in self._seconds:
@@ -181,7 +177,6 @@ class Windows:
         return self._seconds[prefix[0]]
 
     def _count_seconds(self, wanted: Counts) -> dict[int, Counts]:
-        """Return {token: `_count` after it}, in one pass."""
         rows = np.full(self.vocabulary, -1, np.int32)
         rows[wanted] = np.arange(len(wanted))
         counts = np.zeros((len(self._work), len(wanted), self.vocabulary), np.int64)
@@ -194,7 +189,7 @@ class Windows:
         return {token: counts[:, row] for row, token in enumerate(wanted.tolist())}
 
     def _partitions(self, prefix: tuple[int, ...] = ()) -> Iterator[Partition]:
-        """Yield partitions in ascending order, each small enough or of the last token only."""
+        """Yield partitions in order, each small enough or of the last token."""
         shares = self._after(prefix)
         counts = shares.sum(axis=0)
         rest, enough = self.length - len(prefix), min(CACHED_ROWS, self._most)
@@ -216,15 +211,12 @@ class Windows:
             yield _partition(prefix, low, min(low + span, self.vocabulary), shares)
 
     def _at_once(self, first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-        """Return whether one pass can fill partitions after both prefixes.
-
-        It can for prefixes of at most one token if keys are one word of at least two tokens.
-        """
+        """Return whether one pass can fill partitions after both prefixes."""
         short = max(len(first), len(second)) <= 1
         return first == second or (short and self.length > 2 and self.words(self.length) == 1)
 
     def _fill(self, group: Sequence[Partition]) -> tuple[Keys, Counts]:
-        """Fill a group in one pass: (keys uint64[n, words], the end of each partition)."""
+        """Fill a group in one pass: (keys uint64[n, words], each partition's end)."""
         prefix = () if self._at_once((), group[0].prefix) else group[0].prefix
         owner, second = self._owners(group, len(prefix))
         sizes = np.array([part.shares for part in group])
@@ -245,11 +237,7 @@ class Windows:
         return keys, ends[:, -1]
 
     def _owners(self, group: Sequence[Partition], depth: int) -> tuple[Array, Array]:
-        """Return the partition of each token after the first `depth`, int32[V].
-
-        Tokens of longer prefixes refer to a row of the second array, int32[prefixes, V], of the
-        partition of each token after them; see `kernels.counting.scatter`.
-        """
+        """Return each token's partition, int32[V], and for longer prefixes, int32[prefixes, V]."""
         owner = np.full(self.vocabulary, NONE, np.int32)
         longer = sorted({part.prefix[depth] for part in group if len(part.prefix) > depth})
         second = np.full((max(len(longer), 1), self.vocabulary), NONE, np.int32)
@@ -268,7 +256,6 @@ def _partition(prefix: tuple[int, ...], low: int, high: int, counts: Counts) -> 
 
 
 def _shares(shards: Sequence[TokenShard], workers: int) -> list[list[Stretch]]:
-    """Return each worker's part of every shard."""
     shares: list[list[Stretch]] = [[] for _ in range(workers)]
     for shard in shards:
         cuts = np.linspace(0, len(shard.tokens), workers + 1).astype(np.int64).tolist()
@@ -278,7 +265,6 @@ def _shares(shards: Sequence[TokenShard], workers: int) -> list[list[Stretch]]:
 
 
 def _sort_keys(keys: Keys) -> Keys:
-    """Sort rows by their words, and return them; the argument may be changed."""
     if keys.shape[1] == 1:
         keys[:, 0].sort()
         return keys

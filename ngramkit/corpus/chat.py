@@ -1,11 +1,8 @@
-"""Chat templates: conversations as the text that a model reads, and the choice of a template.
+"""Chat templates: conversations as prompts, and the choice of a template.
 
-The model's own template is used, or the one known for the model's name; none is guessed.
-
-A model's template comes from a stranger. It runs in jinja2's sandbox on plain strings, with the
-functions that transformers provides (utils/chat_template_utils.py of 5.23). The sandbox does not
-stop endless loops or strings that double, so the template runs in a process with bounded processor
-time and memory.
+A model's template is untrusted. jinja2's sandbox does not stop endless loops or strings that
+double, so it runs in a process with bounded time and memory. It gets the functions of transformers
+(utils/chat_template_utils.py of 5.23).
 """
 
 from __future__ import annotations
@@ -31,11 +28,11 @@ if TYPE_CHECKING:
 
 
 OWN, AUTO = "own", "auto"
-PLACEHOLDER = "\N{SNOWMAN}"  # an answer, to find the text around it
-# Bounds of a stranger's template, which takes milliseconds and little memory.
-MAX_SECONDS = 10  # of processor time
-MAX_MEMORY = 1 << 29  # bytes of the process
-MAX_CHARACTERS = 1 << 24  # of its text
+PLACEHOLDER = "\N{SNOWMAN}"  # placeholder of an answer, to find the text around it
+# Bounds of an untrusted template; usual ones take milliseconds and little memory.
+MAX_SECONDS = 10  # s of processor time
+MAX_MEMORY = 1 << 29  # bytes
+MAX_CHARACTERS = 1 << 24  # of the rendered text
 
 # FastChat's vicuna_v1.1, as in its conversation.py: a space after a question, </s> after an answer.
 VICUNA = """\
@@ -45,7 +42,7 @@ A chat between a curious user and an artificial intelligence assistant. The assi
 {% if m.role == 'user' %}USER: {{ m.content }} \
 {% elif m.role == 'assistant' %}ASSISTANT: {{ m.content }}</s>{% endif %}{% endfor %}\
 {% if add_generation_prompt %}ASSISTANT:{% endif %}"""
-# Meta's llama/generation.py: a system message stands inside the first question.
+# Meta's llama/generation.py: the system message is part of the first question.
 LLAMA_2 = """\
 {%- set first = messages[0] if messages[0].role == 'system' else none %}{% for m in messages %}\
 {% if m.role == 'user' %}<s>[INST] \
@@ -76,33 +73,26 @@ BY_NAME = (
 
 
 class Message(NamedTuple):
-    """One turn of a conversation."""
-
     role: str  # "system", "user" or "assistant"
     content: str
 
 
 @dataclass(frozen=True)
 class Template:
-    """A chat template in jinja2, and the model's special tokens by name."""
-
     name: str
     source: str
     special: tuple[tuple[str, str], ...] = ()
     why: str = ""  # why it was chosen; "" if it was named
 
     def prompt(self, messages: Sequence[Message]) -> str:
-        """Return the text before the model's next answer.
-
-        Raises InputError if the template fails or refuses the conversation.
-        """
+        """Return the prompt. Raises InputError if the template fails or refuses the messages."""
         turns = [{"role": m.role, "content": m.content} for m in messages]
         render = render_confined if self.name == OWN else render_chat
         return render(self.source, turns, dict(self.special))
 
     @cached_property
     def joint(self) -> str:
-        """The white space between a prompt and the answer."""
+        """The white space before an answer."""
         question = Message("user", "?")
         try:
             before = self.prompt([question])
@@ -119,10 +109,7 @@ class Template:
 
 
 def find_template(name: str, tokenizer: TextTokenizer) -> Template:
-    """Return the template `name`; for "auto" the model's own, or the one known for its name.
-
-    Raises UsageError for an unknown name, and for "auto" and "own" if there is none.
-    """
+    """Return the template `name`, one of NAMES. Raises UsageError if there is none."""
     model = tokenizer.record.id
     require_template(name)
     if name in KNOWN:
@@ -142,7 +129,6 @@ def find_template(name: str, tokenizer: TextTokenizer) -> Template:
 
 
 def require_template(name: str) -> None:
-    """Raise UsageError for an unknown template."""
     if name not in NAMES:
         raise UsageError(
             f"template must be one of {', '.join(NAMES)}, got {name!r}", option="template"
@@ -150,7 +136,7 @@ def require_template(name: str) -> None:
 
 
 def known_for(model: str) -> str | None:
-    """Return the template for a model by the last part of its name, id or folder.
+    """Return the template for the last part of a model's name, id or folder.
 
     >>> known_for("vicuna-7b"), known_for("me/Llama-2-7b-chat-hf"), known_for("mistral-7b")
     ('vicuna', 'llama-2', None)
@@ -171,18 +157,12 @@ Turns = Sequence[Mapping[str, str]]
 
 
 def render_confined(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
-    """Render a stranger's template in a bounded process.
-
-    Raises InputError as `render_chat`, and beyond MAX_SECONDS, MAX_MEMORY or MAX_CHARACTERS.
-    """
+    """Render in a process with bounded time, memory and output."""
     return _renderer.render([template, list(map(dict, turns)), dict(special_tokens), MAX_SECONDS])
 
 
 def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
-    """Render a conversation up to the model's next answer.
-
-    Raises InputError if the template fails or refuses it.
-    """
+    """Render a conversation, or raise InputError."""
     from jinja2.exceptions import TemplateError
 
     messages = [{str(key): str(value) for key, value in turn.items()} for turn in turns]
@@ -204,10 +184,9 @@ def _refused(why: str) -> BadRecordError:
 
 
 class _Renderer:
-    """A process that renders strangers' templates, started when it is first needed.
+    """A process that renders untrusted templates.
 
-    A request is a line of JSON: [template, turns, special tokens, seconds]. Its answer is
-    {"text": ...} or {"refused": ...}.
+    A request is a line of JSON: [template, turns, special tokens, seconds].
     """
 
     def __init__(self) -> None:
@@ -250,7 +229,6 @@ class _Renderer:
         return answer
 
     def close(self) -> None:
-        """End the process. The next request starts another."""
         process, self._process = self._process, None
         if process is not None:
             for stream in (process.stdin, process.stdout):
@@ -259,7 +237,7 @@ class _Renderer:
             process.wait()
 
     def forget(self) -> None:
-        """Forget the process in a forked child, whose parent may be using it."""
+        """Drop the process in a forked child; the parent may be using it."""
         process, self._process = self._process, None
         if process is not None:
             # Closing must not send the parent's buffered text.
@@ -274,7 +252,7 @@ os.register_at_fork(after_in_child=_renderer.forget)
 
 
 def answer_requests() -> None:
-    """Answer the requests of a `_Renderer` until the pipe is closed."""
+    """Serve a `_Renderer` over stdin and stdout."""
     _bound_memory()
     for line in sys.stdin:
         template, turns, special_tokens, seconds = json.loads(line)
@@ -288,7 +266,7 @@ def answer_requests() -> None:
             answer = {"refused": str(error).partition(": ")[2][:1000]}
         except MemoryError:
             raise
-        except Exception as error:  # a stranger's template may raise anything
+        except Exception as error:  # an untrusted template may raise anything
             answer = {"refused": f"{error!r:.1000}"}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
@@ -303,7 +281,7 @@ def _bound_memory() -> None:
 
 
 def _bound_time(seconds: int) -> None:
-    """Bound the processor time from now on, after which the system kills the process."""
+    """Limit the processor time from now on."""
     import resource
     import time
 
@@ -320,7 +298,7 @@ def _compile(template: str) -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """The tag `{% generation %}`, which marks answers for training; ignored here."""
+        """A tag that marks answers for training; ignored."""
 
         tags = {"generation"}  # noqa: RUF012 (jinja2's own declaration)
 

@@ -1,8 +1,4 @@
-"""Choice of the text column of records or a table.
-
-In this order: the requested name or path (a.b is b inside a); `text` or `content`; a conversation
-under a usual name; the only column that holds text. If several hold text, the user must choose.
-"""
+"""Choice of the text column: the requested path, a usual name, or the only column of text."""
 
 from __future__ import annotations
 
@@ -19,13 +15,13 @@ from ngramkit.corpus.unpacking import is_string
 
 PREFERRED = ("text", "content")
 CONVERSATIONS = ("messages", "conversations", "conversation")
-MAX_LISTED_COLUMNS = 30  # in an error
-MAX_DEPTH = 4  # of nested objects whose fields are inspected
+MAX_LISTED_COLUMNS = 30  # columns in an error
+MAX_DEPTH = 4  # levels of nested objects whose fields are inspected
 MAX_FIELDS = 1000
 
 
 class Holds(IntEnum):
-    """What a column holds; the greatest over its values."""
+    """The content of a column; the greatest over its values."""
 
     NULLS = 0  # only nulls
     OTHER = 1
@@ -37,20 +33,18 @@ class Holds(IntEnum):
 
 @dataclass
 class Columns:
-    """What the columns hold (`top`), and the fields inside them, by path (`inside`)."""
+    """The content of columns (`top`) and of paths inside them (`inside`)."""
 
     top: dict[str, Holds] = field(default_factory=dict)
     inside: dict[str, Holds] = field(default_factory=dict)
 
     @classmethod
     def of_schema(cls, schema: Any) -> Columns:
-        """Return the columns of a pyarrow.Schema."""
         columns = cls()
         columns.top = {f.name: columns._of_type(f.type, f.name) for f in schema}
         return columns
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add the columns of one record."""
         for name, value in record.items():
             holds = self._of_value(value, str(name))
             self.top[name] = max(holds, self.top.get(name, holds))
@@ -102,14 +96,14 @@ class Columns:
             self.inside[path] = max(holds, self.inside.get(path, holds))
 
     def top_of(self, path: str) -> str | None:
-        """Return the column that `path` names or begins with; None if there is none."""
+        """Return the column that `path` names or begins with, or None."""
         if path in self.top:
             return path
         ends = [at for at, mark in enumerate(path) if mark == "."]
         return next((path[:at] for at in reversed(ends) if path[:at] in self.top), None)
 
     def usual(self, *, final: bool) -> str | None:
-        """Return the first column with a usual name that holds text, or None.
+        """Return the first usual column of text, or None.
 
         Unless `final`, also None while a preferred column has held only nulls.
         """
@@ -123,9 +117,9 @@ class Columns:
 
 
 def text_column(columns: Columns, wanted: str | None, where: str) -> str:
-    """Return the name or path of the column to read.
+    """Return the column to read.
 
-    Raises BadRecordError if it does not exist or no column holds text, InputError if several do.
+    Raises BadRecordError if none fits, InputError if several hold text.
     """
     top = columns.top
     if wanted is not None:
@@ -154,7 +148,6 @@ def text_column(columns: Columns, wanted: str | None, where: str) -> str:
 
 
 def listed(columns: Collection[str]) -> str:
-    """Format the names of columns for an error."""
     names = (
         ", ".join(visible(str(name), 60) for name in islice(columns, MAX_LISTED_COLUMNS)) or "none"
     )

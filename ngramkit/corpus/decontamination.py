@@ -1,9 +1,7 @@
 """Detection of documents that contain texts of evaluation sets.
 
 A document contains a text if it has at least half of the text's 13-grams of words; for a text of 6
-to 12 words, if it has all of them in a row. Shorter texts are ignored and counted, because too many
-documents contain them. Case and punctuation are ignored; in scripts without spaces, such as Chinese
-and Japanese, each character is a word (`corpus.words`).
+to 12 words, all in a row. Shorter texts are ignored: too many documents contain them.
 """
 
 from __future__ import annotations
@@ -43,19 +41,15 @@ HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class EvaluationTexts:
-    """The distinct texts of evaluation files, in order."""
-
     texts: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
-        """Return JSON for the manifest, which identifies the texts by a digest."""
         digest = hashlib.sha256("\0".join(self.texts).encode("utf-8", "replace"))
         record = {"texts": len(self.texts), "sha256": digest.hexdigest()}
         # Older versions did not split these scripts, so they dropped other documents.
         return {**record, "characters": True} if any(map(CHARACTER.search, self.texts)) else record
 
     def occur_in(self, document: str) -> bool:
-        """Return whether the document contains one of the texts."""
         words = np.array([self._word_ids.get(w, 0) for w in spoken_words(document)], np.uint64)
         # Every n-gram contains a shortest one; most documents have none and are done here.
         if not _any_in(_grams(words, MIN_GRAM_WORDS), self._shortest_grams):
@@ -67,20 +61,20 @@ class EvaluationTexts:
             hits = np.zeros(len(needed), np.int64)
             common = low < high
             for begin, end in zip(low[common], high[common], strict=True):
-                hits[owners[begin:end]] += 1  # each text has an n-gram once
+                hits[owners[begin:end]] += 1  # n-grams are distinct within a text
             if np.any(hits >= needed):
                 return True
         return False
 
     @cached_property
     def _word_ids(self) -> dict[str, int]:
-        """The id of every word of the texts, from 1."""
+        """Ids from 1; 0 is an unknown word."""
         words = dict.fromkeys(word for text in self.texts for word in spoken_words(text))
         return {word: number for number, word in enumerate(words, 1)}
 
     @cached_property
     def _ids(self) -> list[Array]:
-        """The word ids of every text, uint64[n] each."""
+        """Word ids, uint64[n]."""
         return [
             np.array([self._word_ids[w] for w in spoken_words(text)], np.uint64)
             for text in self.texts
@@ -88,7 +82,7 @@ class EvaluationTexts:
 
     @cached_property
     def _shortest_grams(self) -> Array:
-        """The hashes of all n-grams of MIN_GRAM_WORDS words, uint64[n], sorted."""
+        """Sorted hashes, uint64[n]."""
         none = np.empty(0, np.uint64)
         return np.unique(
             np.concatenate([none, *(_grams(words, MIN_GRAM_WORDS) for words in self._ids)])
@@ -96,8 +90,7 @@ class EvaluationTexts:
 
     @cached_property
     def _by_length(self) -> dict[int, tuple[Array, Array, Array]]:
-        """By n-gram length: hashes (uint64[n], sorted), the text of each (int64[n]), and how many
-        distinct n-grams of each text a document must have (int64[texts])."""
+        """By n-gram length: sorted hashes uint64[n], texts int64[n], needed hits int64[texts]."""
         tables = {}
         for length in range(MIN_GRAM_WORDS, MAX_GRAM_WORDS + 1):
             texts = [words for words in self._ids if min(len(words), MAX_GRAM_WORDS) == length]
@@ -112,7 +105,7 @@ class EvaluationTexts:
 
 
 def _grams(words: Array, length: int) -> Array:
-    """Return the hashes, uint64[n], of all runs of `length` known words (not 0)."""
+    """Hash all runs of `length` known words: uint64[n]."""
     count = len(words) - length + 1
     if count < 1:
         return np.empty(0, np.uint64)
@@ -126,7 +119,7 @@ def _grams(words: Array, length: int) -> Array:
 
 
 def _any_in(keys: Array, table: Array) -> bool:
-    """Return whether the sorted `table` contains any of `keys`; both uint64[n]."""
+    """Search `keys` in the sorted `table`."""
     if not len(table):
         return False
     places = np.minimum(np.searchsorted(table, keys), len(table) - 1)
@@ -134,17 +127,15 @@ def _any_in(keys: Array, table: Array) -> bool:
 
 
 def is_evaluation(path: Path) -> bool:
-    """Return whether a file's name is that of an evaluation set."""
     return reader_suffix(path) == ".jsonl"
 
 
 def read_evaluation_texts(
     paths: Iterable[Path], reporter: Reporter = SILENT
 ) -> EvaluationTexts | None:
-    """Read the texts under any key of these .jsonl files (.gz and .zst too); None for no files.
+    """Read the texts under any key of .jsonl files (.gz and .zst too); None for no files.
 
-    Reports how many texts are too short. Raises InputError if a file cannot be read, is not JSON
-    lines, or has no text of MIN_GRAM_WORDS words.
+    Raises InputError for an invalid file, or one without a text of MIN_GRAM_WORDS words.
     """
     distinct: dict[str, None] = {}
     for path in paths:

@@ -1,13 +1,10 @@
-"""Removal of duplicate documents and of documents that contain texts of evaluation sets.
+"""Removal of duplicates and of documents that contain evaluation texts.
 
     exact    an earlier document has the same text, ignoring white space at the ends
     minhash  also: an earlier document has an estimated Jaccard similarity of 0.8 over runs of five
              words (Broder 1997), computed by rensa
 
-The decision depends on all earlier documents, so one process makes it in order (`Deduplicator`),
-from digests and sketches that other processes compute per document. A resumed build repeats all
-decisions but encodes only what is missing. Each document takes about 100 bytes of memory, with
-minhash 1,000.
+A document takes about 100 bytes of memory, with minhash 1,000.
 """
 
 from __future__ import annotations
@@ -38,8 +35,6 @@ DUPLICATES, EVALUATION = "duplicates", "evaluation"
 
 @dataclass(frozen=True)
 class Deduplicated(Composed):
-    """A corpus without duplicates and evaluation texts, for builders."""
-
     corpus: Corpus | Mixture
     dedup: str | None = None
     evaluation: EvaluationTexts | None = None
@@ -64,11 +59,9 @@ class Deduplicated(Composed):
 
     @property
     def skipped(self) -> Skipped:
-        """The bad records that were skipped."""
         return self.corpus.skipped
 
     def record(self) -> dict[str, Any]:
-        """Return JSON for the manifest: the corpus's record, and how documents are dropped."""
         record = {**self.corpus.record(), **self.selection.record()}
         if self.dedup is not None:
             record["dedup"] = self.dedup
@@ -79,7 +72,6 @@ class Deduplicated(Composed):
         return record
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
-        """Yield the kept documents from `start` on; `left_out` counts the others."""
         deduplicator, first = self.deduplicator(), start.kept if start else 0
         for document in self.corpus.documents():
             text = document.text
@@ -91,7 +83,6 @@ class Deduplicated(Composed):
                 return
 
     def deduplicator(self) -> Deduplicator:
-        """Return a deduplicator for a new pass; `left_out` restarts at 0."""
         self.left_out.clear()
         return Deduplicator(self.dedup, self.limit, self.left_out)
 
@@ -99,10 +90,7 @@ class Deduplicated(Composed):
 def deduplicate(
     corpus: Corpus | Mixture, dedup: str | None, evaluation: EvaluationTexts | None
 ) -> Corpus | Mixture | Deduplicated:
-    """Return the corpus without duplicates and evaluation texts, or itself if neither is requested.
-
-    The corpus's limit then counts kept documents.
-    """
+    """Drop duplicates and evaluation texts; the limit then counts kept documents."""
     if dedup is None and evaluation is None:
         return corpus
     limit = corpus.selection.limit
@@ -113,7 +101,7 @@ def deduplicate(
 
 
 class Deduplicator:
-    """The in-order decision which documents to keep, at most `limit`."""
+    """The in-order decision which documents to keep."""
 
     def __init__(self, dedup: str | None, limit: int | None, left_out: Counter[str]) -> None:
         self.kept = 0
@@ -124,16 +112,14 @@ class Deduplicator:
 
     @property
     def full(self) -> bool:
-        """True once `limit` documents are kept."""
         return self.kept == self._limit
 
     def keeps(
         self, evaluated: bool, digest: Callable[[], bytes], likeness: Callable[[], Any]
     ) -> bool:
-        """Return whether the next document is kept.
+        """Decide about the next document; `digest` and `likeness` are called only if needed.
 
-        `evaluated`: it contains a text of an evaluation set. `digest()` and `likeness()`, which
-        returns its `word_runs` or their sketch, are called only when needed.
+        `likeness` returns its `word_runs` or their sketch.
         """
         if evaluated:
             self._left_out[EVALUATION] += 1
@@ -156,27 +142,25 @@ class Deduplicator:
 
 
 def digest(text: str) -> bytes:
-    """Return 16 bytes that ignore white space at the ends of the text."""
+    """Return 16 bytes that ignore outer white space."""
     return hashlib.blake2b(
         text.strip().encode("utf-8", "replace"), digest_size=DIGEST_BYTES
     ).digest()
 
 
 def word_runs(text: str) -> list[str]:
-    """Return the text's runs of RUN_WORDS words."""
     words = written_words(text)
     return [" ".join(words[i : i + RUN_WORDS]) for i in range(max(len(words) - RUN_WORDS + 1, 1))]
 
 
 def sketch(text: str) -> bytes:
-    """Return the MinHash of the text's word runs as bytes, see `parse_sketch`."""
     from rensa import RMinHash
 
     return bytes(RMinHash.from_token_sets([word_runs(text)], PERMUTATIONS, SEED)[0].__getstate__())
 
 
 def parse_sketch(state: bytes) -> Any:
-    """Return the rensa.RMinHash from `sketch` bytes of the same rensa version."""
+    """Return the rensa.RMinHash of a `sketch` by the same rensa version."""
     from rensa import RMinHash
 
     minhash = RMinHash(num_perm=PERMUTATIONS, seed=SEED)

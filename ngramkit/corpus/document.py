@@ -1,8 +1,4 @@
-"""A corpus: documents in a fixed order, and a record of their origin.
-
-A `DocumentSource` yields rows, part by part (a file, a shard of a Hub dataset). A `Corpus` numbers
-their documents, keeps the selected ones, and can resume in the middle.
-"""
+"""A corpus: documents in a fixed order, and a record of their origin."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from ngramkit.corpus.unpacking import MAX_DOCUMENT, too_large
 
 
 class Row(NamedTuple):
-    """One record of a source: usually one text, several for a conversation."""
+    """One record; a conversation has several texts."""
 
     texts: Sequence[str]
     licenses: tuple[str, ...] = ()
@@ -27,14 +23,12 @@ class Row(NamedTuple):
 
 @dataclass
 class Skipped:
-    """The bad records that were skipped so far."""
-
     records: int = 0
     first: str = ""  # the error of the first one
 
 
 class DocumentSource:
-    """The base of sources of rows. The same `record` means the same rows in the same order."""
+    """A source of rows; the same `record` means the same rows in order."""
 
     id: str
 
@@ -44,44 +38,41 @@ class DocumentSource:
 
     @property
     def places(self) -> Sequence[Path]:
-        """The local files and folders that are read."""
+        """Local files and folders to read."""
         return ()
 
     @property
     def size(self) -> int | None:
-        """The total bytes to read; None if unknown."""
+        """Total bytes; None if unknown."""
         return None
 
     @property
     def reached(self) -> int:
-        """The bytes read so far."""
+        """Bytes read so far."""
         return 0
 
     def record(self) -> dict[str, Any]:
-        """Return JSON that pins the rows: revision or digest, split, column."""
+        """Return JSON that pins the rows."""
         raise NotImplementedError
 
     def rows(self, part: int) -> Iterator[Row]:
-        """Yield the rows of one part in order; opens nothing before the first."""
+        """Yield a part's rows in order; open nothing before the first."""
         raise NotImplementedError
 
     def only(self, part: int) -> DocumentSource:
-        """Return a source of one part."""
         return OnePart(self.id, self, part)
 
     def pieces(self) -> Sequence[DocumentSource]:
-        """Split a source of one part into several for parallel processes, if possible."""
+        """Split a source of one part for parallel processes."""
         return [self]
 
     def count(self) -> int | None:
-        """Return the number of documents in a source of one part; None if only reading tells."""
+        """Return the number of documents in a source of one part, or None."""
         return None
 
 
 @dataclass(frozen=True)
 class OnePart(DocumentSource):
-    """A source of one part of another source."""
-
     id: str
     source: DocumentSource
     part: int
@@ -96,7 +87,7 @@ class OnePart(DocumentSource):
 
 @dataclass(frozen=True)
 class Position:
-    """A place between two documents, from which a killed run resumes."""
+    """A resume point between two documents."""
 
     part: int = 0
     row: int = 0  # within the part
@@ -107,8 +98,6 @@ class Position:
 
 
 class Document(NamedTuple):
-    """A kept document and its place."""
-
     text: str
     licenses: tuple[str, ...]
     repository: str
@@ -121,15 +110,12 @@ class Document(NamedTuple):
 
     @property
     def end(self) -> Position:
-        """The position after this document."""
         next_number, kept = self.number + 1, self.kept + 1
         return Position(self.part, self.row, self.first, next_number, kept, self.bad)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The selected documents of a source."""
-
     source: DocumentSource
     selection: Selection = field(default_factory=Selection)
     max_document: int = MAX_DOCUMENT  # characters; a longer document is an error
@@ -145,35 +131,27 @@ class Corpus:
 
     @property
     def places(self) -> Sequence[Path]:
-        """The local files and folders that are read."""
         return self.source.places
 
     @property
     def size(self) -> int | None:
-        """The total bytes to read; None if unknown."""
         return self.source.size
 
     @property
     def reached(self) -> int:
-        """The bytes read so far."""
         return self.source.reached
 
     def pieces(self) -> Iterator[Corpus]:
-        """Yield the parts in order, large files in pieces, as corpora for several processes."""
+        """Yield parts, large files split, for parallel processes."""
         for part in range(self.source.parts):
             for source in self.source.only(part).pieces():
                 yield replace(self, source=source)
 
     def record(self) -> dict[str, Any]:
-        """Return JSON for the manifest: everything that decides the documents."""
         return {"id": self.id, **self.source.record(), **self.selection.record()}
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
-        """Yield the selected documents from `start` on, in order.
-
-        `skipped` counts bad records, including those before `start`. Raises InputError for a
-        document longer than `max_document`.
-        """
+        """Yield the selected documents from `start` on. Raises InputError beyond `max_document`."""
         at = start or Position()
         select, kept, number = self.selection, at.kept, at.first
         skipped = self.skipped

@@ -1,11 +1,7 @@
 """Encoding of documents to token ids, in ordered batches, on every core.
 
-Threads encode (tokenizers releases the GIL) while the caller's thread reads the next documents.
-
-Long builds use gigatoken, which is several times faster, as long as its ids equal those of
-tokenizers. They are compared on difficult texts (`hard_texts`) and one batch before it is used, and
-on the last document of every batch. At the first difference, tokenizers encodes that batch again,
-and all later ones. So the ids do not depend on the encoder.
+Long builds use gigatoken, which is faster, while its ids equal those of tokenizers on `hard_texts`,
+one batch, and the last document of every batch.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ BATCH_DOCUMENTS = 4096
 # line end if there is one. Ids at a cut may differ from those of the whole document.
 PIECE_CHARACTERS = 1 << 22
 ENCODER_THREADS = 2  # one packs while the other encodes
-MAX_PENDING_BATCHES = 4  # encoded ahead of the consumer
+MAX_PENDING_BATCHES = 4  # batches encoded ahead of the consumer
 GIGATOKEN_AFTER_CHARACTERS = 1 << 21
 # Parts of `hard_texts`.
 CODE_POINTS = (*range(0x20000), *range(0x20000, 0x110000, 251))  # planes 0 and 1, others sparsely
@@ -65,8 +61,6 @@ ODD = (
 
 
 class EncodedBatch(NamedTuple):
-    """A batch of encoded documents."""
-
     documents: Sequence[Document]
     tokens: Array  # uint16 | uint32 [n]
     lengths: npt.NDArray[np.int64]  # [documents], in tokens
@@ -77,7 +71,7 @@ _cores = {"used": False, "lost": False}
 
 
 def use_cores(workers: int | None) -> None:
-    """Set the number of encoding threads (None: every core); call before the first encoding."""
+    """Set the number of encoding threads (None: every core), before the first encoding."""
     _cores["used"] = True
     os.environ["TOKENIZERS_PARALLELISM"] = "false" if _cores["lost"] else "true"
     if workers is not None:
@@ -85,7 +79,7 @@ def use_cores(workers: int | None) -> None:
 
 
 def _lose_cores() -> None:
-    """Encode on one thread in a forked child, where tokenizers' threads do not exist."""
+    """Use one thread in a forked child, where tokenizers' threads do not exist."""
     if _cores["used"]:
         _cores["lost"] = True
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -97,10 +91,7 @@ os.register_at_fork(after_in_child=_lose_cores)
 def encode_documents(
     documents: Iterator[Document], encoder: Encoder, vocabulary: int, ending: int | None
 ) -> Iterator[EncodedBatch]:
-    """Yield encoded batches in order, working a few batches ahead.
-
-    The id `ending`, unless None, is appended to each document. `vocabulary` decides the dtype.
-    """
+    """Yield batches in order, working ahead; append `ending`, unless None, to documents."""
     dtype = token_dtype(vocabulary)
     pending: deque[Future[EncodedBatch]] = deque()
     with ThreadPoolExecutor(ENCODER_THREADS) as pool:
@@ -132,7 +123,6 @@ def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
 def encode_batch(
     encoder: Encoder, documents: Sequence[Document], dtype: np.dtype[Any], ending: int | None
 ) -> EncodedBatch:
-    """Encode documents into one array; `ending`, unless None, is appended to each."""
     texts = [document.text for document in documents]
     if max(map(len, texts)) <= PIECE_CHARACTERS:
         ids = encoder.encode(texts)
@@ -149,7 +139,7 @@ def encode_batch(
 
 
 def _encode_in_pieces(encoder: Encoder, texts: Sequence[str], dtype: np.dtype[Any]) -> Ids:
-    """Encode piece by piece, so that only one encoding is in memory."""
+    """Encode piece by piece to bound memory."""
     pieces: list[Array] = []
     lengths = np.zeros(len(texts), np.int64)
     for number, text in enumerate(texts):
@@ -168,15 +158,11 @@ def _encode_in_pieces(encoder: Encoder, texts: Sequence[str], dtype: np.dtype[An
 
 
 class Ids(NamedTuple):
-    """The concatenated ids of several texts."""
-
     tokens: Array  # integers [n]
     lengths: npt.NDArray[np.int64]  # [texts]
 
 
 class Encoder(Protocol):
-    """An encoder of texts."""
-
     def encode(self, texts: list[str]) -> Ids:
         """Encode without special tokens. Thread-safe."""
 
@@ -201,11 +187,11 @@ class PlainEncoder:
 
 
 class DifferentError(Exception):
-    """gigatoken failed, or its ids differ from those of tokenizers."""
+    """gigatoken failed or disagrees with tokenizers."""
 
 
 class ComparedEncoder:
-    """An encoder that uses gigatoken in long builds unless its ids differ from `plain`."""
+    """An encoder by gigatoken while it agrees with `plain`."""
 
     def __init__(self, plain: PlainEncoder, reporter: Reporter) -> None:
         self._plain, self._reporter = plain, reporter
@@ -230,7 +216,7 @@ class ComparedEncoder:
             return self._plain.encode(texts)
 
     def _open_gigatoken(self, texts: list[str]) -> Any:
-        """Return gigatoken's tokenizer; None, with a note, if it cannot load or its ids differ."""
+        """Return None if gigatoken cannot load or disagrees."""
         from gigatoken import Tokenizer
 
         try:
@@ -251,8 +237,7 @@ class ComparedEncoder:
         return fast
 
     def _encode_compared(self, fast: Any, texts: list[str], compared: Sequence[int]) -> Ids:
-        """Return gigatoken's ids. Raises DifferentError if it fails, or if it encodes a text whose
-        index is in `compared` unlike tokenizers."""
+        """Raise DifferentError if gigatoken fails or differs on the texts `compared`."""
         try:
             ids = _encode_fast(fast, texts)
         except Exception as error:
@@ -269,13 +254,12 @@ class ComparedEncoder:
 
 
 def open_encoder(backend: Any, reporter: Reporter) -> Encoder:
-    """Return the encoder for a tokenizers.Tokenizer."""
     plain = PlainEncoder(backend)
     return plain if find_spec("gigatoken") is None else ComparedEncoder(plain, reporter)
 
 
 def _encode_fast(fast: Any, texts: list[str]) -> Ids:
-    """Encode with gigatoken on the calling thread; it releases the GIL."""
+    """Encode on this thread; gigatoken releases the GIL."""
     try:
         batch = fast.encode_batch(texts, parallel=False).layout
     except (TypeError, UnicodeEncodeError):
@@ -288,16 +272,12 @@ def _encode_fast(fast: Any, texts: list[str]) -> Ids:
 
 
 def _clean(texts: list[str]) -> list[str]:
-    """Replace lone surrogates, which JSON may contain, by U+FFFD."""
+    """Replace lone surrogates by U+FFFD."""
     return [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
 
 
 def hard_texts(backend: Any) -> Iterator[str]:
-    """Yield texts on which tokenizers tend to differ; deterministic.
-
-    Assigned characters in several contexts, combining marks, emoji sequences, invalid UTF-8, long
-    words, runs of white space, and the added tokens of `backend`, a tokenizers.Tokenizer.
-    """
+    """Yield texts on which tokenizers tend to differ."""
     yield from ODD
     characters = map(chr, CODE_POINTS)
     assigned = [c for c in characters if unicodedata.category(c) not in ("Cn", "Cs")]

@@ -1,14 +1,11 @@
 """Files as a corpus: local ones, those at URLs, and the interpreter's standard library.
 
     .txt .md .py            one document
-    .jsonl .ndjson .json    one document per record, of JSON lines or one JSON document
-    .csv .tsv               one document per row, from the text column; the first row has the names
-    .parquet .arrow         one document per row, from the text column
+    .jsonl .ndjson .json    one document per record
+    .csv .tsv               one document per row; the first row names the columns
+    .parquet .arrow         one document per row
 
-All may be compressed with gzip or zstd, which is recognized by content. Hidden files and
-descriptions of a dataset (its card, `dataset_info.json`) in folders and globs are skipped. The
-record of local files has a digest of names and contents; that of URLs a digest of the listing:
-names, sizes, and versions such as ETag, md5 or modification time.
+Hidden files and descriptions of a dataset in folders and globs are skipped.
 """
 
 from __future__ import annotations
@@ -76,12 +73,11 @@ def reader_suffix(path: Path) -> str:
 
 
 def is_read(path: Path) -> bool:
-    """Return whether a reader exists for files of this name."""
     return reader_suffix(path) in SUFFIXES
 
 
 def is_hidden(path: Path) -> bool:
-    """Return whether a part of a path is hidden or macOS' `__MACOSX`.
+    """Return whether a part is hidden.
 
     >>> is_hidden(Path(".git/HEAD")), is_hidden(Path("__MACOSX/a.jsonl")), is_hidden(Path("a/b.py"))
     (True, True, False)
@@ -93,14 +89,13 @@ def is_hidden(path: Path) -> bool:
 
 
 def walk_files(folder: Path) -> Iterator[Path]:
-    """Yield every file and every link below a folder; links to folders are not followed."""
+    """Yield every file and link below a folder, without following links."""
     for parent, folders, names in os.walk(folder):
         yield from (Path(parent, name) for name in names)
         yield from (link for name in folders if (link := Path(parent, name)).is_symlink())
 
 
 def require_read(path: Path, name: str) -> None:
-    """Raise InputError if no reader exists for the file, called `name` in the error."""
     if not is_read(path):
         raise InputError(
             f"unsupported kind of file: {name}",
@@ -110,7 +105,7 @@ def require_read(path: Path, name: str) -> None:
 
 @contextmanager
 def unpack(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield the decompressed file; a table that cannot seek is copied to a temporary file."""
+    """Yield the decompressed file; copy a table that cannot seek."""
     table = reader_suffix(path) in SEEKABLE
     if table and path.suffix.lower() in SEEKABLE and raw.seekable():
         yield raw  # without reading the beginning: storages send large blocks
@@ -127,20 +122,17 @@ def unpack(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
 
 @dataclass(frozen=True)
 class FileSource(DocumentSource):
-    """The base of sources whose parts are files."""
-
     id: str
     reading: ReaderOptions = field(default=ReaderOptions(), kw_only=True)
     groups: tuple[int, int] | None = field(
         default=None, kw_only=True
-    )  # [begin, end), of a parquet file
+    )  # [begin, end) of a parquet file
     reached_bytes: list[int] = field(  # one item
         default_factory=lambda: [0], kw_only=True, compare=False, repr=False
     )
 
     @property
     def size(self) -> int | None:
-        """The bytes of all files; None if the storage does not list them."""
         return self._ends[-1]
 
     @property
@@ -149,14 +141,13 @@ class FileSource(DocumentSource):
 
     @cached_property
     def _ends(self) -> list[int]:
-        """The cumulative sizes of the files, in bytes."""
+        """The cumulative sizes in bytes."""
         return list(accumulate(self._sizes()))
 
     def _sizes(self) -> Iterator[int]:
         raise NotImplementedError
 
     def _rows(self, part: int, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
-        """Yield the rows of the open file `raw` of `size` bytes; errors name `path`."""
         kind, reading, begin = reader_suffix(path), self.reading, self._ends[part] - size
         reading = replace(reading, max_whole=MAX_RATIO * max(size, reading.max_document))
         tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
@@ -173,7 +164,6 @@ class FileSource(DocumentSource):
 
 
 def require_columns(paths: Sequence[Path], reading: ReaderOptions, name: str) -> None:
-    """Raise UsageError if a column is requested but no file has columns."""
     if reading.column is not None and all(reader_suffix(path) in PLAIN for path in paths):
         raise UsageError(
             f"{name} is plain text and has no columns",
@@ -184,7 +174,7 @@ def require_columns(paths: Sequence[Path], reading: ReaderOptions, name: str) ->
 
 @dataclass(frozen=True)
 class LocalSource(FileSource):
-    """Local files; `names` are relative, so a folder can move."""
+    """Local files; relative `names` let a folder move."""
 
     names: Sequence[str]
     paths: Sequence[Path]
@@ -203,12 +193,10 @@ class LocalSource(FileSource):
         return (path.stat().st_size if path.exists() else 0 for path in self.paths)
 
     def only(self, part: int) -> LocalSource:
-        """Return a source of one file, by its absolute path."""
         path = self.paths[part].absolute()
         return replace(self, names=[self.names[part]], paths=[path], folder=None)
 
     def pieces(self) -> list[LocalSource]:
-        """Split a large parquet file at its row groups."""
         [path] = self.paths
         groups = readers.split_row_groups(path) if path.suffix.lower() == ".parquet" else []
         return [replace(self, groups=stretch) for stretch in groups] or [self]
@@ -222,7 +210,7 @@ class LocalSource(FileSource):
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of all names and contents."""
+        """The sha256 of names and contents."""
         digest = hashlib.sha256()
         for name, path in zip(self.names, self.paths, strict=True):
             digest.update(f"{name}\0{sha256_of(path)}\n".encode())
@@ -233,7 +221,6 @@ class LocalSource(FileSource):
         return {**self.facts, **files, **self.reading.record()}
 
     def rows(self, part: int) -> Iterator[Row]:
-        """Yield the rows of a file. Raises InputError if it is gone or its compression damaged."""
         path = self.paths[part]
         try:
             with path.open("rb") as raw:
@@ -245,10 +232,9 @@ class LocalSource(FileSource):
 
 
 def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> LocalSource:
-    """Return a file, all readable files below a folder, or a glob as a sorted source.
+    """Return a file, a folder's readable files, or a glob as a sorted source.
 
-    Skipped files are reported. Raises InputError if nothing matches or a file has an unsupported
-    kind, UsageError for a column of plain text.
+    Raises InputError if nothing matches or a kind is unsupported, UsageError for a wrong column.
     """
     path = Path(pattern).expanduser()
     left_out: Counter[str] = Counter()
@@ -280,7 +266,7 @@ def _report(where: str, left_out: Counter[str], reporter: Reporter) -> None:
 
 
 def _matches(path: Path, left_out: Counter[str]) -> Iterator[Path]:
-    """Yield the files of a glob; hidden ones only if the glob names a hidden part."""
+    """Yield a glob's files; hidden ones only if the glob names a hidden part."""
     root = Path(path.anchor or ".")  # pathlib rejects absolute globs
     below = path.relative_to(path.anchor)
     fixed = len(list(takewhile(lambda part: not has_magic(part), below.parts)))
@@ -295,7 +281,7 @@ def _matches(path: Path, left_out: Counter[str]) -> Iterator[Path]:
 
 
 def _files_below(folder: Path, left_out: Counter[str]) -> list[Path]:
-    """Return every readable file, without those of artifacts and unfinished builds."""
+    """Return readable files outside artifacts and builds."""
     below = [path for path in walk_files(folder) if path.is_file()]
     built = {path.parent for path in below if path.name == NAME and _is_artifact(path.parent)}
     built |= {
@@ -320,7 +306,6 @@ def _files_below(folder: Path, left_out: Counter[str]) -> list[Path]:
 
 
 def _describes_dataset(path: Path) -> bool:
-    """Return whether a file describes a dataset, as the Hub and `save_to_disk` write it."""
     if path.name in ("dataset_info.json", "state.json"):
         return all((path.parent / name).is_file() for name in ("dataset_info.json", "state.json"))
     if path.name == "README.md":
@@ -338,13 +323,13 @@ def _is_artifact(folder: Path) -> bool:
 
 
 def _as_text(path: str) -> str:
-    """Return a path as UTF-8 text in any locale."""
+    """Return a path as UTF-8 in any locale."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True)
 class RemoteSource(FileSource):
-    """Files at a URL; `files` are the storage's entries, sorted by name."""
+    """Files at a URL; `files` are the storage's sorted entries."""
 
     storage: Any  # an fsspec file system
     files: Sequence[Mapping[str, Any]]
@@ -376,11 +361,9 @@ class RemoteSource(FileSource):
 
 
 def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> RemoteSource:
-    """Return a file, a folder or a glob at a URL as a source; reads no file.
+    """Return a file, a folder or a glob at a URL as a source; read no file.
 
-    Raises UsageError for an unknown storage, a missing package or a column of plain text;
-    InputError if nothing matches or a file has an unsupported kind; NetworkError if the storage
-    refuses.
+    Raises as `local_source`, UsageError for an unknown storage, NetworkError if it refuses.
     """
     storage, path = open_storage(url, "corpus")
     with _storage_errors(label(url)):
@@ -400,7 +383,6 @@ def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT)
 def _wanted(
     url: str, path: str, listed: Sequence[Mapping[str, Any]], left_out: Counter[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the files, without hidden ones and descriptions of a dataset."""
     literal = re.split(r"[*?\[]", path)[0] if has_magic(path) else f"{path}/"
     fixed = literal.rfind("/") + 1
     names_hidden = is_hidden(Path(path[fixed:]))
@@ -417,8 +399,7 @@ def _wanted(
 
 
 def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
-    """Return the entries of a glob, of a folder's readable files without artifacts, or of one
-    file."""
+    """List a glob, a folder's files without artifacts, or one file."""
     if has_magic(path):
         entries = storage.glob(path, detail=True).values()
     else:
@@ -438,14 +419,13 @@ def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
 
 
 def _pinned(file: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a file's name, size and version, without any signature in its URL."""
+    """Return name, size and version; no signature in the URL."""
     version = {key: str(file[key]) for key in VERSION_KEYS if file.get(key)}
     return {"name": str(plain_path(str(file["name"]))), "size": file.get("size"), **version}
 
 
 @contextmanager
 def _storage_errors(what: str) -> Iterator[None]:
-    """Convert errors of storages and of decompression to NgramkitErrors."""
     with storage_errors(what):
         try:
             yield
@@ -457,7 +437,7 @@ def _storage_errors(what: str) -> Iterator[None]:
 
 
 def stdlib_files(*, tests: bool = False) -> list[tuple[str, Path]]:
-    """Return (relative name with `/`, path) of every source file, sorted.
+    """Return (relative name, path) of every source file, sorted.
 
     >>> stdlib_files()[0][0]
     '__future__.py'
@@ -474,19 +454,13 @@ def stdlib_files(*, tests: bool = False) -> list[tuple[str, Path]]:
 
 
 def is_held_out(name: str) -> bool:
-    """Return whether a file belongs to the tenth that the demo model never saw.
-
-    Only the name decides, so the split is the same across Python versions.
-    """
+    """Return whether the demo model never saw the file."""
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:8], "little") % HELD_OUT_ONE_IN == 0
 
 
 def stdlib_split(split: str = DEFAULT_SPLIT) -> list[tuple[str, Path]]:
-    """Return the files of a split: "train" (nine tenths), "held-out" (the last tenth) or "all".
-
-    Raises InputError for any other split.
-    """
+    """Return the files of "train" (nine tenths), "held-out" or "all"."""
     if split not in SPLITS:
         raise InputError(
             f"unknown split {split!r} of python-stdlib", f"Choose one of {', '.join(SPLITS)}."

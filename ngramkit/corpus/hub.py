@@ -1,4 +1,4 @@
-"""Datasets of the Hub as a corpus: streamed, with only the needed columns, pinned to a commit."""
+"""Datasets of the Hub as a corpus, streamed and pinned to a commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCRIPT_ERROR = "scripts are no longer supported"
 
 @dataclass(frozen=True)
 class HubSource(DocumentSource):
-    """A dataset of the Hub; each shard of `stream`, a datasets.IterableDataset, is a part."""
+    """A dataset of the Hub; a shard of `stream` (datasets.IterableDataset) is a part."""
 
     id: str  # the user's name for it
     repository: str
@@ -43,7 +43,6 @@ class HubSource(DocumentSource):
         return {**facts, **self.reading.record(), "column": self.maker.column}
 
     def _file(self, part: int) -> str:
-        """Return the file name of a part, if each part is one file; else the shard."""
         if len(self.files) != self.parts:
             return f"shard {part}"
         return self.files[part].partition("@")[2].partition("/")[2] or self.files[part]
@@ -69,11 +68,9 @@ def hub_source(
     data_dir: str | None = None,
     reporter: Reporter = SILENT,
 ) -> HubSource:
-    """Open a dataset for streaming; reads only its card, file list and schema.
+    """Open a dataset for streaming; a dataset script by its Parquet conversion.
 
-    Dataset scripts are not run; the Hub's Parquet conversion is read instead. Raises InputError for
-    an unknown dataset, configuration, split or column, NetworkError if the Hub is unreachable or
-    refuses.
+    Raises InputError for unknown names, NetworkError if the Hub fails.
     """
     with dataset_errors(repository):
         info = _info(repository, revision)
@@ -107,8 +104,7 @@ def hub_source(
 
 @contextmanager
 def dataset_errors(repository: str, file: str = "a file") -> Iterator[None]:
-    """Convert errors of the Hub, and of files there that are damaged or differ in schema, to
-    NgramkitErrors."""
+    """Convert errors of the Hub and of damaged files to NgramkitErrors."""
     import pyarrow as pa
 
     with hub_errors(repository):
@@ -156,7 +152,6 @@ def _builder(repository: str, config: str | None, revision: str, data_dir: str |
 
 
 def _parquet_folder(repository: str, config: str | None, info: Any) -> str:
-    """Return the configuration's folder on the Parquet branch: CONFIG/SPLIT/0000.parquet."""
     names = [file.rfilename for file in info.siblings or ()]
     folders = sorted({name.split("/")[0] for name in names if name.endswith(".parquet")})
     if config in folders or (config is None and len(folders) == 1):
@@ -188,7 +183,6 @@ def _split(builder: Any, repository: str, split: str) -> Any:
 
 
 def columns_of(stream: Any) -> Columns:
-    """Return the columns from the schema, or from the first rows without one."""
     if stream.features is not None:
         return Columns.of_schema(stream.features.arrow_schema)
     columns = Columns()

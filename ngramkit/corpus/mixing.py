@@ -1,9 +1,7 @@
 """Mixtures of corpora with weights.
 
-A weight in (0, 1] is the share of a corpus's documents to keep. Like `sample`, it selects by a hash
-of (seed, index in the corpus), so weight 0.3 keeps the same documents as sample=0.3; with both, the
-share is their product. Corpora follow each other in the given order; `limit` counts documents of
-the whole mixture. Mixtures are deterministic, so a killed build can resume in any of its corpora.
+A weight in (0, 1] multiplies `sample`: 0.3 keeps the same documents as sample=0.3. `limit` counts
+documents of the whole mixture.
 """
 
 from __future__ import annotations
@@ -19,15 +17,11 @@ from ngramkit.corpus.selection import Selection
 
 
 class Weighted(NamedTuple):
-    """A corpus, open or by name, and its weight."""
-
     corpus: Corpus | str
     weight: float = 1.0
 
 
 class Composed:
-    """The base of corpora that consist of others, each with its own selection."""
-
     limit: int | None
 
     @property
@@ -40,7 +34,6 @@ class Composed:
 
     @property
     def selection(self) -> Selection:
-        """The selection from all members."""
         return Selection(limit=self.limit)
 
     @property
@@ -49,7 +42,6 @@ class Composed:
 
     @property
     def size(self) -> int | None:
-        """The total bytes to read; None if unknown."""
         sizes = [corpus.size for corpus in self.members]
         return None if None in sizes else sum(filter(None, sizes))
 
@@ -60,8 +52,6 @@ class Composed:
 
 @dataclass(frozen=True)
 class Mixture(Composed):
-    """Several corpora, one after another, with weights in their selections."""
-
     corpora: tuple[Corpus, ...]
     limit: int | None = None
     skipped: Skipped = field(default_factory=Skipped, compare=False, repr=False)
@@ -84,15 +74,11 @@ class Mixture(Composed):
         return self.corpora
 
     def record(self) -> dict[str, Any]:
-        """Return JSON for the manifest: the records of the corpora with their weights."""
         parts = [{**corpus.record(), "weight": corpus.selection.weight} for corpus in self.corpora]
         return {"id": self.id, "mixed": parts, **self.selection.record()}
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
-        """Yield documents as `Corpus.documents`.
-
-        Parts are numbered across all corpora, documents within their own corpus.
-        """
+        """Yield documents; parts are numbered across corpora."""
         at = start or Position()
         kept, before = at.kept, 0
         self.skipped.records, self.skipped.first = at.bad, ""
@@ -120,8 +106,7 @@ def parse_weighted(text: str) -> Weighted:
     >>> parse_weighted("b:0.3"), parse_weighted("hf:me/code:python")
     (Weighted(corpus='b', weight=0.3), Weighted(corpus='hf:me/code:python', weight=1.0))
 
-    A name that ends in a colon and a number needs an explicit weight: hf:me/dumps:2024:1. Raises
-    UsageError for a weight that is missing or not in (0, 1].
+    Raises UsageError for a missing or wrong weight.
     """
     name, colon, number = text.rpartition(":")
     if not colon or not name or Path(text).expanduser().exists():

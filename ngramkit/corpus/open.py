@@ -1,4 +1,4 @@
-"""`open_corpus`: opens named corpora, datasets of the Hub, files, mixtures and texts in memory."""
+"""`open_corpus`, for names, files, the Hub, mixtures and texts in memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from ngramkit.remote.urls import as_path, as_url, has_magic, is_url, plain_path
 
 @dataclass(frozen=True)
 class NamedCorpus(Result):
-    """A corpus with a short name; `hub` is its dataset id on the Hub, None for python-stdlib."""
+    """A corpus with a short name; `hub` is its dataset id, if any."""
 
     name: str
     summary: str
@@ -115,19 +115,19 @@ def corpora() -> Rows[NamedCorpus]:
 
 
 HUB = "hf:"
-# A corpus of a mixture: open or by name, alone or with its weight.
+# A corpus of a mixture: open or by name, optionally with its weight.
 Part = Corpus | str | Path | tuple[Corpus | str | Path, float]
 AnyCorpus = Corpus | Mixture | Deduplicated  # what builders read
-# What `open_corpus` takes: a corpus by name or file, several, or texts in memory.
+# Input of `open_corpus`: a corpus by name or file, several, or texts in memory.
 Openable = str | Path | Sequence[Part] | Texts
 SINGLE_CORPUS_OPTIONS = ("split", "column", "revision", "language", "name")
-INSPECTED_ENTRIES = 100  # of a list, to decide whether it holds texts or names
+INSPECTED_ENTRIES = 100  # entries of a list, to decide whether it holds texts or names
 MISSPELT_NAME_RATIO = 0.8  # similarity from which a word counts as a misspelt corpus name
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusOptions:
-    """The options of `open_corpus`, with its defaults."""
+    """The options of `open_corpus`."""
 
     split: str | None = None
     column: str | None = None
@@ -149,7 +149,6 @@ class CorpusOptions:
         require_texts("licenses", self.licenses)
 
     def given(self) -> list[str]:
-        """Return the names of the options that differ from their defaults."""
         return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
 
 
@@ -176,16 +175,16 @@ def open_corpus(
 
     Files are a path, a folder, a glob, or a URL of these (s3://, gs://, hf://datasets/...,
     https://, file://). A list of corpora is a mixture: `["a", ("b", 0.3)]` is all of a, then 30 %
-    of b. Texts are any iterable of strings or dicts, a pandas or polars Series or DataFrame, an
-    Arrow table, or a dataset of `datasets`. A list of strings in which one names a corpus or a file
-    is a mixture; `iter(strings)` is always texts.
+    of b. Texts are an iterable of strings or dicts, a Series or DataFrame (pandas, polars), an
+    Arrow table, or a dataset of `datasets`. A list of strings is a mixture if one names a corpus or
+    a file; `iter(strings)` is always texts.
 
     Args:
-        split, revision, language: Of a single corpus.
-        column: Column that holds the text (a.b is the field b of objects in a); by default text,
-            content, a conversation, or the only column that holds text.
+        split, revision, language: Only for a single corpus.
+        column: Column of the text (a.b is b inside a); by default text, content, a conversation, or
+            the only column of text.
         join_turns: Make each conversation one document.
-        name: What the artifact calls texts in memory.
+        name: Name of texts in memory.
         sample: Share of documents to keep, in (0, 1], by a hash of (`seed`, index).
         limit: Most documents to keep.
         licenses: Keep documents whose licences are all listed.
@@ -195,8 +194,8 @@ def open_corpus(
         max_document: Most bytes of a document ("64M", the default); a longer one is an error.
         skip_bad: Skip and count records that do not parse or have no text, instead of raising.
 
-    Raises UsageError if an option does not fit the corpus or a weight is not in (0, 1], InputError
-    for an unknown corpus, split or column, NetworkError if the Hub refuses.
+    Raises UsageError if an option does not fit the corpus, InputError for an unknown corpus, split
+    or column, NetworkError if the Hub refuses.
     """
     options = CorpusOptions(
         split=split, column=column, revision=revision, language=language, join_turns=join_turns,
@@ -207,7 +206,6 @@ def open_corpus(
 
 
 def open_with(corpus: Openable, options: CorpusOptions, reporter: Reporter) -> AnyCorpus:
-    """Open a corpus as `open_corpus` does."""
     exclude, dedup, max_document = options.exclude, options.dedup, options.max_document
     files = [] if exclude is None else given_paths("exclude", exclude)
     exclusions = [read_exclusions(file) for file in files if not is_evaluation(file)]
@@ -241,7 +239,7 @@ def _open_texts(
     dedup: str | None,
     evaluation: EvaluationTexts | None,
 ) -> AnyCorpus:
-    """Spool texts in memory, up to the limit of documents, and open them."""
+    """Spool texts, up to the limit of documents, and open them."""
     name = TEXTS if origin.name is None else origin.name
     if name in NAMED or not name.strip() or name.startswith(HUB):
         raise UsageError(f"texts cannot be called {name!r}", "choose another name", option="name")
@@ -265,7 +263,6 @@ def _open_texts(
 
 
 def _is_mixture(parts: Sequence[Any]) -> bool:
-    """Return whether a list holds corpora, not texts or records."""
     return not parts or any(
         isinstance(part, Corpus | Mixture | Deduplicated | Path | tuple)
         or (isinstance(part, str) and _looks_like_a_name(part))
@@ -274,7 +271,6 @@ def _is_mixture(parts: Sequence[Any]) -> bool:
 
 
 def _looks_like_a_name(text: str) -> bool:
-    """Return whether a text names a corpus, a file or a URL, or nearly does."""
     if os.path.exists(os.path.expanduser(text)):  # noqa: PTH110, PTH111 (of any text, also \0)
         return True
     if re.search(r"\s", text):
@@ -330,7 +326,6 @@ def _weighted(part: Any) -> Weighted:
 
 
 def _refuse_late(origin: Origin, selection: Selection) -> None:
-    """Raise UsageError for options that must be given when a corpus is opened."""
     late = {
         "join_turns": origin.reading.join_turns,
         "skip_bad": origin.reading.skip_bad,
@@ -351,8 +346,6 @@ def _refuse_late(origin: Origin, selection: Selection) -> None:
 
 @dataclass(frozen=True)
 class Origin:
-    """Options of one corpus that decide its rows; `Selection` decides which are kept."""
-
     split: str | None
     revision: str | None
     language: str | None
@@ -361,11 +354,9 @@ class Origin:
     reporter: Reporter
 
     def given(self, option: str) -> Any:
-        """Return the value of an option of a single corpus; None if it was not given."""
         return self.reading.column if option == "column" else getattr(self, option)
 
     def refuse(self, name: str, *options: str) -> None:
-        """Raise UsageError if one of these options is given."""
         for option in options:
             if self.given(option) is not None:
                 raise UsageError(
@@ -417,7 +408,6 @@ def _hub_source(
 
 
 def _require_path(name: str) -> None:
-    """Raise UsageError if `name` is neither a path nor a glob, so a misspelt corpus."""
     path = Path(name).expanduser()
     if path.exists() or glob.has_magic(name) or "/" in name or is_read(path):
         return
@@ -429,7 +419,7 @@ def _require_path(name: str) -> None:
 
 
 def is_artifact(source: str | Path) -> bool:
-    """Return whether `source` names an artifact, not text; for a URL, asks its storage."""
+    """Return whether `source` names an artifact; may access a URL's storage."""
     url = as_url(source)
     if url is None:
         return is_hub_name(source) or (as_path(source) / NAME).is_file()

@@ -1,7 +1,4 @@
-"""Readers of a corpus's files, one per kind: an open binary file in, rows out.
-
-A large parquet file is split at its row groups for parallel processes. Errors name file and place.
-"""
+"""Readers of a corpus's files, one per kind."""
 
 from __future__ import annotations
 
@@ -39,8 +36,8 @@ from ngramkit.corpus.unpacking import (
 )
 
 MIN_SPLIT_FILE_BYTES = 16 << 20  # smaller parquet files are not split
-SPLIT_BYTES = 64 << 20  # uncompressed, of the row groups in one piece
-JSON_HEAD_BYTES = 1 << 20  # inspected to tell JSON lines from a document
+SPLIT_BYTES = 64 << 20  # uncompressed bytes of the row groups in one piece
+JSON_HEAD_BYTES = 1 << 20  # bytes inspected to distinguish JSON lines from a document
 # Codecs that Python sources never use: one always fails, the others take quadratic time.
 REFUSED_CODECS = {"undefined", "idna", "punycode"}
 
@@ -52,7 +49,7 @@ Reader = Callable[[Path, IO[bytes], ReaderOptions], Iterator[Row]]
 
 
 def _footer(file: Path | IO[bytes]) -> Any:
-    """Return the pyarrow.parquet.FileMetaData; None if it is damaged, which reading reports."""
+    """Return the pyarrow.parquet.FileMetaData; None if damaged."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -62,7 +59,7 @@ def _footer(file: Path | IO[bytes]) -> Any:
 
 
 def split_row_groups(path: Path) -> list[tuple[int, int]]:
-    """Return row groups [begin, end) of about SPLIT_BYTES each; [] for a small or damaged file."""
+    """Return row groups [begin, end) of about SPLIT_BYTES; [] for a small or damaged file."""
     footer = (
         _footer(path) if path.exists() and path.stat().st_size >= MIN_SPLIT_FILE_BYTES else None
     )
@@ -79,8 +76,7 @@ def split_row_groups(path: Path) -> list[tuple[int, int]]:
 
 
 def count_documents(path: Path, column: str | None, groups: Sequence[int] | None) -> int | None:
-    """Count the documents in these row groups (None: all); None if only reading tells, as for
-    conversations."""
+    """Count the documents in `groups` (None: all); None if that requires reading."""
     import pyarrow as pa
 
     footer = _footer(path)
@@ -97,8 +93,7 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
 
 
 def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
-    """Return an iterator over the bytes read up to each row of a parquet file, evenly distributed
-    within a row group; None for other kinds and damaged files."""
+    """Return the bytes read up to each parquet row, else None."""
     if path.suffix.lower() != ".parquet" or not file.seekable():
         return None
     footer = _footer(file)
@@ -120,13 +115,12 @@ def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
 
 
 def read_text(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the whole UTF-8 file as one document."""
     raw = whole(file, reading.max_document, str(path))
     yield attempt(lambda: Row((_decode(path, raw, "utf-8-sig"),)), reading.skip_bad)
 
 
 def read_python(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the whole file as one document, decoded as Python would."""
+    """Yield one document, decoded as Python would."""
     raw = whole(file, reading.max_document, str(path))
 
     def row() -> Row:
@@ -156,7 +150,7 @@ def _decode(path: Path, raw: bytes, encoding: str) -> str:
 def read_json(
     path: Path, file: IO[bytes], reading: ReaderOptions, *, usually_document: bool = False
 ) -> Iterator[Row]:
-    """Yield one row per line of JSON lines, or per record of one JSON document."""
+    """Yield a row per line of JSON lines or record of a JSON document."""
     head = file.read(JSON_HEAD_BYTES)
     if _is_document(path, head, usually_document):
         raw = whole(file, reading.max_whole, str(path), head)
@@ -187,7 +181,7 @@ def _items(body: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parse(raw: bytes, where: str) -> Any:
-    """Return the parsed record, or the BadRecordError if it does not parse."""
+    """Return the parsed record, or the BadRecordError."""
     hint = "mend it, or drop it"
     try:
         return parse_json(raw, where, most_values=MAX_VALUES, error=BadRecordError, hint=hint)
@@ -198,7 +192,7 @@ def _parse(raw: bytes, where: str) -> Any:
 def read_parquet(
     path: Path, file: IO[bytes], reading: ReaderOptions, groups: Sequence[int] | None = None
 ) -> Iterator[Row]:
-    """Yield the rows of these row groups (None: all); decodes only the needed columns."""
+    """Yield the rows of `groups` (None: all)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -219,7 +213,7 @@ def read_parquet(
 def _group_batches(
     file: IO[bytes], folded: Any, group: int, columns: list[str], many: int
 ) -> Iterator[Any]:
-    """Yield the batches of one row group; no list of dictionaries can span two groups."""
+    """Yield a row group's batches; lists of dictionaries cannot span two."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -236,7 +230,6 @@ def _group_batches(
 
 
 def read_arrow(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the rows of an Arrow IPC file or stream (`datasets` saves streams)."""
     import pyarrow as pa
 
     try:
@@ -249,7 +242,7 @@ def read_arrow(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[
 
 
 def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
-    """Yield the batches of a stream; an IPC file is read as one, since its footer may lie."""
+    """Yield batches without trusting a file's footer."""
     import pyarrow as pa
 
     size = file.seek(0, io.SEEK_END)
@@ -261,13 +254,11 @@ def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
 
 
 def _text_paths(footer: Any) -> list[str]:
-    """Return the paths of string columns, including those inside lists and objects."""
     columns = (footer.schema.column(i) for i in range(footer.num_columns))
     return [column.path for column in columns if column.logical_type.type == "STRING"]
 
 
 def _rows_at_once(footer: Any, most: int) -> int:
-    """Return how many rows take about `most` bytes."""
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     size = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
     return max(1, min(BATCH_ROWS, most // max(size, 1)))

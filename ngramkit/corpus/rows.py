@@ -1,8 +1,4 @@
-"""Rows of a corpus, from records (column name -> value) and Arrow tables.
-
-A bad record (it does not parse, lacks the column or has no text there) raises an error or, with
-`skip_bad`, becomes a row without texts that holds the error.
-"""
+"""Rows of a corpus, from records (column name -> value) and Arrow tables."""
 
 from __future__ import annotations
 
@@ -30,10 +26,10 @@ from ngramkit.corpus.unpacking import (
 
 LICENSE_COLUMNS = ("license", "licenses", "licence", "max_stars_repo_licenses")
 REPOSITORY_COLUMNS = ("repo_name", "max_stars_repo_name", "repository_name", "repository", "repo")
-INSPECTED_RECORDS, INSPECTED_CHARACTERS = 100, 1 << 24  # at most, to choose the column
-MAX_VALUES = 1 << 22  # of a record or a .json file; each takes about 100 bytes in Python
+INSPECTED_RECORDS, INSPECTED_CHARACTERS = 100, 1 << 24  # upper bounds, to choose the column
+MAX_VALUES = 1 << 22  # values of a record or a .json file; each takes about 100 bytes
 VALUE_OVERHEAD_BYTES = 64
-BATCH_ROWS = 1024  # at most, as Python objects at a time
+BATCH_ROWS = 1024  # most rows as Python objects at a time
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,6 @@ class ReaderOptions:
     max_whole: int = MAX_RATIO * MAX_DOCUMENT  # bytes of a JSON document
 
     def record(self) -> dict[str, Any]:
-        """Return JSON for the corpus's record: the options that are set."""
         given = {"column": self.column, "join_turns": self.join_turns, "skip_bad": self.skip_bad}
         return {name: value for name, value in given.items() if value not in (None, False)}
 
@@ -69,8 +64,6 @@ def attempt(make: Callable[[], Made], skip_bad: bool) -> Made | Row:
 
 @dataclass(frozen=True)
 class RowMaker:
-    """A converter of records to rows, by the columns to read."""
-
     column: str  # name or path; "" for records that are texts
     license_column: str | None = None
     repository_column: str | None = None
@@ -79,20 +72,17 @@ class RowMaker:
 
     @classmethod
     def of(cls, columns: Columns, where: str, reading: ReaderOptions) -> RowMaker:
-        """Choose the text column and find the others by their usual names. Raises as
-        `text_column`."""
         column = text_column(columns, reading.column, where)
         others = _first(LICENSE_COLUMNS, columns.top), _first(REPOSITORY_COLUMNS, columns.top)
         return cls(column, *others, reading.join_turns, columns.top_of(column))
 
     @property
     def columns(self) -> list[str]:
-        """The columns to read."""
         names = (self.top, self.license_column, self.repository_column)
         return [*dict.fromkeys(name for name in names if name is not None)]
 
     def row(self, record: Mapping[str, Any]) -> Row:
-        """Make a row. Raises KeyError without the column, TypeError if it holds no text."""
+        """Make a row, or raise KeyError without the column, TypeError without text."""
         column = self.column
         value = record[column] if column in record else value_at(record, column)
         licenses = _strings(record.get(self.license_column)) if self.license_column else ()
@@ -100,7 +90,6 @@ class RowMaker:
         return self.row_of(value, licenses, names[0] if names else "")
 
     def row_of(self, value: Any, licenses: tuple[str, ...] = (), repository: str = "") -> Row:
-        """Make a row from a text or a conversation. Raises TypeError for another value."""
         texts = texts_of(value)
         if self.join_turns and len(texts) > 1:
             texts = ("\n\n".join(texts),)
@@ -108,7 +97,7 @@ class RowMaker:
 
 
 def texts_of(value: Any) -> Sequence[str]:
-    """Return the texts in a column's value: a string, a list of turns or of {role, content}.
+    """Return the texts of a string, or of a list of turns.
 
     >>> texts_of([{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello!"}])
     ('Hi.', 'Hello!')
@@ -144,10 +133,7 @@ def _strings(value: Any) -> tuple[str, ...]:
 
 
 def record_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the rows of (place, record); the first records decide the columns.
-
-    A record that does not parse is given as its BadRecordError. Null is an empty text.
-    """
+    """Yield the rows of (place, record or its BadRecordError); the first decide the columns."""
     records, maker = iter(records), None
     while maker is None:
         begun, maker = look_ahead(records, reading)
@@ -161,10 +147,7 @@ def record_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> I
 def look_ahead(
     records: Iterator[tuple[str, Any]], reading: ReaderOptions
 ) -> tuple[list[tuple[str, Any]], RowMaker | None]:
-    """Return the first records, and the RowMaker that they decide, None if they do not.
-
-    Raises InputError if several columns hold text.
-    """
+    """Return the first records and the RowMaker that they decide, or None."""
     begun: list[tuple[str, Any]] = []
     columns, place, size = Columns(), "", 0
     for where, record in records:
@@ -179,7 +162,7 @@ def look_ahead(
             size += len(str(record))
         if len(begun) >= INSPECTED_RECORDS or size > INSPECTED_CHARACTERS:
             break
-    with suppress(BadRecordError):  # then each record is judged alone
+    with suppress(BadRecordError):  # then each record decides alone
         return begun, RowMaker.of(columns, place, reading)
     return begun, None
 
@@ -206,12 +189,11 @@ def _row(where: str, maker: RowMaker | None, record: Any, reading: ReaderOptions
 
 
 def _remedy(record: Any) -> str:
-    """Return the hint for a record without text."""
     return "decode it, or drop it" if isinstance(record, bytes) else "mend it, or drop it"
 
 
 def read_row(where: str, maker: RowMaker, record: Any) -> Row:
-    """Make a row from the record at `where`. Raises BadRecordError if it has no text."""
+    """Make a row, or raise BadRecordError without text."""
     try:
         if isinstance(record, str) and not maker.column:
             return Row((record,))
@@ -234,7 +216,7 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
 
 
 def require_text(text: str, where: str) -> None:
-    """Raise BadRecordError for a lone surrogate, which also stands for an invalid byte."""
+    """Raise BadRecordError for lone surrogates, which also represent invalid bytes."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -251,7 +233,7 @@ def table_rows(
     *,
     first: int = 0,
 ) -> Iterator[Row]:
-    """Yield the rows of Arrow batches, numbered from `first` in errors."""
+    """Yield rows, numbered from `first` in errors."""
     for batch in batches:
         for number, record in enumerate(_records(where, maker, batch, reading), first):
             make = partial(read_row, f"{where}, row {number}", maker, record)
@@ -262,8 +244,7 @@ def table_rows(
 def _records(
     where: Path | str, maker: RowMaker, batch: Any, reading: ReaderOptions
 ) -> Iterator[dict[str, Any]]:
-    """Yield the records of an Arrow batch, converting at a time about as many bytes as the largest
-    document may have."""
+    """Convert about `max_document` bytes at a time."""
     import pyarrow as pa
 
     chosen, most = batch.select(maker.columns), reading.max_document

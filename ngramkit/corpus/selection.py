@@ -1,7 +1,4 @@
-"""Selection of a corpus's documents by index, licences, repository and text.
-
-A sample keeps a document by a hash of (seed, index), so workers and resumed runs agree.
-"""
+"""Selection of documents by index, licences, repository and text."""
 
 from __future__ import annotations
 
@@ -22,8 +19,7 @@ MAX_EXCLUSIONS_BYTES = 1 << 28  # about four million lines
 class Selection:
     """The documents to keep; by default all.
 
-    `limit` counts kept documents. `weight`, the corpus's in a mixture, multiplies `sample`.
-    `licenses` and `excluded` are lower-case; `excluded` holds repository names (owner/name) and
+    `weight` multiplies `sample`. `excluded` holds lower-case repository names (owner/name) and
     sha256 hex digests of UTF-8 texts.
     """
 
@@ -48,19 +44,15 @@ class Selection:
 
     @property
     def share(self) -> float:
-        """The share of documents that `samples` keeps."""
         return self.sample * self.weight
 
     def samples(self, index: int) -> bool:
-        """Return whether the sample includes document `index` of the corpus."""
         if self.share == 1.0:
             return True
         digest = hashlib.sha256(f"{self.seed}:{index}".encode()).digest()
         return int.from_bytes(digest[:8], "little") < self.share * 2**64
 
     def admits(self, text: str, licenses: Iterable[str], repository: str) -> bool:
-        """Return whether licences and exclusions admit the document; all its licences must be
-        listed."""
         if self.licenses:
             names = {licence.lower() for licence in licenses}
             if not names or not names <= self.licenses:
@@ -71,7 +63,6 @@ class Selection:
         return self.excluded.isdisjoint((repository.lower(), digest))
 
     def record(self) -> dict[str, Any]:
-        """Return JSON for the manifest: the settings that differ from the default."""
         record: dict[str, Any] = {}
         if self.sample != 1.0:
             record["sample"] = self.sample
@@ -90,7 +81,6 @@ class Selection:
 
 
 def require_weight(corpus: str, weight: Any) -> None:
-    """Raise UsageError unless the weight is a number in (0, 1]."""
     if not isinstance(weight, float | int) or isinstance(weight, bool) or not 0 < weight <= 1:
         raise UsageError(
             f"the weight of {corpus} must be above 0 and at most 1, got {weight!r:.40}",
@@ -100,10 +90,7 @@ def require_weight(corpus: str, weight: Any) -> None:
 
 
 def read_exclusions(path: Path) -> frozenset[str]:
-    """Read repository names and sha256 digests of documents, one per line; `#` begins a comment.
-
-    Raises InputError if the file cannot be read or a line is neither.
-    """
+    """Read repository names and sha256 digests, one per line, or raise InputError."""
     try:
         raw = read_plain(path, MAX_EXCLUSIONS_BYTES, error=InputError)
         lines = raw.decode("utf-8-sig").splitlines()

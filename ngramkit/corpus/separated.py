@@ -1,9 +1,7 @@
 """Tables of separated values: CSV and TSV.
 
-A quoted value may span several lines. If its quote never closes, or the row has a wrong number of
-values, only the line where it began is bad. In TSV, a line with the right number of values is a row
-regardless of quotes. The suffix decides the separator, unless the first line lacks it and another
-one splits all lines alike: Excel writes semicolons where the comma is the decimal point.
+A quoted value may span lines. If its quote never closes or the row has a wrong width, only its
+first line is bad. A TSV line of the right width is a row regardless of quotes.
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ SAMPLE_LINES, SAMPLE_BYTES = 32, 1 << 16  # inspected for another separator
 def read_separated(
     path: Path, file: IO[bytes], reading: ReaderOptions, separator: str = ","
 ) -> Iterator[Row]:
-    """Yield one row per table row; the first one names the columns."""
     table = _Table(file, separator, reading.max_document, str(path))
     header = next(table, None)
     if header is None:
@@ -63,10 +60,9 @@ def read_separated(
 
 
 class _Table:
-    """An iterator over the non-blank rows as lists of str; invalid UTF-8 becomes surrogates.
+    """An iterator over non-blank rows; invalid UTF-8 becomes surrogates.
 
-    `where` is the line of the last row's beginning, `width` the expected number of values. A bad
-    row raises BadRecordError, and the next row begins in the line after `where`.
+    After a BadRecordError, the next row begins in the line after `where`.
     """
 
     def __init__(self, file: IO[bytes], separator: str, most: int, name: str) -> None:
@@ -129,7 +125,7 @@ class _Table:
         return f"{self.where} has {values} for {columns}"
 
     def _has_stray_quote(self, row: Sequence[str]) -> bool:
-        """Return whether the quote that joined the row's lines is part of a text."""
+        """Return whether the quote that joined the row's lines is text."""
         if len(row) != self.width:
             return True
         between = self.width - 1
@@ -137,8 +133,7 @@ class _Table:
         return between > 0 and bool(lines) and all(each.count(b"\t") == between for each in lines)
 
     def _first_line_of_row(self, problem: str) -> list[str]:
-        """Return the row's first line as a row of its own if that is valid TSV; else raise
-        BadRecordError. The lines after it are read again."""
+        """Return the first line if it is a TSV row, else raise BadRecordError; reread the rest."""
         line, _, others = bytes(self._span).partition(b"\n")
         if self._again.tell() < len(self._again.getbuffer()):
             self._again.seek(-len(others), io.SEEK_CUR)
@@ -152,7 +147,6 @@ class _Table:
 
 
 def _head(file: IO[bytes], most: int) -> list[bytes]:
-    """Return the first lines, without a byte order mark; [] only for an empty file."""
     head: list[bytes] = []
     while len(head) < SAMPLE_LINES and sum(map(len, head)) < SAMPLE_BYTES:
         if not (line := file.readline(most + 1)):
@@ -162,8 +156,7 @@ def _head(file: IO[bytes], most: int) -> list[bytes]:
 
 
 def _separator(head: Sequence[bytes], usual: str, name: str) -> str:
-    """Return the separator: another than `usual` if the first line lacks that one and the other is
-    in all lines equally often."""
+    """Return `usual`, or another separator that splits all lines alike."""
     lines = [text for line in head if (text := line.decode("utf-8", "replace")).strip()]
     if len(lines) < 2 or usual in lines[0]:
         return usual

@@ -1,15 +1,11 @@
 """Shapes of JSON records that corpora and logs share: lines or a document, paths, turns.
 
 A turn is {"role": ..., "content": ...}, ShareGPT's {"from": ..., "value": ...} or Gemini's {"role":
-..., "parts": ...}. Its content is a string, null (an empty text) or a list of parts as OpenAI,
-Anthropic and Gemini write them, which are joined. Tool calls, results and thoughts take Hermes' and
-Qwen's form:
+..., "parts": ...}. Tool calls, results and thoughts take Hermes' and Qwen's form:
 
     <tool_call>             <tool_response>         <think>
     {"name": ..., ...}      ...                     ...
     </tool_call>            </tool_response>        </think>
-
-Parts without text (images, audio, encrypted thoughts) are counted, not read.
 """
 
 from __future__ import annotations
@@ -41,14 +37,11 @@ Unread = Counter[str]  # counts of parts that are not read, by reason
 
 
 class BadTurnError(TypeError):
-    """A turn whose role or content cannot be read."""
+    """A turn without a readable role or content."""
 
 
 def is_document(first: bytes, second: bytes | None = None) -> bool:
-    """Return whether JSON is one document, not JSON lines, from its first two non-blank lines.
-
-    A truncated line before a whole one is a damaged record of JSON lines.
-    """
+    """Return whether JSON is one document, from its first two non-blank lines."""
     if second is None or first.lstrip().startswith(b"["):
         return first.lstrip().startswith(b"[")
     return not (_is_whole(first) or _is_whole(second))
@@ -63,10 +56,9 @@ def _is_whole(line: bytes) -> bool:
 
 
 def value_at(record: Any, path: str) -> Any:
-    """Return the value at a path such as `a.b`; names may themselves contain dots.
+    """Return the value at a path such as `a.b`, or raise KeyError; names may contain dots.
 
-    In a list, a number selects an item, and any other name is looked up in every item. A path into
-    null is None. Raises KeyError if nothing is there.
+    In a list, a number selects an item; other names apply to every item.
     """
     if record is None:
         return None
@@ -96,14 +88,13 @@ def _listed(value: Any) -> list[Any]:
 
 
 def is_null(value: Any) -> bool:
-    """Return whether a value is missing: None, or NaN or NA as pandas stores it."""
+    """Return whether a value is None, NaN or pandas' NA."""
     if isinstance(value, float):
         return value != value
     return value is None or type(value).__name__ == "NAType"
 
 
 def is_turn(value: Any) -> bool:
-    """Return whether a value is a turn of a conversation."""
     return (
         isinstance(value, Mapping)
         and ("role" in value or "from" in value)
@@ -134,18 +125,13 @@ def role_of(turn: Any) -> str:
 
 
 def turn_text(turn: Mapping[str, Any], unread: Unread | None = None) -> str:
-    """Return a turn's text and tool calls as a later prompt holds them, without thoughts.
-
-    Raises BadTurnError if the turn has no content.
-    """
+    """Return a turn's text and tool calls, without thoughts, or raise BadTurnError."""
     plain = _plain(turn)
     return _joined(_parts(turn, unread)) if plain is None else plain
 
 
 def written_text(turn: Mapping[str, Any], unread: Unread | None = None) -> str:
-    """Return a turn as the model wrote it: thoughts, text and tool calls.
-
-    Thoughts that the text repeats are written once.
+    """Return a turn as the model wrote it; repeated thoughts are written once.
 
     >>> written_text({"reasoning": "Two.", "content": "<think>Two.</think>4"})
     '<think>Two.</think>4'
@@ -164,7 +150,7 @@ def written_text(turn: Mapping[str, Any], unread: Unread | None = None) -> str:
 
 
 def content_text(content: Any, unread: Unread | None = None) -> str:
-    """Return the text of a turn's content: a string, a list of parts, or None.
+    """Return the text of a string, a list of parts, or None.
 
     >>> content_text([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
     'ab'
@@ -173,10 +159,7 @@ def content_text(content: Any, unread: Unread | None = None) -> str:
 
 
 def tool_call_text(call: Any) -> str:
-    """Return a tool call as Hermes' and Qwen's models write it; "" if it is not an object.
-
-    Arguments that are already a string are kept as they are.
-    """
+    """Return a tool call in Hermes' and Qwen's form; "" for other values."""
     if not isinstance(call, Mapping):
         return ""
     inside = call.get("function")
@@ -189,7 +172,6 @@ def tool_call_text(call: Any) -> str:
 
 
 def tool_result_text(text: str) -> str:
-    """Return a tool's result as Hermes' and Qwen's templates write it."""
     return f"<tool_response>\n{text}\n</tool_response>"
 
 
@@ -198,7 +180,6 @@ def to_json(value: Any) -> str:
 
 
 def _plain(turn: Mapping[str, Any]) -> str | None:
-    """Return the text of a turn that is only text, as most are; else None."""
     content = turn.get("content", turn.get("value"))
     return content if isinstance(content, str) and MORE_THAN_TEXT.isdisjoint(turn) else None
 
@@ -267,7 +248,7 @@ def _part(part: Any, unread: Unread | None) -> Part:
 
 
 def _joined(parts: list[Part]) -> str:
-    """Join all parts but thoughts; tool calls and results get lines of their own."""
+    """Join all parts but thoughts."""
     shown = [part for part in parts if part[0] != "think"]
     runs = [
         ("" if is_text else "\n").join(text for _, text in run)

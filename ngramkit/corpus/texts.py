@@ -1,14 +1,8 @@
-"""Texts in memory as a corpus: lists, generators, columns, tables, datasets.
+"""Texts in memory as a corpus.
 
-They are read once into an unnamed temporary file (compressed Arrow IPC) and tokenised from there,
-so a generator is read only once and memory holds one batch. The corpus's record has a sha256 over
-one line of JSON per row: [texts, licences, repository], or null for a bad row.
-
-Containers are recognized by their methods, without importing their packages:
-
-    with_format, select_columns   datasets.Dataset, datasets.IterableDataset
-    __arrow_c_stream__            DataFrames and Series of pandas and polars, tables of pyarrow
-    any other iterable            of texts, or of records (column name -> value)
+They are read once into a temporary file (compressed Arrow IPC). The record's sha256 covers a line
+of JSON per row: [texts, licences, repository], or null for a bad row. Containers are recognized by
+their methods, without importing their packages.
 """
 
 from __future__ import annotations
@@ -38,12 +32,11 @@ from ngramkit.corpus.rows import (
 NAME = "texts"  # the default name
 ANY_SIZE = 1 << 62  # bytes
 DATASET_BATCH_ROWS = 1000
-BATCH_CHARACTERS, BATCH_ROWS = 1 << 24, 1 << 16  # of the temporary file
-OBJECT_ROWS = 1024  # of a batch that are Python objects at a time
+BATCH_CHARACTERS, BATCH_ROWS = 1 << 24, 1 << 16  # of a batch in the temporary file
+OBJECT_ROWS = 1024  # rows that are Python objects at a time
 
 
 def spool_schema() -> Any:
-    """Return the pyarrow.Schema of the temporary file."""
     import pyarrow as pa
 
     return pa.schema(
@@ -57,8 +50,6 @@ def spool_schema() -> Any:
 
 
 class ArrowStream(Protocol):
-    """A table or column with the Arrow C stream interface."""
-
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
@@ -66,11 +57,7 @@ Texts = Iterable[str] | Iterable[Mapping[str, Any]] | ArrowStream
 
 
 def read_texts(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
-    """Yield a row for every text or record; errors name the corpus `name`.
-
-    Raises UsageError for an object without texts or without a fixed order, InputError for an
-    unknown column.
-    """
+    """Yield a row per text or record. Raises UsageError without texts or a fixed order."""
     import pyarrow as pa
 
     if isinstance(texts, Mapping):
@@ -95,7 +82,7 @@ def read_texts(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
 
 
 def _is_iterable(texts: Any) -> bool:
-    """Return whether an object gives items; a zero-dimensional numpy array does not."""
+    """Return False for zero-dimensional arrays, too."""
     return isinstance(texts, Iterable) and getattr(texts, "ndim", 1) > 0
 
 
@@ -155,7 +142,7 @@ def _not_arrow(name: str, error: Exception) -> InputError:
 
 
 def _items(texts: Any) -> Iterable[Any] | None:
-    """Return the rows of columns that Arrow rejects, as pandas' of mixed types; else None."""
+    """Return the rows of columns that Arrow rejects, or None."""
     if not hasattr(texts, "columns"):
         return texts if isinstance(texts, Iterable) else None
     if not hasattr(texts, "itertuples") or not texts.columns.is_unique:
@@ -196,8 +183,6 @@ def _require_no_column(reading: ReaderOptions, name: str) -> None:
 
 
 class Spool:
-    """A writer of rows to a temporary file, which `source` opens as a corpus."""
-
     def __init__(self, file: IO[bytes]) -> None:
         import pyarrow as pa
 
@@ -224,7 +209,7 @@ class Spool:
         self._rows, self._characters = [], 0
 
     def source(self, name: str, *, skip_bad: bool) -> SpooledTexts:
-        """Finish the file and return its rows as a source. The caller may close the file."""
+        """Finish the file and open its rows; the caller may close it."""
         if self._rows:
             self._flush()
         self._writer.close()
@@ -235,7 +220,7 @@ class Spool:
 
 @dataclass(frozen=True)
 class SpooledTexts(DocumentSource):
-    """A source of rows in a temporary file, each batch a part. A pickle includes the rows."""
+    """Rows in a temporary file, each batch a part; pickles include the rows."""
 
     id: str
     texts: int
@@ -247,7 +232,6 @@ class SpooledTexts(DocumentSource):
 
     @classmethod
     def of(cls, file: Any, name: str, texts: int, sha256: str, skip_bad: bool) -> SpooledTexts:
-        """Open the bytes of an Arrow IPC file."""
         import pyarrow as pa
 
         opened = pa.ipc.open_file(pa.BufferReader(file))
@@ -279,7 +263,7 @@ class SpooledTexts(DocumentSource):
 
 @dataclass(frozen=True)
 class Spooling(DocumentSource):
-    """A source of one part that also writes every row to `spool`; can be read once."""
+    """A source that copies its rows to `spool`; can be read once."""
 
     id: str
     unread: Iterator[Row]

@@ -1,7 +1,6 @@
-"""Tokenizers of models: text to ids and back, and their record.
+"""Tokenizers of models, and their record.
 
-transformers converts a model's tokenizer once; the result is cached, so later starts do not import
-transformers. The embedded model's tokenizer.json is read directly.
+transformers converts a model's tokenizer once; the result is cached.
 """
 
 from __future__ import annotations
@@ -47,14 +46,12 @@ SLOW_TOKENIZER = re.compile(r"vocab|merges|tekken|\.(model|spm|tiktoken|tokenize
 MAX_FILE_BYTES = 1 << 28  # the largest tokenizers take an eighth of it
 AGAIN = "download the model again"
 CACHE = TextCache("tokenizers", 256, 1 << 29)
-CACHE_VERSION = 2  # of the cached form
+CACHE_VERSION = 2  # version of a cache entry
 PANIC = "PanicException"  # pyo3's, for Rust panics; a BaseException that cannot be imported
 log = logging.getLogger(__name__)
 
 
 class Digests(NamedTuple):
-    """The facts that distinguish tokenizers."""
-
     vocabulary: int  # the largest id + 1
     fingerprint: str  # sha256 of the parts that decide ids
     encodes: str  # see ngramkit.formats.tokenizer_record
@@ -65,8 +62,10 @@ Loaded = tuple[Any, dict[str, str]]  # a tokenizers.Tokenizer; {"eos_token": "</
 
 @dataclass(frozen=True, repr=False)
 class TextTokenizer:
-    """A model's tokenizer; `backend` is a tokenizers.Tokenizer, `special` maps names such as
-    "eos_token" to the texts of special tokens."""
+    """A model's tokenizer.
+
+    `backend` is a tokenizers.Tokenizer; `special` maps names such as "eos_token" to texts.
+    """
 
     record: TokenizerRecord
     backend: Any
@@ -81,10 +80,7 @@ class TextTokenizer:
         return self._encode(text, special=False)
 
     def encode_prompt(self, text: str) -> npt.NDArray[np.int32]:
-        """Return ids, int32[n], with the special tokens that the model expects, such as BOS.
-
-        Raises InputError for invalid text.
-        """
+        """Return ids, int32[n], with the model's special tokens. Raises as `encode`."""
         return self._encode(text, special=True)
 
     def _encode(self, text: str, *, special: bool) -> npt.NDArray[np.int32]:
@@ -106,7 +102,6 @@ class TextTokenizer:
         return np.array(ids, dtype=np.int32)
 
     def decode(self, ids: Sequence[int] | npt.NDArray[Any]) -> str:
-        """Return the text of ids, including special tokens."""
         try:
             return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
         except BaseException as error:
@@ -119,26 +114,23 @@ class TextTokenizer:
 
     @property
     def bos(self) -> int | None:
-        """The id of BOS, if there is one; `adds_bos` tells whether prompts begin with it."""
         token = self.special.get("bos_token")
         return None if token is None else self.backend.token_to_id(token)
 
     @property
     def adds_bos(self) -> bool:
-        """Whether prompts begin with BOS."""
         return self.bos is not None and self.encode_prompt("a")[:1].tolist() == [self.bos]
 
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """A model's tokenizer files, by name; `source` is a folder or a Hub id."""
+    """A model's tokenizer files, from a folder or a Hub id."""
 
     source: str
     paths: Mapping[str, Path]
 
     def json(self, name: str) -> dict[str, Any]:
-        """Return the JSON object in a file, {} without the file. Raises InputError for other
-        content."""
+        """Return a JSON object, {} without the file, or raise InputError."""
         if name not in self.paths:
             return {}
         body = parse_json(self.text(name), str(self.paths[name]), hint=AGAIN)
@@ -147,7 +139,6 @@ class TokenizerFiles:
         return body
 
     def text(self, name: str) -> str:
-        """Return the text of a file. Raises InputError as `raw`, and if it is not UTF-8."""
         try:
             return self.raw(name).decode("utf-8")
         except UnicodeDecodeError as error:
@@ -156,7 +147,7 @@ class TokenizerFiles:
             ) from error
 
     def raw(self, name: str) -> bytes:
-        """Return the bytes of a file. Raises InputError if it is unreadable or too large."""
+        """Return bytes. Raises InputError if unreadable or too large."""
         path = self.paths[name]
         try:
             return read_plain(path, MAX_FILE_BYTES, error=InputError, hint=AGAIN)
@@ -164,7 +155,6 @@ class TokenizerFiles:
             raise InputError(f"{path} cannot be read: {reason(error)}", AGAIN) from error
 
     def chat_template(self) -> str | None:
-        """Return chat_template.jinja, else the (default) template in tokenizer_config.json."""
         if TEMPLATE in self.paths:
             return self.text(TEMPLATE)
         template = self.json(CONFIG).get("chat_template")
@@ -178,10 +168,9 @@ class TokenizerFiles:
 
 
 def find_files(model: ModelRef) -> TokenizerFiles:
-    """Find the tokenizer's files of a model.
+    """Find tokenizer files; fetch those missing in the Hub's cache.
 
-    What the Hub's cache lacks is fetched. Raises InputError where there is no such model,
-    NetworkError where the Hub cannot be reached and its cache holds nothing of the model.
+    Raises InputError for an unknown model, NetworkError if neither Hub nor cache has it.
     """
     gguf = find_gguf(model)
     source = model.source if gguf is None else str(tokenizer_folder(gguf))
@@ -199,12 +188,10 @@ def find_files(model: ModelRef) -> TokenizerFiles:
 def load_tokenizer(
     model: str | Path | ModelRef, revision: str | None = None, *, trust_remote_code: bool = False
 ) -> TextTokenizer:
-    """Return the tokenizer of a short name, a Hub id or a folder; of a Hub id at `revision`, which
-    may also stand behind an @ in its name.
+    """Load the tokenizer of a short name, a folder or a Hub id, at `revision` or as ID@REVISION.
 
-    `trust_remote_code` lets transformers run Python code that the model brings for its tokenizer.
-    Raises InputError where there is no tokenizer (or only a slow one), NetworkError without a
-    network.
+    `trust_remote_code` lets transformers run the model's own Python code. Raises InputError if
+    there is no fast tokenizer, NetworkError without a network.
     """
     ref = ModelRef.of(model, revision)
     model, revision = ref.id, ref.revision
@@ -242,7 +229,6 @@ def load_tokenizer(
 
 
 def _has_no_tokenizer(source: str) -> bool:
-    """Return whether `source` is a folder without any file that transformers could convert."""
     folder = Path(source)
     return folder.is_dir() and not any(
         SLOW_TOKENIZER.search(path.name) for path in folder.iterdir()
@@ -250,11 +236,6 @@ def _has_no_tokenizer(source: str) -> bool:
 
 
 def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tuple[Loaded, Digests]:
-    """Return the cached tokenizer of exactly these files; else convert them and cache the result
-    with its digests, which take a second at 152,000 tokens.
-
-    A cache entry is a line of JSON, then the tokenizers.Tokenizer as JSON.
-    """
     contents = {name: hashlib.sha256(files.raw(name)).hexdigest() for name in sorted(files.paths)}
     # transformers overrides the files of some Hub ids, so the id is part of the key.
     source = None if Path(files.source).is_dir() else files.source
@@ -274,7 +255,7 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tup
 
 
 def _parse(text: str) -> tuple[Loaded, Digests] | None:
-    """Parse a cache entry; None if it is missing or damaged."""
+    """Parse a cache entry: a line of JSON, then the tokenizers.Tokenizer as JSON."""
     head, _, body = text.partition("\n")
     try:
         facts = json.loads(head)
@@ -294,11 +275,7 @@ def _parse(text: str) -> tuple[Loaded, Digests] | None:
 
 
 def _require_safe(files: TokenizerFiles) -> None:
-    """Raise InputError for files that transformers must not load.
-
-    Refuses ids so large that tokenizers would exhaust memory, and configurations that replace
-    tokenizer.json by another file.
-    """
+    """Raise InputError for ids that would exhaust memory, or a replaced tokenizer.json."""
     files.json("config.json")  # transformers reads it too
     path = files.paths[TOKENIZER]
     if "fast_tokenizer_files" in files.json(CONFIG):
@@ -320,7 +297,6 @@ def _require_safe(files: TokenizerFiles) -> None:
 def _load_by_transformers(
     model: str, files: TokenizerFiles, revision: str | None, trust_remote_code: bool
 ) -> Loaded:
-    """Return transformers' fast tokenizer. Raises InputError if there is none."""
     from transformers import AutoTokenizer
 
     here = TOKENIZER in files.paths and not trust_remote_code
@@ -354,7 +330,6 @@ def _load_by_transformers(
 
 
 def needs_code(error: Exception, what: str) -> InputError | None:
-    """Return the error for `what` if transformers refused to run its code, else None."""
     if "trust_remote_code" not in str(error):
         return None
     return InputError(
@@ -365,21 +340,18 @@ def needs_code(error: Exception, what: str) -> InputError | None:
 
 
 def refuse_fault(error: BaseException, model: str) -> None:
-    """Raise InputError if `error` is a bare Exception or a Rust panic, which tokenizers raises for
-    invalid files."""
+    """Raise InputError for the bare Exceptions and Rust panics of tokenizers."""
     if type(error) is Exception or type(error).__name__ == PANIC:
         message = str(error).partition("\n")[0]
         raise InputError(f"the tokenizer of {model} fails: {message:.200}", AGAIN) from error
 
 
 def digests(backend: Any) -> Digests:
-    """Compute the digests of a tokenizers.Tokenizer."""
     vocabulary = backend.get_vocab(with_added_tokens=True)
     return Digests(max(vocabulary.values()) + 1, fingerprint(backend), _encodes(backend))
 
 
 def encodes_alike(backend: Any, record: TokenizerRecord) -> bool:
-    """Return whether a tokenizers.Tokenizer gives the same ids as that of `record`."""
     same = same_ids(_encodes(backend), record.encodes)
     return same or fingerprint(backend) == record.fingerprint
 

@@ -1,12 +1,11 @@
 """Files of bounded size: a compressed file of kilobytes may unpack to gigabytes.
 
-Lines and whole documents, .gz and .zst streams, and the sizes of Arrow data before pyarrow
-allocates memory for it. An Arrow IPC stream (format/Message.fbs) is a sequence of
+An Arrow IPC stream (format/Message.fbs) is a sequence of
 
     0xFFFFFFFF, i32 bytes of metadata, metadata (a flatbuffer), body
 
-Before Arrow 0.15 the mark was missing. A compressed buffer begins with an i64: its unpacked size,
-or -1 if it is not compressed. pyarrow allocates that size unchecked, so it is read here first.
+Before Arrow 0.15 the mark was missing. A compressed buffer begins with its unpacked size (i64), or
+-1 if it is not compressed; pyarrow allocates that size unchecked.
 """
 
 from __future__ import annotations
@@ -30,26 +29,23 @@ MAX_DOCUMENT = 64 << 20  # bytes
 MAX_RATIO = 16  # unpacked Arrow data per byte of the file, or of the largest document
 BLOCK_BYTES = 1 << 20
 SMALLER = "leave it out, or raise max_document"
-MAX_LAYERS = 2  # servers compress what is compressed already
+MAX_LAYERS = 2  # compressions of one file; servers compress compressed files again
 GZIP, ZSTD = b"\x1f\x8b", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 UNSUPPORTED = {b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z"}
 BOM = b"\xef\xbb\xbf"
 SUFFIXES = (".gz", ".zst")
-MAGIC = b"ARROW1\0\0"  # of an Arrow IPC file, which a stream follows
+MAGIC = b"ARROW1\0\0"  # beginning of an Arrow IPC file, before its stream
 
 
 class DamagedError(ValueError):
-    """The error for compressed data that cannot be unpacked."""
+    """Compressed data that cannot be unpacked."""
 
 
 ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, DamagedError)  # while reading a damaged file
 
 
 def whole(file: IO[bytes], most: int, where: str, head: bytes = b"") -> bytes:
-    """Read the whole file, whose beginning `head` was read before.
-
-    Raises InputError if it has more than `most` bytes.
-    """
+    """Read a file whose beginning is `head`; raise InputError beyond `most` bytes."""
     raw = head + file.read(most + 1 - len(head)) if len(head) <= most else head
     if len(raw) > most:
         raise too_large(where, most)
@@ -59,10 +55,9 @@ def whole(file: IO[bytes], most: int, where: str, head: bytes = b"") -> bytes:
 def lines(
     file: IO[bytes], most: int, where: str, hint: str = SMALLER, head: bytes = b""
 ) -> Iterator[tuple[int, bytes]]:
-    r"""Yield (number, line) of every line that is not blank, without a byte order mark.
+    r"""Yield (number, line) of non-blank lines, without a byte order mark.
 
-    `head` is the beginning, if it was read before. Blank lines, even billions, are skipped a block
-    at a time. Raises InputError if a line has more than `most` bytes.
+    `head` was read before. Raises InputError if a line has more than `most` bytes.
 
     >>> import io
     >>> list(lines(io.BytesIO(b"\n\na\n \nb"), 10, "x"))
@@ -95,13 +90,11 @@ def lines(
 
 
 def require_utf_8(start: bytes, where: str) -> None:
-    """Raise InputError if a file begins with the byte order mark of UTF-16."""
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{where} is UTF-16", "convert it to UTF-8")
 
 
 def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
-    """Return the error for a document of more than `most` bytes."""
     return InputError(
         f"{where}: a document of more than {most:,} bytes", hint, option="max_document"
     )
@@ -111,10 +104,7 @@ def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
 
 
 def decompress(raw: IO[bytes], path: Path) -> IO[bytes]:
-    """Return a stream of the unpacked bytes, or `raw` itself if it is not compressed.
-
-    The first bytes decide, not the suffix. Raises InputError for an unsupported compression.
-    """
+    """Return a stream of unpacked bytes, or `raw` itself. Raises InputError if unsupported."""
     file = raw
     if not hasattr(file, "peek") and not file.seekable():
         file = io.BufferedReader(cast("io.RawIOBase", file))
@@ -145,13 +135,11 @@ def _beginning(file: Any) -> bytes:
 
 
 def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, line) of a file's lines that are not blank."""
     with open_stream(path) as raw, decompress(raw, path) as file:
         yield from lines(file, MAX_DOCUMENT, str(path), "leave it out")
 
 
 def damaged(what: str, error: Exception) -> InputError:
-    """Return the user's error for one of ERRORS."""
     if "ictionary" in str(error):
         return InputError(
             f"cannot unpack {what}: it was compressed with a zstd dictionary",
@@ -161,7 +149,7 @@ def damaged(what: str, error: Exception) -> InputError:
 
 
 class _Zstd(io.RawIOBase):
-    """The plain bytes of zstd frames. Frames that refer back over 128 MiB are refused."""
+    """The plain bytes of zstd frames; references back over 128 MiB are refused."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         import pyarrow as pa
@@ -184,14 +172,14 @@ class _Zstd(io.RawIOBase):
 
 
 class MessageError(ValueError):
-    """The error for an Arrow stream with damaged messages."""
+    """An Arrow stream with damaged messages."""
 
 
 def require_bounded(file: IO[bytes], size: int, most: int) -> None:
-    """Check every message of the stream at `file`'s position, and return to that position.
+    """Check every message from `file`'s position, which is kept.
 
-    Raises MessageError if a message is damaged, ends beyond the file's `size` in bytes, or has
-    buffers that would unpack to more than `most` bytes.
+    Raises MessageError for damage, an end beyond `size` bytes, or buffers that would unpack to more
+    than `most` bytes.
     """
     place = file.tell()
     try:
@@ -210,7 +198,7 @@ def require_bounded(file: IO[bytes], size: int, most: int) -> None:
 
 
 def _metadata(file: IO[bytes], size: int) -> bytes:
-    """Read the next message's metadata; b"" at the end of the stream."""
+    """Read the next metadata; b"" at the end."""
     start = file.read(4)
     if start == b"\xff\xff\xff\xff":
         start = file.read(4)
@@ -226,7 +214,7 @@ def _require_inside(place: int, length: int, size: int) -> int:
 
 
 def _field(header: bytes, table: int, number: int) -> int:
-    """Return the offset of a field of a flatbuffer's table, 0 if the field is missing."""
+    """Return the offset of a flatbuffer table's field, 0 if missing."""
     (back,) = struct.unpack_from("<i", header, table)
     vtable = table - back
     if vtable < 0:
@@ -239,12 +227,11 @@ def _field(header: bytes, table: int, number: int) -> int:
 
 
 def _follow(header: bytes, place: int = 0) -> int:
-    """Return the place that the offset at `place` refers to: for 0, the message."""
     return place + int(struct.unpack_from("<I", header, place)[0])
 
 
 def _buffers(header: bytes) -> Iterator[tuple[int, int]]:
-    """Yield (offset, length) of each compressed buffer of the body."""
+    """Yield (offset, length) of compressed buffers."""
     dictionary, batch = 2, 3  # the kinds of messages that have buffers
     message = _follow(header)
     kind, content = _field(header, message, 1), _field(header, message, 2)
@@ -270,7 +257,6 @@ def _buffers(header: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _unpacked(file: IO[Any], body: int, end: int, offset: int, length: int) -> int:
-    """Return the unpacked size of a buffer in bytes, as the buffer states it."""
     if min(offset, length) < 0 or body + offset + length > end or length < 8:
         raise MessageError("a buffer ends beyond its message")
     file.seek(body + offset)
@@ -284,17 +270,12 @@ def _unpacked(file: IO[Any], body: int, end: int, offset: int, length: int) -> i
 
 
 class Sizes(NamedTuple):
-    """The sizes of rows."""
-
     bytes: Array  # int64[n], of the texts
     values: Array  # int64[n]: texts, numbers, lists and objects
 
 
 def row_sizes(array: Any) -> Sizes:
-    """Return the sizes of a pyarrow.Array's rows; a dictionary's entry counts each time it occurs.
-
-    Raises TypeError unless they are texts, numbers, or lists and objects of them.
-    """
+    """Return the sizes of a pyarrow.Array's rows, or raise TypeError."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -316,7 +297,6 @@ def row_sizes(array: Any) -> Sizes:
 
 
 def without_dictionaries(kind: Any) -> Any:
-    """Return the Arrow type with plain values in place of dictionaries, at any depth."""
     import pyarrow as pa
 
     def plain(field: Any) -> Any:
@@ -349,7 +329,7 @@ def _dictionary_sizes(array: Any) -> Sizes:
 
 
 def _view_lengths(array: Any) -> Array:
-    """Return the lengths of views, each of 16 bytes that begin with an i32 length."""
+    """Return the lengths of views: the first i32 of 16 bytes."""
     views = np.frombuffer(array.buffers()[1], np.int32)[0::4]
     lengths: Array = views[array.offset : array.offset + len(array)].astype(np.int64)
     lengths[~array.is_valid().to_numpy(zero_copy_only=False)] = 0

@@ -32,5 +32,5 @@ def written_words(text: str) -> list[str]:
 
 
 def count_words(words: Sequence[str]) -> float:
-    """Return the number of words; two characters of a script without spaces count as one."""
+    """Count words; two characters of a script without spaces count as one."""
     return len(words) - sum(CHARACTER.match(word) is not None for word in words) / 2

@@ -1,4 +1,4 @@
-"""`ngramkit.decode`: prompts in, the model's own text out, several tokens per pass."""
+"""`ngramkit.decode`: the model's own text, several tokens per pass."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Answer:
-    """One answer to a prompt, with its drafter, settings and times."""
+    """An answer to a prompt, with its settings and times."""
 
     text: str
     run: Decoded
@@ -50,10 +50,9 @@ class Answer:
     comparison: Comparison | None = None
 
     def compared(self) -> Answer:
-        """Return the answer with a Comparison: decoded again with and without drafts, alternately.
+        """Return the answer with a Comparison to decoding without drafts.
 
-        Greedy decoding without stop texts is also compared with transformers' `generate`. Raises
-        UsageError if a SpeCache was used.
+        Raises UsageError if a SpeCache was used.
         """
         if self.run.cache is not None:
             raise UsageError(
@@ -65,7 +64,6 @@ class Answer:
         return replace(self, run=comparison.drafted, comparison=comparison)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as `ngramkit decode --json` prints them."""
         run, comparison = self.run, self.comparison
         values: dict[str, Any] = {
             "text": self.text,
@@ -144,12 +142,12 @@ def decode(
         answer = ngramkit.decode("def main(", drafter="rest", datastores=["artifacts/mine"])
         answers = ngramkit.decode(["What is an n-gram?", "And a suffix array?"], chat=True)
 
-    `prompts` is a text or a list of texts, and the result an Answer or a list of them. The other
-    parameters are the fields of `DecodeOptions`. One drafter serves all prompts and learns from
-    them. After Ctrl-C the last Answer holds the text until then.
+    `prompts`, a text or a list of texts, give an Answer or a list of them. The other parameters are
+    the fields of `DecodeOptions`. One drafter learns from all prompts. After Ctrl-C the last Answer
+    holds the text so far.
 
     Raises UsageError for options that cannot work, InputError for a prompt that is too long, and
-    what loading the model and opening artifacts raise.
+    the errors of loading the model and artifacts.
     """
     options = DecodeOptions(
         model, drafter=drafter, artifacts=artifacts, datastores=datastores,
@@ -167,7 +165,6 @@ def decode(
 
 
 def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
-    """Answer the prompts as `decode` does."""
     for prompt in prompts:
         require_prompt(prompt)
     session, choice, template, prompt_tokens = set_up(options, prompts)
@@ -198,7 +195,6 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
 
 
 def require_prompt(prompt: Any) -> None:
-    """Raise UsageError if a prompt is not a text."""
     if not isinstance(prompt, str):
         raise UsageError(
             f"a prompt must be a text, got {prompt!r:.60}",
@@ -210,10 +206,9 @@ def require_prompt(prompt: Any) -> None:
 def set_up(
     options: DecodeOptions, prompts: Sequence[str] = ()
 ) -> tuple[Session, DrafterChoice, Template | None, list[TokenArray]]:
-    """Return the session, the drafter, the template (None: prompts are used as they are), and the
-    encoded prompts.
+    """Return the session, drafter, template and encoded prompts.
 
-    Raises InputError for a prompt that is too long, before the model is loaded.
+    Raises InputError for a prompt that is too long, before loading the model.
     """
     pending = prepare(options)
     references = open_references(options.references, pending.tokenizer, options.reporter)
@@ -232,7 +227,6 @@ def set_up(
 def _encode(
     prompt: str, tokenizer: TextTokenizer, system: str | None, template: Template | None
 ) -> TokenArray:
-    """Encode a prompt, as a user's turn if there is a template."""
     if template is None:
         return tokenizer.encode_prompt(prompt)
     before = [Message("system", system)] if system else []
@@ -253,7 +247,6 @@ def write(
     show: Show | None,
     verifier: Verifier | None = None,
 ) -> tuple[str, Decoded]:
-    """Answer a prompt, int32[n]; return the text and the run. See `Session.complete`."""
     stream = TextStream(session.model.tokenizer.backend, prompt)
     pieces: list[str] = []
 

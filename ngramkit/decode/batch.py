@@ -1,7 +1,6 @@
-"""Many prompts written on at once, without drafts: for throughput, where nobody waits.
+"""Batched generation without drafts.
 
-A row of a batch may differ from the same prompt written alone where two tokens are nearly equally
-likely: padding changes how sums are rounded.
+At nearly tied tokens padding may change the output.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ def write_batch(
     max_new_tokens: int,
     sampling: Sampling,
 ) -> list[TokenArray]:
-    """Write on after each of `prompts`, int32[n] each, at least one: int32[m] each.
+    """Continue each of `prompts`, int32[n] each, at least one; return int32[m] each.
 
-    m <= max_new_tokens, with an EOS at the end where the model wrote one. Leaves torch's random
-    state as it was.
+    A final EOS is included.
     """
     longest = max(map(len, prompts))
     pad = min(model.eos, default=0)
@@ -51,11 +49,9 @@ def write_batch(
 
 
 def seeded(sampling: Sampling, index: int) -> Sampling:
-    """Return the same sampling with a seed of its own for the `index`-th batch."""
     return replace(sampling, seed=(sampling.seed + index) & MOST_SEED)
 
 
 def _until_eos(row: TokenArray, eos: frozenset[int]) -> TokenArray:
-    """Cut the padding behind the first EOS."""
     ends = np.flatnonzero(np.isin(row, list(eos)))
     return row[: ends[0] + 1] if len(ends) else row

@@ -1,16 +1,12 @@
-"""The model's memory of the accepted tokens: keys and values, and states of recurrent layers.
+"""Caches of the accepted tokens: keys and values, and states of recurrent layers.
 
-transformers' own DynamicCache copies itself whole in every layer at every pass, and a sliding
-layer drops rows that a rejected draft would have to give back. Here a pass writes its rows behind
-the accepted ones, and `keep` decides which of them stay.
+transformers' DynamicCache copies every layer at every pass, and its sliding layers drop rows that
+are needed after a rejected draft.
 
-A recurrent layer (Mamba 2, gated delta nets, short convolutions) sums its past up in states, which
-cannot be taken apart again. So the states that the accepted tokens left are kept aside, and every
-pass works on a copy. What a pass leaves behind becomes the kept states only where all its tokens
-were accepted. Convolutions alone can be cut anywhere: their state is their last inputs.
+Tokens cannot be removed from recurrent states, so every pass works on a copy, which is held only if
+all its tokens were accepted. Convolution states can be cut anywhere.
 
-A pass can end anywhere: by Ctrl-C, or by an error. What is held changes in a single assignment
-after everything else, so an interrupted pass changes nothing. Knows rows, not trees.
+Held data change in one last assignment, so an interrupted pass changes nothing.
 """
 
 from __future__ import annotations
@@ -28,15 +24,15 @@ from transformers.cache_utils import (
     LinearAttentionLayer,
 )
 
-# A layer that keeps nothing; transformers before 5.21 has no class for it.
+# A layer without a cache; transformers before 5.21 has no class for it.
 DUMMY: Any = getattr(cache_utils, "DummyLayer", ())
 States = dict[int, torch.Tensor]  # by their number in the layer, [rows, ...]
 
 
 class InPlaceLayer(DynamicLayer):
-    """One layer. keys, values: [rows, heads, room, head_dim], free from the cache's length on.
+    """A layer. keys, values: [rows, heads, room, head_dim], unused after the cache's length.
 
-    Every row holds the accepted tokens; a pass uses the first ones, as many as it has.
+    Every row holds the accepted tokens.
     """
 
     keys: torch.Tensor
@@ -49,7 +45,6 @@ class InPlaceLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write a pass's tokens behind the accepted ones; return keys and values."""
         begin = self._cache.length
         rows, end = len(key_states), begin + key_states.shape[-2]
         if not self.is_initialized or end > self.keys.shape[-2] or rows > len(self.keys):
@@ -71,16 +66,12 @@ class InPlaceLayer(DynamicLayer):
         self.values[..., target:end, :] = self.values.index_select(-2, rows)
 
     def spread(self, row: int, begin: int, end: int) -> None:
-        """Copy what `row` holds from begin to end into every row."""
         if self.is_initialized and len(self.keys) > 1:
             self.keys[:, :, begin:end] = self.keys[row, :, begin:end].clone()
             self.values[:, :, begin:end] = self.values[row, :, begin:end].clone()
 
     def _grow(self, keys: torch.Tensor, values: torch.Tensor, filled: int, end: int) -> None:
-        """Take larger buffers and copy the accepted tokens to every row of them.
-
-        A quarter more room than is needed, so that growing token by token copies seldom.
-        """
+        """Copy the accepted tokens to larger buffers, with spare room to copy rarely."""
         old = self.keys, self.values
         rows, room = len(keys), max(end, self._cache.room)
         if self.is_initialized:
@@ -99,7 +90,7 @@ class InPlaceLayer(DynamicLayer):
 
 
 class InPlaceCache(Cache):
-    """`length` accepted rows; `room` is how many to allocate at first."""
+    """A cache of `length` tokens; `room`: tokens to allocate at first."""
 
     def __init__(self, layers: int, room: int) -> None:
         self.in_place = [InPlaceLayer(self) for _ in range(layers)]
@@ -113,11 +104,7 @@ class InPlaceCache(Cache):
         return sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Keep only `rows` of the last pass's rows, ascending from 0; those that move, move
-        together.
-
-        [0, 1, 2] costs nothing, [0, 1, 5] moves one row in every layer.
-        """
+        """Keep only `rows` of the last pass's rows, ascending from 0."""
         staying = 0
         while staying < len(rows) and rows[staying] == staying:
             staying += 1
@@ -129,13 +116,12 @@ class InPlaceCache(Cache):
 
 
 def is_recurrent(model: Any) -> bool:
-    """Return whether transformers keeps states for any of the model's layers."""
     layers = _layers(model.config.get_text_config(decoder=True))
     return any(isinstance(each, LinearAttentionCacheLayerMixin) for each in layers)
 
 
 class LayerStates(NamedTuple):
-    """A row of a recurrent layer's states, never written to."""
+    """One row of a recurrent layer's states; never written to."""
 
     convolutions: States
     sums: States
@@ -143,11 +129,9 @@ class LayerStates(NamedTuple):
 
 
 class RecurrentLayer(LinearAttentionLayer):
-    """The states of one layer in the pass under way."""
-
     def __init__(self, number_of_states: int = 1) -> None:
         super().__init__(number_of_states=number_of_states)
-        self._inputs: States = {}  # of the pass's convolutions, what came before included
+        self._inputs: States = {}  # of the pass's convolutions, with earlier ones
 
     def update_conv_state(
         self,
@@ -162,12 +146,10 @@ class RecurrentLayer(LinearAttentionLayer):
 
     @property
     def sums(self) -> bool:
-        """True where it has states that cannot be cut."""
+        """Whether it has states that cannot be cut."""
         return any(self.is_recurrent_states_initialized.values())
 
     def begin(self, held: LayerStates, rows: int) -> None:
-        """Begin a pass of so many rows, each after the held states; whatever an earlier pass left
-        is dropped."""
         for number in range(self.number_of_states):
             convolution, summed = held.convolutions.get(number), held.sums.get(number)
             self.conv_states[number] = _spread(convolution, rows)
@@ -178,7 +160,7 @@ class RecurrentLayer(LinearAttentionLayer):
         self._inputs = {}
 
     def ends(self, row: int, left_out: int) -> LayerStates:
-        """Return the row's states as of `left_out` tokens before the pass's end."""
+        """Return the row's states `left_out` tokens before the pass's end."""
         convolutions, sums = _present(self.conv_states), _present(self.recurrent_states)
         for number, state in convolutions.items() if left_out else ():
             width, inputs = state.shape[-1], self._inputs[number]
@@ -191,7 +173,7 @@ class RecurrentLayer(LinearAttentionLayer):
 
 
 class RecurrentAndAttentionLayer(RecurrentLayer, InPlaceLayer):  # type: ignore
-    """A layer with both, as Falcon-H1's."""
+    """A layer with both, as in Falcon-H1."""
 
     def __init__(self, cache: InPlaceCache, number_of_states: int = 1) -> None:
         InPlaceLayer.__init__(self, cache)
@@ -199,8 +181,7 @@ class RecurrentAndAttentionLayer(RecurrentLayer, InPlaceLayer):  # type: ignore
 
 
 class Held(NamedTuple):
-    """What a RecurrentCache holds: `length` tokens, in keys, values and a LayerStates per recurrent
-    layer, and the tokens that were accepted after them but are not in the states."""
+    """A cache's content; `replayed` tokens are accepted but not in the states."""
 
     length: int
     states: tuple[LayerStates, ...]
@@ -208,8 +189,6 @@ class Held(NamedTuple):
 
 
 class RecurrentCache(InPlaceCache):
-    """`length` tokens are in the held states and in the keys and values."""
-
     def __init__(self, config: Any, room: int) -> None:
         layers = [self._own(layer) for layer in _layers(config)]
         self.in_place = [layer for layer in layers if isinstance(layer, InPlaceLayer)]
@@ -232,42 +211,41 @@ class RecurrentCache(InPlaceCache):
 
     @property
     def replayed(self) -> tuple[int, ...]:
-        """The accepted tokens that the next pass has to read again."""
         return self._held.replayed
 
     @property
     def sums(self) -> bool:
-        """True where a pass can only be kept whole."""
+        """Whether a pass can only be kept whole."""
         return any(layer.sums for layer in self.recurrent)
 
     def begin(self, rows: int) -> None:
-        """Begin a pass of so many rows, each after the tokens that are held."""
         for layer, states in zip(self.recurrent, self._held.states, strict=True):
             layer.begin(states, rows)
 
     def settle(self, row: int, tokens: int, left_out: int = 0) -> None:
-        """Keep only the first `tokens` of one `row` of the last pass; `left_out` came after
-        them."""
+        """Keep the first `tokens` of one `row` of the last pass; `left_out` came after them."""
         end = self.length + tokens
         for layer in self.in_place:
             layer.spread(row, self.length, end)
         self._held = Held(end, tuple(layer.ends(row, left_out) for layer in self.recurrent))
 
     def replay(self, tokens: Sequence[int]) -> None:
-        """Have the next pass read these accepted tokens again, in place of those before."""
+        """Set the accepted tokens that the next pass reads again."""
         self._held = self._held._replace(replayed=tuple(tokens))
 
     def mark(self) -> None:
-        """Remember the tokens that are held now, for `cut`."""
+        """Mark the held tokens for `cut`."""
         self._marked = self._held
 
     def cut(self, length: int) -> None:
-        """Hold no more than the first `length` tokens. With recurrent states that is the marked
-        tokens where they are no more than `length`, else none."""
+        """Hold at most the first `length` tokens.
+
+        Recurrent states can only return to the marked tokens or to none.
+        """
         held = Held(length, ())
         if self.recurrent:
             held = self._marked if self._marked.length <= length else self._nothing
-        self._marked = held  # first: what is marked must never outlast the keys that it needs
+        self._marked = held  # first: marked states must never outlast their keys
         self._held = held
 
 
@@ -280,5 +258,4 @@ def _present(states: Any) -> States:
 
 
 def _spread(state: torch.Tensor | None, rows: int) -> torch.Tensor | None:
-    """Copy a state to every row."""
     return None if state is None else state.repeat(rows, *[1] * (state.dim() - 1))

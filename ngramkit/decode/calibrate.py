@@ -1,4 +1,4 @@
-"""`ngramkit.calibrate`: what a pass costs on this machine, measured and kept."""
+"""`ngramkit.calibrate`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     from ngramkit.decode.base import Verifier
     from ngramkit.decode.load import LanguageModel
 
-DAY = 86_400  # seconds, at most
+DAY = 86_400  # seconds
 
 
 @dataclass(frozen=True, repr=False)
 class Calibration(Tabular):
-    """A profile, its file, and a heat map of it."""
-
     profile: Profile
     path: Path
 
@@ -41,7 +39,6 @@ class Calibration(Tabular):
         return self.path.with_suffix(".png")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as `ngramkit calibrate --json` prints them."""
         return {
             "profile": str(self.path),
             "device": self.profile.device,
@@ -50,7 +47,6 @@ class Calibration(Tabular):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row per measured pass: tree_size, context_length, seconds."""
         return [asdict(each) for each in self.profile.passes]
 
     def __repr__(self) -> str:
@@ -68,12 +64,11 @@ def calibrate(
     device_map: str | None = None,
     trust_remote_code: bool = False,
 ) -> Calibration:
-    """Measure passes by draft size and context length, for about `seconds`; from then on decoding
-    this model here begins with these figures, and corrects them.
+    """Measure passes by draft size and context length, for about `seconds`, and save the profile.
 
-    The model and where it runs as in `ngramkit.decode`. The profile is kept in the user's cache.
-    Raises UsageError for `seconds` that are no time, or more than a day; NgramkitError where the
-    figures are of no use, and nothing is kept: too little time, or too noisy a machine.
+    Decoding this model on this machine then starts from the profile. The other parameters are as in
+    `ngramkit.decode`. Raises UsageError for `seconds` outside 0 to 86,400; NgramkitError, saving
+    nothing, if there was too little time or the machine was too noisy.
     """
     require_between("seconds", seconds, 0, DAY)
     require_package("matplotlib", "the heat map")
@@ -114,12 +109,10 @@ def measure(
     seconds: float = 10.0,
     reporter: Reporter = SILENT,
 ) -> Profile:
-    """Measure the best of some rounds for every size and context, in turns, for about `seconds`.
+    """Measure the best round of every draft size and context length, for about `seconds`.
 
-    A pass is timed until the chosen tokens are on the host. A first round, to which memory and
-    kernels are new, says what the others will take: contexts of which twice LEAST_ROUNDS would not
-    fit into the time that is left are left out, but never the shortest. `seconds` 0: the least
-    rounds of everything. Raises NgramkitError where there is too little time for the shortest.
+    After the first round, a warm-up, longer contexts are skipped if time is short. `seconds` 0:
+    LEAST_ROUNDS of everything. Raises NgramkitError if fewer rounds fit.
     """
     import torch
 
@@ -169,7 +162,6 @@ def measure(
 
 
 def open_filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:
-    """Open a verifier with room for so many draft nodes, behind `context` tokens."""
     from ngramkit.decode.verifiers import open_verifier
 
     vocabulary = int(model.config.get_text_config().vocab_size)
@@ -179,7 +171,7 @@ def open_filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:
 
 
 def time_pass(verifier: Verifier, size: int) -> float:
-    """Return the seconds of a pass with `size` draft nodes, until its tokens are on the host."""
+    """Return the seconds of a pass until its tokens are on the host."""
     from ngramkit.decode.verify_rows import ChainVerifier
 
     nodes = np.arange(size, dtype=np.int32)
@@ -191,7 +183,6 @@ def time_pass(verifier: Verifier, size: int) -> float:
 
 
 def plot_costs(profile: Profile, path: Path) -> None:
-    """Write a PNG, with contexts as rows and draft sizes as columns."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -202,7 +193,7 @@ def plot_costs(profile: Profile, path: Path) -> None:
     slowdown = seconds / seconds[:, :1]
     middle = (1 + slowdown.max()) / 2
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # not what a matplotlibrc in the working folder says
+        matplotlib.rcdefaults()  # ignore a matplotlibrc in the working folder
         width = 3 + 0.62 * len(sizes)
         figure, axes = pyplot.subplots(
             figsize=(width, 2.2 + 0.6 * len(contexts)), layout="constrained"

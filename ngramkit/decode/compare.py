@@ -1,12 +1,7 @@
-"""Comparisons of decoding with drafts, without them, and by transformers' own ways.
+"""Comparisons of decoding with drafts, without drafts, and by transformers.
 
-A machine that other programs use is slower now and faster then, by a fifth within a second. Runs
-one after another differ by that. On a CPU, all sides therefore go on in turns, a pass at a time,
-with the same number of threads.
-
-`generate` is model.generate, a token a pass, and the reference: its tokens are the model's own
-text. `generate-lookup` is the same with its prompt lookup (`prompt_lookup_num_tokens`). Both run
-greedily, with plain weights and with the checkpoint's generation config.
+Other programs change a machine's speed within a second, so on a CPU all sides alternate pass by
+pass.
 """
 
 from __future__ import annotations
@@ -44,64 +39,62 @@ WARM_UP = 4  # tokens
 ENOUGH = 10.0  # seconds of a comparison
 NEAR_TIE = 4.0  # units in the last place of the best logit, of a 16-bit model
 
-CatchUp = Callable[[float], None]  # lets the other sides write as many tokens
+CatchUp = Callable[[float], None]  # lets the other sides reach this number of tokens
 
 
 @dataclass(frozen=True)
 class Parting:
     """The first place where two texts differ.
 
-    It is a near tie if both tokens' logits are within NEAR_TIE of the best one, in a plain pass of
-    a 16-bit model over the text before it: rounding alone can decide between them.
+    At a near tie both logits are within NEAR_TIE of the best one of a 16-bit model, so rounding
+    decides.
     """
 
     index: int  # of the new token
     ours: str | None  # its text; None if the answer ended before it
     theirs: str | None
-    of: str  # whose the other text is
+    of: str  # the other text: "generate" or "no drafts"
     near_tie: bool
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One round with and without drafts, or the best of each where they could not take turns."""
+    """One round with and without drafts, or the best of each if they did not alternate."""
 
     drafted: Decoded
     baseline: Decoded
     rounds: tuple[float, ...] = ()  # the speed-up of each
-    generate: Decoded | None = None  # transformers' own, where it was measured too
+    generate: Decoded | None = None  # transformers' own, if measured
     packed: bool = False  # the first two ran over packed weights, `generate` over plain ones
-    parting: Parting | None = None  # where the text parts from generate's, or that without drafts
+    parting: Parting | None = None  # from generate's text or that without drafts
     others: float | None = None  # cores that other programs used meanwhile
 
     @property
     def comparable(self) -> bool:
-        """True if the texts are the same, or part at a near tie: else no ratio means anything."""
+        """Whether the texts are the same up to a near tie."""
         return self.parting is None or self.parting.near_tie
 
     @property
     def speedup(self) -> float | None:
-        """The speed-up over the same weights without drafts; None for texts that part."""
+        """The speed-up over the same weights without drafts, if comparable."""
         return self.baseline.seconds / self.drafted.seconds if self.comparable else None
 
     @property
     def over_generate(self) -> float | None:
-        """The speed-up over transformers' own `generate`; None where that was not measured, and for
-        texts that part."""
+        """The speed-up over `generate`, if measured and comparable."""
         if self.generate is None or not self.comparable:
             return None
         return self.drafted.tokens_per_second / self.generate.tokens_per_second
 
     @property
     def undrafted_over_generate(self) -> float | None:
-        """The part of it that comes from packed weights and our loop, not from drafts."""
+        """The part of `over_generate` from packed weights and our loop."""
         if self.generate is None or not self.comparable:
             return None
         return self.baseline.tokens_per_second / self.generate.tokens_per_second
 
     @property
     def shown_speedup(self) -> str:
-        """The speed-up, with the least and the most of all rounds where there were several."""
         if self.speedup is None:
             return "n/a"
         if len(self.rounds) < 2:
@@ -121,11 +114,9 @@ def compare(
     rounds: int = 3,
     plain: LanguageModel | None = None,
 ) -> Comparison:
-    """Decode with and without drafts some times, and with `plain` by transformers' `generate`;
-    where sides take turns the quickest round counts.
+    """Decode `rounds` times with and without drafts, and with `plain` by `generate`.
 
-    Every round has a new drafter, or the second would have learnt the answer from the first. After
-    the first round, stops once ENOUGH seconds are spent. Ctrl-C is raised.
+    Every round has a new drafter, which has not seen the answer. Raises KeyboardInterrupt.
     """
     alone = session.undrafted()
     # A device may have no memory for a second cache.
@@ -174,8 +165,7 @@ def compare(
 
 
 def warm_up(session: Session, prompt: TokenArray, drafter: Drafter) -> None:
-    """Write a few tokens after the prompt's last ones, and drop them: imports and compiled kernels
-    are then paid for."""
+    """Write a few tokens, so that imports and kernels are not measured."""
     if session.is_auto and not isinstance(drafter, NoDraft):
         prepare()
     short = session.with_options(max_new_tokens=WARM_UP, stop=())
@@ -185,11 +175,10 @@ def warm_up(session: Session, prompt: TokenArray, drafter: Drafter) -> None:
 def in_lockstep(
     runs: Sequence[Run], beside: Callable[[CatchUp], None] | None = None
 ) -> list[Decoded]:
-    """Run all to their ends, a pass at a time, always of the run that has written the fewest
-    tokens. Each run's clock stands while it is another's turn. Ctrl-C is raised.
+    """Run all to their ends, always stepping the run with the fewest tokens.
 
-    `beside` writes too. Before each of its passes it calls what it is given with the number of
-    tokens that it has written, and the runs catch up.
+    Before each of its passes `beside` calls its argument with its number of tokens, and the runs
+    catch up. Raises KeyboardInterrupt.
     """
 
     def catch_up(tokens: float) -> None:
@@ -214,7 +203,6 @@ def in_lockstep(
 
 
 def _finished(run: Decoded) -> Decoded:
-    """Return the run; raise KeyboardInterrupt where Ctrl-C ended it."""
     if run.ended_by == "interrupt":
         raise KeyboardInterrupt
     return run
@@ -225,8 +213,6 @@ def _quickest(runs: Sequence[Decoded]) -> Decoded:
 
 
 def parting_of(found: Comparison, session: Session, prompt: TokenArray) -> Parting | None:
-    """Return where the text with drafts parts from generate's, or else from that without drafts;
-    None if it is the same."""
     for of, other in (("generate", found.generate), ("no drafts", found.baseline)):
         if other is not None and not found.drafted.same_tokens(other):
             return part(session, prompt, found.drafted.token_ids, other.token_ids, of)
@@ -236,7 +222,7 @@ def parting_of(found: Comparison, session: Session, prompt: TokenArray) -> Parti
 def part(
     session: Session, prompt: TokenArray, ours: TokenArray, theirs: TokenArray, of: str
 ) -> Parting:
-    """Return where two different answers to a prompt, int32[n] each, part."""
+    """Return where two different answers, int32[n] each, differ."""
     index, model = common_beginning(ours, theirs), session.model
     tokens = [text[index : index + 1].tolist() for text in (ours, theirs)]
     near = False
@@ -248,8 +234,7 @@ def part(
 
 
 def _behind(session: Session, prompt: TokenArray, tokens: TokenArray) -> torch.Tensor:
-    """Return how far each score of the next token is behind the best, in units of the best one's
-    last place, float32[V]; by a plain pass over the prompt and the tokens."""
+    """Return how far each next score is below the best, in ulps of the best, float32[V]."""
     model, sampling = session.model, session.options.sampling
     whole = np.concatenate([prompt, tokens]).astype(np.int64)
     ids = torch.from_numpy(whole).to(model.model.device)[None]
@@ -266,15 +251,12 @@ def _behind(session: Session, prompt: TokenArray, tokens: TokenArray) -> torch.T
 
 
 def answer_by(name: str, model: LanguageModel) -> Callable[[Session, TokenArray], Decoded]:
-    """Return a function that writes an answer by one of TRANSFORMERS_WAYS, with `model` in place of
-    the session's."""
-
     def answer(session: Session, prompt: TokenArray) -> Decoded:
         write = partial(_generate, replace(session, model=model), prompt, TRANSFORMERS_WAYS[name])
         threads = session.threads
         if threads is None:
             return write()
-        threads.begin()  # as our own passes
+        threads.begin()  # as for our own passes
         try:
             return write(threads=threads)
         finally:
@@ -284,10 +266,7 @@ def answer_by(name: str, model: LanguageModel) -> Callable[[Session, TokenArray]
 
 
 def plain_model(session: Session) -> LanguageModel | None:
-    """Return the session's model with plain weights, for `generate` as the reference.
-
-    None if that cannot be compared, or plain weights would not fit beside the packed ones.
-    """
+    """Return the model with plain weights, if comparable and memory suffices."""
     model = session.model.model
     if not _is_plain(session) or 2 * packed_bytes(model) > free_memory():
         return None
@@ -299,7 +278,6 @@ def _is_plain(session: Session) -> bool:
 
 
 def require_plain(session: Session) -> None:
-    """Raise UsageError for options that transformers' own ways are not measured with."""
     if not _is_plain(session):
         raise UsageError(
             f"{' and '.join(TRANSFORMERS_WAYS)} are measured greedily and without stop strings",
@@ -315,7 +293,7 @@ def _generate(
     catch_up: CatchUp | None = None,
     threads: Threads | None = None,
 ) -> Decoded:
-    """Write by transformers' `generate`; `catch_up` and `threads` take none of its time."""
+    """Write by `generate`; `catch_up` and `threads` are not timed."""
     require_plain(session)
     model, request = session.model.model, session.request(prompt)
     most = len(prompt) + request.longest
@@ -374,8 +352,7 @@ def _generate(
 def _accepted_per_pass(starts: Sequence[int], prompt: int, written: int) -> list[int]:
     """Return the accepted draft tokens of each pass after the first.
 
-    What the first brought besides its own token counts for the second, so that they add up to what
-    was written.
+    Further tokens of the first count for the second, so that the sum is right.
     """
     ends = [*starts[2:], prompt + written - 1]
     lengths = [end - start for start, end in zip(starts[1:], ends, strict=False)]

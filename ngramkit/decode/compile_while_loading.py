@@ -1,8 +1,7 @@
 """Compile kernels in a second process while this one loads a model.
 
-A kernel is compiled when it is first called with arguments of some types. So the process drafts
-over artifacts of a few tokens, which leaves the machine code on disk (`kernels.code_folder`). Its
-tasks are named NAME@2 or NAME@4: the first draft of a drafter, with token ids of 2 or 4 bytes.
+It drafts over tiny artifacts. Task NAME@2 or NAME@4 is a drafter's first draft with token ids of 2
+or 4 bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from ngramkit.formats.tokens import TokenStore
 from ngramkit.kernels import code_folder
 
 PROGRAM = "from ngramkit.decode.compile_while_loading import main; main()"
-# By bytes of a token id: kernels are compiled for both.
+# By bytes per token id: kernels are compiled for both.
 TOKENIZERS = {
     token_dtype(size).itemsize: TokenizerRecord(f"none-{size}", size, f"{size:064}", 0)
     for size in (64, 1 << 17)
@@ -46,10 +45,7 @@ A = TypeVar("A", bound=Artifact)
 
 @contextlib.contextmanager
 def compile_meanwhile(drafters: Iterable[str], vocabulary: int) -> Iterator[None]:
-    """Compile the kernels of the drafters' first drafts while the block runs, then wait.
-
-    If the process fails, the first draft compiles them.
-    """
+    """Compile the drafters' kernels while the block runs, then wait."""
     width = token_dtype(vocabulary).itemsize
     names = sorted(set(drafters))
     tasks = tuple(f"{name}@{width if needs_artifacts(name) else 2}" for name in names)
@@ -65,10 +61,6 @@ def compile_meanwhile(drafters: Iterable[str], vocabulary: int) -> Iterator[None
 
 @functools.cache
 def start_compiling(tasks: tuple[str, ...]) -> subprocess.Popen[str] | None:
-    """Start a process that runs the tasks, once.
-
-    Return None if all are compiled, on a single core, and if machine code cannot be kept.
-    """
     missing = [task for task in tasks if not is_done(task)]
     if not missing or cores() < 2 or code_folder.folder() is None:
         return None
@@ -79,14 +71,12 @@ def start_compiling(tasks: tuple[str, ...]) -> subprocess.Popen[str] | None:
 
 
 def is_done(task: str) -> bool:
-    """Return whether a process has run the task, or the whole task of `warm` for its drafter."""
     folder = code_folder.folder()
     names = (task, task.partition("@")[0])
     return folder is not None and any((folder / done_file(name)).exists() for name in names)
 
 
 def done_file(task: str) -> str:
-    """Return the name of the empty file that marks a task as compiled."""
     return task + code_folder.file_ending(".done")
 
 
@@ -96,7 +86,6 @@ def needs_artifacts(drafter: str) -> bool:
 
 
 def start(program: str, tasks: Sequence[str], *, out: int, errors: int) -> subprocess.Popen[str]:
-    """Start a process that runs `program` with the tasks, with the same folder for machine code."""
     folder = code_folder.folder()
     env = {} if folder is None else {code_folder.VARIABLE: str(folder)}
     return start_python(
@@ -109,7 +98,7 @@ def main() -> None:
 
 
 def run_tasks(run: Callable[[str, Path], None]) -> None:
-    """Run each task in sys.argv with a scratch folder; print the compiled kernels as JSON."""
+    """Run each task in sys.argv; print the compiled kernels as JSON."""
     from ngramkit.kernels import jit
 
     folder = code_folder.folder()
@@ -129,7 +118,6 @@ def run_first_draft(task: str, scratch: Path) -> None:
 
 
 def draft_first(name: str, sources: Mapping[str, Any]) -> None:
-    """Draft as the first request of decode does, from the sources that the drafter requires."""
     from ngramkit.budget.rule import prepare
 
     needed = sources if needs_artifacts(name) else {"tokenizer": sources["tokenizer"]}
@@ -138,7 +126,6 @@ def draft_first(name: str, sources: Mapping[str, Any]) -> None:
 
 
 def serve_request(drafter: Drafter, **options: Any) -> None:
-    """Draft and accept twice, with evidence, as decode does."""
     drafter.start(TOKENS, **options)
     for _ in range(2):
         tree = drafter.draft(BUDGET)
@@ -154,9 +141,9 @@ def serve_request(drafter: Drafter, **options: Any) -> None:
 
 
 def tiny_sources(folder: Path, tokenizer: TokenizerRecord) -> dict[str, Any]:
-    """Write artifacts of TOKENS into `folder`; return all sources that `load_drafter` takes.
+    """Write artifacts of TOKENS; return all sources that `load_drafter` takes.
 
-    Python sorts the datastore, so that the kernels of building are not compiled first.
+    Python sorts the datastore, so that the build kernels are not compiled.
     """
     from ngramkit.drafters.past_requests import PastRequests
 

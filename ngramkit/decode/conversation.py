@@ -1,8 +1,4 @@
-"""A conversation with a chat model, whose cache keeps the context from turn to turn.
-
-Only the new part of each prompt is read. The drafter lives as long as the conversation, so it
-drafts from all turns.
-"""
+"""Conversations with a chat model."""
 
 from __future__ import annotations
 
@@ -29,19 +25,18 @@ if TYPE_CHECKING:
     from ngramkit.decode.result import Decoded
     from ngramkit.decode.text import Reference
 
-NEW_TOKENS = 1024  # of an answer
+NEW_TOKENS = 1024  # maximum tokens of an answer
 
 
 @dataclass(frozen=True, repr=False)
 class Reply:
-    """One answer; `held` tokens of the prompt were in the cache already."""
+    """An answer; `held` tokens of the prompt were cached."""
 
     text: str
     run: Decoded
     held: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
         return {"text": self.text, "held_tokens": self.held, **self.run.to_dict()}
 
     def __repr__(self) -> str:
@@ -49,14 +44,14 @@ class Reply:
 
 
 class Conversation:
-    """A conversation of which the model reads each turn once.
+    """A conversation in which the model reads each turn once.
 
         talk = ngramkit.Conversation("qwen3-8b", system="Be brief.")
         talk.ask("What is an n-gram?").text
         talk.ask("And a suffix array?").text  # reads only this question
 
-    The parameters are fields of `DecodeOptions`; an answer has at most 1,024 tokens by default.
-    `messages` holds the turns, `drafter` the chosen drafter. Raises as `ngramkit.decode`.
+    The parameters are fields of `DecodeOptions`. `messages` holds the turns, `drafter` the chosen
+    drafter. Raises as `ngramkit.decode`.
     """
 
     def __init__(
@@ -103,7 +98,6 @@ class Conversation:
 
     @classmethod
     def of(cls, options: DecodeOptions) -> Self:
-        """Begin a conversation with the fields of `options`."""
         talk = cls.__new__(cls)
         talk._open(replace(options, chat=True))
         return talk
@@ -130,8 +124,8 @@ class Conversation:
     def ask(self, text: str, show: Show | None = None) -> Reply:
         """Return the model's answer. `show` gets each piece of text and whether it was drafted.
 
-        After Ctrl-C the reply holds the text until then, and joins the conversation. Raises
-        InputError, and adds nothing, if the conversation no longer fits the model's context.
+        After Ctrl-C the text so far is the reply. Raises InputError, and adds nothing, if the
+        conversation no longer fits the model's context.
         """
         require_prompt(text)
         messages = [*self.messages, Message("user", text)]
@@ -155,7 +149,7 @@ class Conversation:
         return Reply(text, run, held)
 
     def clear(self) -> None:
-        """Forget all turns; the system message and the drafter's state stay."""
+        """Delete all turns; keep the system message and the drafter's state."""
         self.messages = self._beginning()
 
     @property
@@ -181,10 +175,9 @@ class Conversation:
             )
 
     def _rewind(self, prompt: TokenArray) -> tuple[ResumableVerifier, int]:
-        """Rewind the verifier to the common beginning of its tokens and the prompt.
+        """Return the verifier, rewound to its common beginning with the prompt, and its length.
 
-        Return it and the number of tokens that it still holds: less with recurrent states, and
-        never the prompt's last token, whose logits begin the answer.
+        The prompt's last token is never held: its logits begin the answer.
         """
         if self._verifier is None:
             self._verifier = self._session.open(prompt)

@@ -1,9 +1,8 @@
-"""Positions that a draft must not reach beyond: where a model's rope changes with length, and
-where its context ends.
+"""Lengths at which a model's rope changes or its context ends.
 
-LongRoPE uses other frequencies for all tokens of a pass that reaches beyond the length of the first
-training. Dynamic scaling uses other ones for every length beyond the context. `generate` reads the
-prompt in one pass and then token by token, so drafts end before such an edge.
+LongRoPE changes the frequencies of all tokens of a pass beyond the original training length;
+dynamic scaling changes them with every length beyond the context. `generate` reads token by token,
+so drafts end before these lengths.
 """
 
 from __future__ import annotations
@@ -26,35 +25,32 @@ ORIGINAL = "original_max_position_embeddings"
 
 @dataclass(frozen=True)
 class Edges:
-    """Ascending lengths in tokens. A draft does not take a pass from before a length to beyond it.
+    """Ascending lengths in tokens that a draft must not cross.
 
-    Beyond `dynamic` the frequencies change with every token, so nothing is drafted.
+    Beyond `dynamic` nothing is drafted.
     """
 
     lengths: tuple[int, ...] = ()
     dynamic: int | None = None
 
     def passed(self, length: int) -> int:
-        """Count the edges before the last of `length` tokens."""
         return bisect_left(self.lengths, length)
 
     def room(self, length: int) -> int | None:
-        """Return how many draft nodes may follow the root, which follows `length` tokens; None if
-        any number may."""
+        """Return the most draft nodes after `length` tokens and the root; None: any number."""
         if length in self.lengths or self.is_dynamic(length + 1):
             return 0
         ahead = self.lengths[self.passed(length) :]
         return ahead[0] - length - 1 if ahead else None
 
     def is_dynamic(self, length: int) -> bool:
-        """Return whether the frequencies after `length` tokens hold for that length only."""
         return self.dynamic is not None and length > self.dynamic
 
 
 def edges_of(model: Any, room: int) -> Edges:
     """Return the edges of a model in a request of `room` tokens.
 
-    The context's end is one of them if the request goes on beyond it: learned positions end there.
+    Learned positions end with the context.
     """
     edges, context = rope_edges(model.config.get_text_config()), context_of(model)
     if context is None or room <= context:
@@ -63,14 +59,13 @@ def edges_of(model: Any, room: int) -> Edges:
 
 
 def rope_edges(config: Any) -> Edges:
-    """Return where the rope of a model with this text config changes with length."""
     lengths: set[int | None] = set()
     dynamic = None
     for rope in ropes(config):
         kind = str(rope.get("rope_type", rope.get("type")))
         if kind in ("longrope", "su"):
-            # Modeling code asks the rope for its frequencies, and some asks the config when it
-            # reads the whole text again.
+            # Frequencies change at the rope's length. Some modeling code reads the whole text
+            # again at the config's.
             lengths |= {rope.get(ORIGINAL), getattr(config, ORIGINAL, None)}
         elif "dynamic" in kind:
             dynamic = int(config.max_position_embeddings)
@@ -79,18 +74,15 @@ def rope_edges(config: Any) -> Edges:
 
 
 def ropes(config: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rope settings of a text config, which may have several, by layer type."""
     found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     nested = [each for each in found.values() if isinstance(each, dict)]
     yield from nested or [found]
 
 
 class EdgeVerifier:
-    """A verifier that ends drafts before edges and reads the whole text again where `generate`
-    does.
+    """A verifier that ends drafts before edges and reads the text again where `generate` does.
 
-    Dynamic scaling leaves the frequencies of the last pass in the model. Every pass here begins
-    with those of a new model.
+    Dynamic scaling leaves frequencies in the model, so every pass resets them.
     """
 
     def __init__(self, verifier: ResumableVerifier, model: Any, edges: Edges) -> None:
@@ -102,8 +94,8 @@ class EdgeVerifier:
             ]
         self._tokens: list[int] = []  # held, in order
         self._pass: list[int] = []  # the root and the draft of the last pass
-        self._is_read = False  # the last pass has put the root into the context
-        self._passed: int | None = 0  # edges before the end of every pass; None if that differs
+        self._is_read = False  # whether the last pass put the root into the context
+        self._passed: int | None = 0  # edges before the end of every pass; None if they differ
 
     @property
     def length(self) -> int:
@@ -114,7 +106,6 @@ class EdgeVerifier:
         return getattr(self._verifier, "replayed", None)
 
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
-        """Cut a draft to what a pass can verify before the next edge."""
         room = self._edges.room(self.length)
         if room is not None and len(tree) > room:
             tree = DraftTree(*(getattr(tree, field.name)[:room] for field in fields(tree)))
@@ -122,18 +113,15 @@ class EdgeVerifier:
         return tree if fit is None else fit(tree, budget)
 
     def rewind(self, length: int) -> None:
-        """Hold only the first `length` tokens from now on."""
         self._verifier.rewind(length)
         del self._tokens[self.length :]
 
     def expect(self, length: int) -> None:
-        """Drop what is held if one pass over a prompt of `length` tokens would compute it
-        differently."""
+        """Drop all if one pass over a prompt of `length` tokens would compute it differently."""
         if self._passed != self._edges.passed(length) or self._edges.is_dynamic(length):
             self.rewind(0)
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Read the part of the prompt that is not held yet; return logits [1, V] after its end."""
         self.expect(len(prompt))
         self._is_read = False
         self._passed = self._edges.passed(len(prompt))
@@ -141,7 +129,6 @@ class EdgeVerifier:
         return self._run(self._verifier.prefill, prompt)
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        """Return logits [n + 1, V]: row 0 follows `root`, the last token, row i + 1 node i."""
         self._is_read = False
         self._pass = [root, *tree.token_ids.tolist()]
         if self.length in self._edges.lengths:
@@ -155,14 +142,12 @@ class EdgeVerifier:
         return self._run(self._verifier.verify, root, tree)
 
     def keep(self, nodes: list[int]) -> None:
-        """Make the root and these nodes, a path from the top, part of the context."""
         if self._is_read:
             return
         self._tokens += [self._pass[row] for row in [0, *(node + 1 for node in nodes)]]
         self._verifier.keep(nodes)
 
     def _run(self, run: Callable[..., torch.Tensor], *given: Any) -> torch.Tensor:
-        """Run a pass as a new model would, and leave no frequencies behind."""
         for part in self._ropes:
             reset(part)
         try:
@@ -173,7 +158,7 @@ class EdgeVerifier:
 
 
 def reset(rope: Any) -> None:
-    """Give a rotary embedding of transformers the frequencies that it had at first."""
+    """Restore the original frequencies of a rotary embedding."""
     kinds = rope.rope_type if isinstance(rope.rope_type, dict) else [None]
     for prefix in ("" if kind is None else f"{kind}_" for kind in kinds):
         first = getattr(rope, f"{prefix}original_inv_freq", None)
@@ -184,8 +169,7 @@ def reset(rope: Any) -> None:
 
 
 def reads_again(model: Any, tokens: Sequence[int]) -> bool:
-    """Return whether `generate` reads all of these tokens in one pass although it holds all but
-    the last."""
+    """Return whether `generate` reads all tokens in one pass, although only the last is new."""
     held = InPlaceCache(model.config.get_text_config().num_hidden_layers, room=0)
     held.length = len(tokens) - 1
     inputs = model.prepare_inputs_for_generation(

@@ -1,9 +1,4 @@
-"""Drafts inside transformers: `model.generate(..., custom_generate=ngramkit.custom_generate)`.
-
-transformers prepares a call as usual (generation config, logits processors, stopping criteria,
-special tokens) and calls this module in place of its own loop. Options that drafts cannot honour
-are errors.
-"""
+"""Drafts inside transformers: `model.generate(..., custom_generate=ngramkit.custom_generate)`."""
 
 from __future__ import annotations
 
@@ -60,15 +55,14 @@ def generate(
 ) -> Any:
     """Return what `model.generate(input_ids, **options)` returns, in fewer passes.
 
-    `model` is a transformers causal LM or a LanguageModel of `load_model`; `input_ids` are int64[n]
-    or int64[rows, n], padded on the left by `attention_mask`. `drafter` is a drafter, a function
-    that makes one, the name of one that needs no artifact, or a list with one per row. Several rows
-    with logits processors, stopping criteria, sampling or a streamer need a drafter each. `budget`
-    and `cache` are as in `DecodeOptions`. `references`, int ids [n] each, are texts that the rows
-    probably repeat.
+    `model`: a transformers causal LM or LanguageModel. `input_ids`: int64[n] or int64[rows, n],
+    padded on the left by `attention_mask`. `drafter`: a drafter, a function that makes one, the
+    name of one without artifacts, or a list with one per row. Several rows with logits processors,
+    stopping criteria, sampling or a streamer need a drafter each. `budget`, `cache`: as in
+    `DecodeOptions`. `references`, int ids [n] each: texts that the rows probably repeat.
 
-    Raises UsageError for options that drafts cannot honour. The first call probes the model in some
-    eight short passes; the result is kept.
+    Raises UsageError for options that drafts cannot honour. The first call probes the model in
+    about eight short passes.
     """
     if isinstance(model, LanguageModel):
         model = model.model
@@ -84,7 +78,7 @@ def generate(
             raise _refusal(name)
     return model.generate(
         ids[None] if ids.dim() == 1 else ids,
-        # transformers gives a streamer the prompt, and a function no streamer.
+        # transformers gives the prompt to a streamer, but passes no streamer to a function.
         streamer=streamer,
         custom_generate=functools.partial(custom_generate, streamer=streamer),
         drafter=drafter,
@@ -96,7 +90,7 @@ def generate(
 
 
 def _token_ids(given: Any, model: Any) -> torch.Tensor:
-    """Return int64[n] or int64[rows, n]. Raises UsageError for anything else and unknown ids."""
+    """Return int64[n] or int64[rows, n]; raise UsageError for anything else."""
     try:
         ids = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError):
@@ -198,7 +192,6 @@ def custom_generate(
 
 
 def _require_own(drafters: list[Drafter], options: DecodeOptions) -> None:
-    """Raise UsageError if rows whose tokens are chosen together share a drafter or a cache."""
     together = "several rows with logits processors, stopping criteria, sampling or a streamer"
     if len(set(map(id, drafters))) < len(drafters):
         raise UsageError(
@@ -211,7 +204,6 @@ def _require_own(drafters: list[Drafter], options: DecodeOptions) -> None:
 
 
 def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
-    """Return a drafter for every row. Raises UsageError for a missing one or a wrong number."""
     if drafter is None:
         raise UsageError(
             "drafter must be given",
@@ -232,7 +224,7 @@ def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
 
 
 def _padded(ids: torch.Tensor, runs: list[Decoded], config: Any) -> torch.Tensor:
-    """Return the prompts with their output, int64[rows, longest], padded on the right."""
+    """Return prompts and output, int64[rows, longest], padded on the right."""
     if any(run.ended_by == "interrupt" for run in runs):
         raise KeyboardInterrupt
     rows = [
@@ -245,7 +237,6 @@ def _padded(ids: torch.Tensor, runs: list[Decoded], config: Any) -> torch.Tensor
 
 
 def _pad(config: Any) -> torch.Tensor:
-    """Return the id of padding."""
     pad: torch.Tensor | None = config._pad_token_tensor
     if pad is None:
         raise UsageError(
@@ -253,8 +244,6 @@ def _pad(config: Any) -> torch.Tensor:
         )
     return pad
 
-
-# The options of model.generate that drafts can honour.
 
 # Options of a generation config, and the values that have no effect.
 PLAIN: Mapping[str, tuple[Any, ...]] = {
@@ -267,7 +256,7 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
     "output_attentions": (None, False),
     "output_hidden_states": (None, False),
 }
-CACHES = ("past_key_values", "cache_params")  # the second of Mamba
+CACHES = ("past_key_values", "cache_params")  # the second is Mamba's
 # Made by transformers for every call, or without effect on the text.
 KNOWN_INPUTS = {
     "attention_mask", "position_ids", *CACHES, "use_cache", "logits_to_keep", "cache_position",
@@ -281,10 +270,6 @@ TYPES = ("mm_token_type_ids", "token_type_ids")  # 0 is text, in vision models
 def refuse_what_cannot_be_honoured(
     model: Any, input_ids: torch.Tensor, config: Any, inputs: Mapping[str, Any]
 ) -> None:
-    """Raise UsageError for the first option that drafts cannot honour.
-
-    `inputs` are the model's inputs besides `input_ids`, and generate's options of its loop.
-    """
     if model.config.is_encoder_decoder:
         raise _refusal("an encoder-decoder", "drafts continue a decoder's own text")
     for name, value in asked_of(config, PLAIN).items():
@@ -315,7 +300,6 @@ def _asks_for_nothing(model: Any, name: str, value: Any) -> bool:
 
 
 def _holds_tokens(layer: Any) -> bool:
-    """Whether a layer holds keys and values, or recurrent states."""
     states = any(getattr(layer, "has_previous_state", {}).values())
     return states or (hasattr(layer, "get_seq_length") and layer.get_seq_length() > 0)
 
@@ -329,7 +313,7 @@ def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:
     if not bool((whole.diff(dim=-1) >= 0).all()):
         raise _refusal("an attention_mask with holes")
     expected = (whole.cumsum(-1) - 1)[whole == 1]
-    # Vision models have a plane of positions for each axis, all alike for text.
+    # Vision models have positions for each axis, identical for text.
     if positions is not None and bool((positions.to(ids)[..., whole == 1] != expected).any()):
         raise _refusal("position_ids other than 0, 1, 2, ...")
 

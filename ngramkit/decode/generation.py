@@ -1,9 +1,6 @@
-"""Generation configs: what a checkpoint asks of its tokens, prepared by transformers itself.
+"""Generation configs of checkpoints, prepared by transformers.
 
-"The model's own text" is what `model.generate` writes with the checkpoint's generation config.
-`generate_options` are the keywords for that call. Where the config asks for more than ends and a
-length, or tokens are sampled, the same call prepares the logits processors and stopping criteria
-that our loop uses; otherwise nothing is prepared and the loop takes the likeliest token.
+The reference is `model.generate` with the checkpoint's config and `generate_options`.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.sampling import Greedy, Processed, Sampling, Seeded, likeliest
 from ngramkit.drafters.base import TokenArray
 
-# Settings that decide which tokens are written, and the values that ask for nothing.
+# Settings that change the output, with the values that have no effect.
 APPLIED: Mapping[str, tuple[Any, ...]] = {
     "repetition_penalty": (None, 1.0),
     "encoder_repetition_penalty": (None, 1.0),
@@ -45,7 +42,7 @@ APPLIED: Mapping[str, tuple[Any, ...]] = {
     "max_time": (None,),
     "stop_strings": (None,),
 }
-# The same where tokens are sampled, beside temperature, top_k and top_p.
+# The same for sampling, besides temperature, top_k and top_p.
 APPLIED_TO_SAMPLES: Mapping[str, tuple[Any, ...]] = {
     "min_p": (None,),
     "top_h": (None,),
@@ -53,7 +50,7 @@ APPLIED_TO_SAMPLES: Mapping[str, tuple[Any, ...]] = {
     "epsilon_cutoff": (None, 0.0),
     "eta_cutoff": (None, 0.0),
 }
-# Settings that make `generate` write in another way than a token after the other.
+# Settings for decoding methods other than token by token.
 OTHER_WAYS: Mapping[str, tuple[Any, ...]] = {
     "num_beams": (None, 1),
     "num_beam_groups": (None, 1),
@@ -66,22 +63,18 @@ EXACT_CACHES = (None, "dynamic", "static", "hybrid", "sliding_window", "offloade
 
 
 def applied(model: LanguageModel, sampling: Sampling) -> dict[str, Any]:
-    """Return the settings of the model's generation config that change what is written."""
+    """Return the generation config's settings that change the output."""
     names = APPLIED if sampling.greedy else {**APPLIED, **APPLIED_TO_SAMPLES}
     return asked_of(model.model.generation_config, names)
 
 
 def asked_of(config: Any, names: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """Return those of the named settings that ask for something."""
     values = {name: getattr(config, name, None) for name in names}
     return {name: value for name, value in values.items() if value not in names[name]}
 
 
 def report_applied(model: LanguageModel, sampling: Sampling, reporter: Reporter) -> None:
-    """Report which settings of the model's generation config are applied.
-
-    Raises UsageError, with its name, for a setting that cannot be.
-    """
+    """Report the applied settings; raise UsageError for one that cannot be applied."""
     config = model.model.generation_config
     refused = asked_of(config, {**OTHER_WAYS, "token_healing": (None, False)})
     if config.cache_implementation not in EXACT_CACHES:
@@ -98,7 +91,6 @@ def report_applied(model: LanguageModel, sampling: Sampling, reporter: Reporter)
 
 
 def applied_facts(model: LanguageModel, sampling: Sampling) -> dict[str, Any]:
-    """Return the same as plain values for a plan; nothing where nothing is applied."""
     settings = {name: repr(value) for name, value in applied(model, sampling).items()}
     return {"generation": settings} if settings else {}
 
@@ -110,10 +102,9 @@ def _shown(name: str, value: Any) -> str:
 def generate_options(
     model: LanguageModel, sampling: Sampling, *, max_length: int
 ) -> dict[str, Any]:
-    """Return the keywords with which `model.model.generate` is the reference of a request.
+    """Return the keywords with which `model.model.generate` is the reference.
 
-    `max_length`: tokens, prompt and padding included. Everything else of the checkpoint's
-    generation config applies, except that temperature, top_k and top_p are those of `sampling`.
+    `max_length`: tokens with prompt and padding.
     """
     options: dict[str, Any] = {
         "max_length": max_length,
@@ -133,7 +124,6 @@ def generate_options(
 
 
 def tokenizer_of(model: LanguageModel) -> Any:
-    """Return the model's tokenizer as transformers has them."""
     import transformers
 
     make: Any = transformers.PreTrainedTokenizerFast
@@ -141,10 +131,9 @@ def tokenizer_of(model: LanguageModel) -> Any:
 
 
 def with_stop_strings(options: dict[str, Any], config: Any = None) -> dict[str, Any]:
-    """Make stop_strings a criterion: transformers loses the tokenizer on the way to a function.
+    """Make stop_strings a criterion: transformers passes no tokenizer to a function.
 
-    `config` has the stop strings if `options` do not set any; None there switches them off. Without
-    a tokenizer transformers itself raises.
+    `config` has the stop strings if `options` do not set any; None there switches them off.
     """
     given, tokenizer = options.get("generation_config"), options.get("tokenizer")
     strings = getattr(given, "stop_strings", None) or getattr(config, "stop_strings", None)
@@ -159,8 +148,6 @@ def with_stop_strings(options: dict[str, Any], config: Any = None) -> dict[str, 
 
 
 class Prepared(NamedTuple):
-    """What transformers prepared for one request."""
-
     ids: torch.Tensor  # int64[1, n], the prompt
     processors: Any
     criteria: Any
@@ -168,9 +155,9 @@ class Prepared(NamedTuple):
 
 
 def prepare(model: LanguageModel, prompt: TokenArray, options: dict[str, Any]) -> Prepared:
-    """Have transformers prepare a call of `generate` after the prompt, int32[n]."""
+    """Have transformers prepare a call after the prompt, int32[n]."""
     ids = torch.from_numpy(np.asarray(prompt, np.int64)).to(model.model.device)[None]
-    with warnings.catch_warnings(action="ignore"):  # of a least length that is out of reach
+    with warnings.catch_warnings(action="ignore"):  # about an unreachable minimum length
         prepared: Prepared = model.model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -194,8 +181,7 @@ def _hand_over(
 def choice_and_stop(
     model: LanguageModel, prompt: TokenArray, sampling: Sampling, *, max_length: int
 ) -> tuple[Choice, Stop | None]:
-    """Return how the tokens after the prompt, int32[n], are chosen, and what ends them beside ends
-    of text and the length."""
+    """Return the choice of tokens after the prompt, int32[n], and further criteria."""
     if sampling.greedy and not applied(model, sampling):
         return Greedy(), None
     options = generate_options(model, sampling, max_length=max_length)
@@ -206,8 +192,10 @@ def choice_and_stop(
 
 
 class Ends(NamedTuple):
-    """The ends of a row: its length in tokens, padding and prompt included, ids, and other
-    criteria. With `has_eos`, padding follows a row's end in a batch."""
+    """The ends of a row; `length` is in tokens, with prompt and padding.
+
+    With `has_eos`, a batch pads ended rows.
+    """
 
     length: int
     eos: frozenset[int]
@@ -216,7 +204,6 @@ class Ends(NamedTuple):
 
 
 def ends_of(criteria: Sequence[Any], config: Any) -> Ends:
-    """Sort transformers' stopping criteria and generation config."""
     from transformers import EosTokenCriteria, MaxLengthCriteria
 
     lengths: list[int] = []
@@ -234,10 +221,7 @@ def ends_of(criteria: Sequence[Any], config: Any) -> Ends:
 
 
 def stop_of(criteria: Sequence[Any], ids: torch.Tensor) -> Stop:
-    """Return a stop that asks every criterion after every written token, as transformers does.
-
-    `ids`: int64[1, n], the prompt.
-    """
+    """Return a stop that calls every criterion after the prompt, int64[1, n], and each token."""
     from transformers import StoppingCriteriaList
 
     asked, seen = StoppingCriteriaList(criteria), ids
@@ -251,5 +235,4 @@ def stop_of(criteria: Sequence[Any], ids: torch.Tensor) -> Stop:
 
 
 def either(one: Stop, other: Stop) -> Stop:
-    """Return a stop where one of two ends the text; both are asked."""
     return lambda token: one(token) | other(token)

@@ -1,8 +1,6 @@
-"""A GGUF file's weights as a plain transformers model, converted once and kept.
+"""Conversion of a GGUF file's weights to a plain transformers model.
 
-transformers maps and dequantises them (`gguf_file`); what comes out is copied into a model made
-from the configuration alone, which says nothing of a quantisation any more. Before that
-the header is checked: no size in it may make a model larger than its tensors.
+The header is checked first: its sizes must not make a model larger than its tensors.
 """
 
 from __future__ import annotations
@@ -23,18 +21,17 @@ from ngramkit.gguf.files import model_part, tokenizer_folder
 from ngramkit.gguf.header import EXTRA, Header, broken, read_header
 from ngramkit.gguf.tokenizer import end_ids
 
-IN_FULL = 2_000_000_000  # parameters up to which float32 is kept, above it bfloat16
-LARGEST = 1 << 24  # of any size or count in the metadata of an architecture
-MORE_THAN_FILED = 4  # times the file's numbers that a model may have: tied weights, buffers
+IN_FULL = 2_000_000_000  # parameters: float32 up to here, bfloat16 above
+LARGEST = 1 << 24  # the maximum of any size or count in the metadata
+MORE_THAN_FILED = 4  # maximum ratio of parameters to filed numbers: tied weights, buffers
 log = logging.getLogger(__name__)
 
 
 def model_folder(path: Path) -> Path:
-    """Return a folder that transformers loads, with float32 weights (bfloat16 above 2,000 million),
-    made from the GGUF file `path` where there is none yet.
+    """Return a folder that transformers loads, converted from a GGUF file if it is missing.
 
-    Raises InputError for a file that is damaged or of an architecture that transformers does not
-    convert, UsageError where gguf or accelerate is not installed.
+    Raises InputError for a damaged file or an unsupported architecture, UsageError without gguf or
+    accelerate.
     """
     return model_part(path, "model", lambda folder: _convert(path, folder))
 
@@ -60,11 +57,11 @@ def _convert(path: Path, folder: Path) -> None:
         folder.parent,
     )
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # a bar of its own, whatever is asked
+        with contextlib.redirect_stderr(io.StringIO()):  # transformers always shows a bar
             model = _plain(header, dtype)
     except InputError:
         raise
-    except Exception as error:  # transformers reads a stranger's values
+    except Exception as error:  # the file is untrusted
         raise InputError(
             f"{path} cannot be converted: {first_line(error):.200}",
             "use the model's original repository",
@@ -75,7 +72,7 @@ def _convert(path: Path, folder: Path) -> None:
 
 
 def _require_sane(header: Header) -> None:
-    """Raise InputError where counts and sizes do not fit the tensors that are there."""
+    """Raise InputError if sizes in the metadata do not fit the tensors."""
     name = header.text("general.architecture")
     for key, value in header.metadata.items():
         if key.startswith(f"{name}.") and isinstance(value, int) and not 0 <= value <= LARGEST:

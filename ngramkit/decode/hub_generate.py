@@ -1,8 +1,6 @@
 """Generation with the artifact of a Hub repository, which transformers calls:
 
-    model.generate(**inputs, custom_generate="USER/NAME", trust_remote_code=True)
-
-`exchange.transformers` writes such a repository; its generate.py imports `generate` from here.
+model.generate(**inputs, custom_generate="USER/NAME", trust_remote_code=True)
 """
 
 import functools
@@ -38,13 +36,12 @@ def generate(
     stop_strings: Any = None,
     **options: Any,
 ) -> Any:
-    """Generate as `model.generate` does: the same text, in fewer passes.
+    """Return the text of `model.generate` in fewer passes.
 
-    `drafter` names another drafter than the artifact's own, `budget` bounds the draft of a pass.
-    `artifact`: a folder, in place of the repository's own.
+    `artifact` is a folder in place of the repository's; `budget` bounds the draft nodes per pass.
     """
     if artifact is None:
-        # transformers tells everything but where the code came from.
+        # transformers does not pass the repository of the code.
         frame = inspect.currentframe()
         caller = frame.f_back if frame else None
         artifact = _fetch(caller.f_locals.get("custom_generate") if caller else None, revision)
@@ -77,8 +74,7 @@ def _fetch(home: Any, revision: str | None) -> Path:
 
 
 def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
-    """Raise ArtifactError where the model's ids are not the artifact's; only with `tokenizer` is
-    that certain."""
+    """Raise ArtifactError if the ids differ; certain only with `tokenizer`."""
     record = artifact.tokenizer
     vocabulary = model.config.get_text_config().vocab_size
     if record.vocabulary > vocabulary:

@@ -1,4 +1,4 @@
-"""A Hugging Face causal language model and its tokenizer, ready to decode."""
+"""Loading of Hugging Face causal language models."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from ngramkit.decode.placement import require_placement
 from ngramkit.formats.admission import FILE_NAME
 from ngramkit.gguf.files import find_gguf
 
-# A draft node costs next to nothing on a GPU, and a visible part of a pass on a CPU.
+# Minimum probabilities by device: a draft node costs almost nothing on a GPU.
 LEAST_SCORES = {"cpu": 0.1, "cuda": 0.005}
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """`model` is a transformers causal LM in evaluation mode."""
+    """A transformers causal LM in evaluation mode, with its tokenizer."""
 
     name: str
     model: Any
@@ -60,12 +60,11 @@ class LanguageModel:
 
     @property
     def least_score(self) -> float:
-        """The least probability of a draft node that is worth verifying."""
+        """The minimum probability of a draft node worth verifying."""
         return LEAST_SCORES.get(self.model.device.type, LEAST_SCORES["cuda"])
 
 
 def context_of(model: Any) -> int | None:
-    """Return the maximum length of a transformers model in tokens; None: unknown."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return None if limit is None else int(limit)
 
@@ -79,17 +78,14 @@ def load_model(
     device_map: str | None = None,
     trust_remote_code: bool = False,
 ) -> LanguageModel:
-    """Load a model by a short name, a Hub id (at `revision`, or ID@REVISION), a folder, PATH.gguf
-    or hf:ID:FILE.gguf.
+    """Load a model by a short name, a Hub id, a folder, PATH.gguf or hf:ID:FILE.gguf.
 
-    `device` auto: CUDA if there is one, else the CPU; `dtype` auto: bfloat16 on CUDA, float32 on
-    the CPU. `device_map` (auto, balanced, sequential) spreads the layers over several devices as
-    transformers does, in place of `device`. A quantised checkpoint keeps the types of its config.
-    On the CPU, linear layers get packed weights if these are faster, see `packed_weights`.
+    A Hub id may be ID@REVISION. `device` auto: CUDA if available, else the CPU; `dtype` auto:
+    bfloat16 on CUDA, float32 on the CPU, a quantised checkpoint's own types. `device_map` (auto,
+    balanced, sequential) spreads the layers over devices, in place of `device`. On the CPU, linear
+    layers get packed weights if these are faster.
 
-    No code of a checkpoint is run: weights are safetensors, or pickles of which only tensors are
-    read. `trust_remote_code` allows Python code that comes with the model, for an architecture that
-    transformers does not know.
+    A model's own Python code runs only with `trust_remote_code`; of pickles only tensors are read.
 
     Raises UsageError for an unknown device, dtype or map, InputError for a model that is missing,
     damaged, not a decoder-only causal LM or in need of its own code, NetworkError without a
@@ -113,7 +109,6 @@ def load_weights(
     device_map: str | None,
     trust_remote_code: bool,
 ) -> LanguageModel:
-    """Load a model as `load_model`, with the tokenizer that it has already."""
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -144,7 +139,7 @@ def load_weights(
         )
     except (NgramkitError, MemoryError):
         raise
-    except Exception as error:  # transformers reads a stranger's values
+    except Exception as error:  # the checkpoint is untrusted
         raise _not_loaded(name, source, method, error) from error
     if method and not hasattr(model, "is_quantized"):  # transformers only warns
         raise _not_loaded(
@@ -159,17 +154,16 @@ def load_weights(
 
 
 def _share_keys() -> None:
-    """Let transformers' attention read shared keys and values without a copy for each query head.
+    """Let attention read shared keys and values without copies, in the whole process.
 
-    The switch is global. From 2.9 on, torch's CPU kernel computes both bit for bit alike, with a
-    mask too; other devices may not, so on machines with one it stays off.
+    Since torch 2.9 the CPU kernel gives the same bits; other devices may not.
     """
     if torch.__version__ >= "2.9" and not torch.accelerator.is_available():
         os.environ.setdefault("TRANSFORMERS_SDPA_FORCE_GQA", "1")
 
 
 def require_own_weights(folder: Path) -> None:
-    """Raise InputError if an index of weights names files outside the model's folder."""
+    """Raise InputError if an index of weights names files outside the folder."""
     for path in folder.glob("*.index.json"):
         body = read_json(path, error=InputError, hint="download the model again")
         listed = body.get("weight_map") if isinstance(body, dict) else None
@@ -181,7 +175,7 @@ def require_own_weights(folder: Path) -> None:
 def require_no_kernels(config: Any, name: str) -> None:
     """Raise InputError if the config names a repository of attention kernels.
 
-    transformers would fetch and run its code if the package `kernels` is installed.
+    transformers would run its code if the package `kernels` is installed.
     """
     parts = [config, *(getattr(config, key, None) for key in config.sub_configs)]
     for part in parts:
@@ -197,7 +191,7 @@ def require_no_kernels(config: Any, name: str) -> None:
 
 
 def quantisation(config: Any) -> str | None:
-    """Return a checkpoint's method of quantisation (gptq, awq, bitsandbytes, fp8, ...), if any."""
+    """Return a checkpoint's quantisation method (gptq, awq, ...), if any."""
     settings = getattr(config, "quantization_config", None)
     if settings is None:
         return None
@@ -206,7 +200,6 @@ def quantisation(config: Any) -> str | None:
 
 
 def _placement(device_map: str | None, where: torch.device, method: str | None) -> dict[str, Any]:
-    """Return from_pretrained's options for devices. Only a quantised model is loaded in place."""
     if device_map is None:
         loads_there = method is not None and where.type != "cpu"
         return {"device_map": {"": where}} if loads_there else {}
@@ -230,7 +223,6 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _not_loaded(name: str, source: str, method: str | None, error: Exception) -> NgramkitError:
-    """Return the error to show for one of transformers; `method` as from `quantisation`."""
     if method:
         hub_error = from_hub(error, name, "model") if isinstance(error, OSError) else None
         return hub_error or InputError(
@@ -249,8 +241,7 @@ def _not_loaded(name: str, source: str, method: str | None, error: Exception) ->
 
 
 def digest_of(model: Any, **more: Any) -> str:
-    """Return 32 hex digits of what decides a transformers model's computation: its config,
-    attention, `device_facts`, and `more`, which is JSON."""
+    """Return 32 hex digits of what decides a model's computation, and of `more`, JSON."""
     config = {
         key: value
         for key, value in model.config.to_dict().items()
@@ -263,7 +254,6 @@ def digest_of(model: Any, **more: Any) -> str:
 
 
 def device_facts(model: Any) -> dict[str, str]:
-    """Return a model's device and dtype; for a CPU also its threads and packed weights."""
     device, dtype = model.device, str(model.dtype).removeprefix("torch.")
     if device.type == "cuda":
         return {"device": torch.cuda.get_device_name(device), "dtype": dtype}
@@ -272,7 +262,6 @@ def device_facts(model: Any) -> dict[str, str]:
 
 
 def software_facts() -> dict[str, str]:
-    """Return the versions that decide how a pass runs."""
     facts = {name: version(name) for name in ("transformers", "torch", "ngramkit")}
     if torch.cuda.is_available():
         facts["cuda"] = str(torch.version.cuda)

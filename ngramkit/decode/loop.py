@@ -1,7 +1,6 @@
 """draft -> verify -> accept -> append.
 
-The loop knows drafters and verifiers by their protocols only. What it writes is what the model
-would have written alone: a draft changes how many passes that takes, nothing else.
+Drafts change the number of passes, never the output.
 """
 
 from __future__ import annotations
@@ -27,23 +26,19 @@ from ngramkit.drafters.references import Given as References, start
 
 @dataclass(frozen=True)
 class Request:
-    """A request: a prompt and what to write after it. `context` is the most tokens, prompt and
-    output, that the model can hold."""
-
     prompt: TokenArray  # int32[n], n >= 1
     max_new_tokens: int
     budget: int  # draft nodes per pass
     choice: Choice = field(default_factory=Greedy)
     eos: frozenset[int] = frozenset()
-    context: int | None = None
+    context: int | None = None  # the most tokens, prompt and output, that the model can hold
     stop: Stop | None = None
-    references: References = ()  # what the answer is likely to repeat, for the drafter
-    auto: AutoBudget | None = None  # cuts each draft to what pays for its time
+    references: References = ()  # texts that the answer probably repeats
+    auto: AutoBudget | None = None  # cuts each draft to the size that is worth its time
     threads: Threads | None = None  # of passes on a CPU
 
     @property
     def longest(self) -> int:
-        """The most new tokens that the context and the request allow."""
         room = self.max_new_tokens
         if self.context is not None:
             room = min(room, self.context - len(self.prompt))
@@ -53,7 +48,7 @@ class Request:
 def decode(
     verifier: Verifier, drafter: Drafter, request: Request, sink: Sink | None = None
 ) -> Decoded:
-    """Write until an end. Ctrl-C ends it too; what was written until then is returned."""
+    """Return what is written until an end or Ctrl-C."""
     run = Run(verifier, drafter, request, sink)
     with torch.inference_mode():
         try:
@@ -68,8 +63,7 @@ def decode(
 
 
 class Run:
-    """One request while it is answered: `decode` runs it to its end, `compare.in_lockstep` several
-    in turns."""
+    """A request in progress: `decode` runs one, `compare.in_lockstep` several."""
 
     def __init__(
         self, verifier: Verifier, drafter: Drafter, request: Request, sink: Sink | None = None
@@ -79,33 +73,31 @@ class Run:
         self._fit = getattr(verifier, "fit", None)
         self._wants_evidence = bool(getattr(drafter, "wants_evidence", False))
         self._evidence: Evidence | None = None
-        self._started = False  # the drafter was given the prompt
+        self._started = False  # whether the drafter has the prompt
         self._written: list[int] = []
-        self._passed_on = 0  # tokens written that the drafter was given
+        self._passed_on = 0  # written tokens that the drafter has
         self._drafts: Callable[[int], DraftTree] = drafter.draft  # checked once ids are known
-        self._vocabulary = 0  # ids that the model has
+        self._vocabulary = 0  # size of the logits
         self._accepted_per_pass: list[int] = []
         self._nodes_per_pass: list[int] = []
         self._declined = 0
         self.clock = Clock()
-        # Of the pass that is under way:
+        # The current pass:
         self._asked = True
         self._drafting = self._passing = 0.0  # seconds of work
 
     def begin(self) -> None:
-        """Read the prompt and write its first token, which needs no draft."""
         self.prefill()
         self._write_pass()
 
     def prefill(self) -> None:
-        """Read the prompt; the first token may be chosen then."""
         prompt = self._request.prompt
         if self._request.threads is not None:
             self._request.threads.begin()
         logits = self._verifier.prefill(prompt)
         if self._request.threads is None:
             self.clock.work = work_clock(logits.device.type)
-        else:  # their number may change
+        else:  # the number of threads may change
             self.clock.work = time.perf_counter
         self._vocabulary = logits.shape[-1]
         self._drafts = drafts_of(self._drafter, self._vocabulary)
@@ -118,11 +110,9 @@ class Run:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens written so far."""
         return len(self._written)
 
     def step(self) -> None:
-        """Run one verification pass and write what it brings."""
         self.verify()
         self._write_pass()
 
@@ -131,14 +121,10 @@ class Run:
             pass
 
     def choose(self) -> int:
-        """Return the next token, which is written by `take`."""
         return self._choose(self._walk.row)
 
     def take(self, token: int) -> bool:
-        """Write a token; return whether the pass has the logits after it, for the next one.
-
-        No token is chosen after an end. The last one of a pass ends the pass.
-        """
+        """Write a token; return whether the pass has the logits after it."""
         self.ended_by = self._end(token)
         if self._walk.take(token) and not self.ended_by:
             return True
@@ -146,15 +132,13 @@ class Run:
         return False
 
     def verify(self) -> None:
-        """Run the model over the last token and a draft."""
         tree = self.draft()
         self._choose = self._verified(tree)
         self._walk = Walk(tree)
         self._nodes_per_pass.append(len(tree))
 
     def draft(self) -> DraftTree:
-        """Ask the drafter for no more nodes than could still be written beside the model's own
-        token, and cut its tree to what the verifier and the budget take."""
+        """Return a draft, cut to what the verifier, the budget and the rest of the output allow."""
         left = self._request.longest - len(self._written) - 1
         budget, length = min(self._request.budget, left), self._verifier.length
         auto, tree = self._request.auto, DraftTree.empty()
@@ -172,8 +156,6 @@ class Run:
         return tree
 
     def _verified(self, tree: DraftTree) -> Choose:
-        """Run the model over the root and the draft; return how tokens are chosen after its
-        rows."""
         root = self._written[-1]
         if self._request.threads is not None:
             self._request.threads.look(self._passing)
@@ -182,13 +164,12 @@ class Run:
         self._passing = self.clock.lap("verify")
         choose = self._read(logits, root, tree)
         if self._asked and self._wants_evidence and logits.device.type == "cpu":
-            self._drafting += self.clock.lap("draft")  # on others, this waits for the pass
+            self._drafting += self.clock.lap("draft")  # other devices wait for the pass here
         else:
             self._passing += self.clock.lap("verify")
         return choose
 
     def _read(self, logits: torch.Tensor, root: int, tree: DraftTree) -> Choose:
-        """Read a pass's logits, with evidence where the drafter was asked and wants it."""
         self._evidence = None
         if not (self._asked and self._wants_evidence):
             return self._request.choice.read(logits)
@@ -199,9 +180,8 @@ class Run:
         return choose
 
     def _end_pass(self) -> None:
-        """Keep the accepted rows in the cache, and let the drafter and the budget learn."""
         nodes, tokens = self._walk.nodes, self._walk.tokens
-        is_pass = bool(self._nodes_per_pass)  # the prefill's token needs none
+        is_pass = bool(self._nodes_per_pass)  # false for the prefill
         if is_pass:
             self.clock.lap("other")
             self._verifier.keep(nodes)
@@ -221,14 +201,13 @@ class Run:
             self._declined += auto.declined
 
     def _pass_on(self) -> None:
-        """Give the drafter all that was written since it was last asked."""
         new = self._written[self._passed_on :]
         if new:
             self._passed_on = len(self._written)
             self._drafter.accept(np.array(new, np.int32), self._evidence)
 
     def finish(self) -> None:
-        """End the drafter's request, if it began, with all that was written passed on."""
+        """Pass on all tokens and end the drafter's request, if it began."""
         if self._request.threads is not None:
             self._request.threads.end()
         if self._started:
@@ -236,7 +215,6 @@ class Run:
             self._drafter.finish()
 
     def _end(self, token: int) -> str:
-        """Return what ends the text with this token; "" where nothing does."""
         request, length = self._request, len(self._written) + len(self._walk.tokens) + 1
         stopped = request.stop is not None and request.stop(token)
         if token in request.eos:
@@ -248,7 +226,6 @@ class Run:
         return ""
 
     def result(self) -> Decoded:
-        """Return what was written and where the time went."""
         laps: dict[str, Any] = self.clock.laps
         return Decoded(
             prompt_tokens=len(self._request.prompt),

@@ -1,7 +1,7 @@
-"""Ancestor masks: which rows a row of a pass may attend to: accepted tokens, its ancestors, itself.
+"""Ancestor masks of draft trees.
 
-Masks are additive floats in the model's dtype (a boolean mask is silently wrong under eager
-attention). Sliding windows are part of the mask, because the cache drops nothing.
+Additive floats in the model's dtype: a boolean mask is silently wrong under eager attention. The
+cache drops nothing, so masks include sliding windows.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def ancestors(parents: TokenArray) -> npt.NDArray[np.bool_]:
-    """Build the ancestor mask of a draft: bool[n + 1, n + 1], which rows a row of a pass may see.
+    """Return which rows each row of a pass may see, bool[n + 1, n + 1].
 
-    parents int32[n], -1 is the root; row 0 is the root, row i + 1 node i.
-
-    [-1, 0, -1] -> row 2 (node 1) sees columns 0, 1 and 2, row 3 sees 0 and 3.
+    parents int32[n], -1 is the root; row i + 1 is node i. [-1, 0, -1] -> row 2 sees 0, 1 and 2, row
+    3 sees 0 and 3.
     """
-    above = np.zeros(len(parents) + 1, np.intp)  # the row 1, 2, 4, ... steps up; the root's is 0
+    above = np.zeros(len(parents) + 1, np.intp)  # the row 1, 2, 4, ... levels up; 0 for the root
     above[1:] = parents + 1
     seen = np.eye(len(above), dtype=np.bool_)
     while above.any():
@@ -36,14 +35,11 @@ def ancestors(parents: TokenArray) -> npt.NDArray[np.bool_]:
 
 
 def depths(seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Count the ancestors of every row: int64[n + 1]."""
     counts: npt.NDArray[np.int64] = seen.sum(-1)
     return counts - 1
 
 
 class TreeMasks:
-    """The `attention_mask` and `position_ids` of tree passes for one model."""
-
     def __init__(self, config: Any, dtype: torch.dtype, device: torch.device) -> None:
         self.window: int | None = getattr(config, "sliding_window", None)
         self.kinds = attention_kinds(config, self.window)
@@ -51,9 +47,9 @@ class TreeMasks:
         self._dtype, self._blocked = dtype, float(torch.finfo(dtype).min)
 
     def positions_and_mask(self, length: int, parents: TokenArray) -> tuple[torch.Tensor, Any]:
-        """Return position_ids int64[1, n + 1] and mask(s) [1, 1, n + 1, length + n + 1].
+        """Return position_ids int64[1, n + 1] and the mask [1, 1, n + 1, length + n + 1].
 
-        `length` tokens are in the cache. A model that mixes layer types gets a mask for each.
+        `length` tokens are in the cache. Models with several layer types get a dict of masks.
         """
         seen = ancestors(parents)
         positions = torch.from_numpy(depths(seen) + length).to(self._device)
@@ -67,7 +63,6 @@ class TreeMasks:
         return positions[None], masks if len(self.kinds) > 1 else masks[self.kinds[0]]
 
     def _windowed(self, full: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Block what lies `window` or more positions back."""
         assert self.window is not None
         rows, columns = full.shape[-2:]
         if columns <= self.window:
@@ -78,8 +73,7 @@ class TreeMasks:
 
 
 def attention_kinds(config: Any, window: int | None) -> list[str]:
-    """Return the layer types a model mixes. Raises InputError for those that no 4D mask can
-    express."""
+    """Return the layer types; raise InputError for those that no 4D mask can express."""
     listed = getattr(config, "layer_types", None)
     kinds = sorted(set(listed)) if listed else [FULL if window is None else SLIDING]
     unknown = [kind for kind in kinds if kind not in (FULL, SLIDING)]

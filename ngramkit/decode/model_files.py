@@ -1,9 +1,4 @@
-"""Facts of a model from its files, before it is loaded: that it cannot be decoded with, its
-context, its layers.
-
-Read are config.json, of a folder or of the Hub's cache, and the front of a GGUF file. What they do
-not tell is known when the model is loaded.
-"""
+"""Facts about a model from its config.json or GGUF header."""
 
 from __future__ import annotations
 
@@ -20,22 +15,22 @@ from ngramkit.gguf.header import read_front
 
 CONFIG = "config.json"
 WEIGHTS = (".safetensors", ".bin")
-# A list of weights is judged when they are loaded; an adapter names the model that it changes.
+# Instead of weights: an index of shards, checked on loading, or an adapter of another model.
 NAMING = (".index.json", "adapter_config.json")
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The most tokens that a model was made for, and its layers; None where it is not known."""
+    """Context in tokens and number of layers; None: unknown."""
 
     context: int | None = None
     layers: int | None = None
 
 
 def read_facts(model: str | ModelRef) -> ModelFacts:
-    """Return what is known of a model before it is loaded; the Hub is not asked.
+    """Return a model's facts without asking the Hub.
 
-    Raises InputError for an encoder-decoder, and for a folder that holds no model.
+    Raises InputError for an encoder-decoder and for a folder without a model.
     """
     ref = ModelRef.of(model)
     folder = Path(ref.source)
@@ -63,7 +58,6 @@ def _facts(values: Mapping[str, Any], *keys: str) -> ModelFacts:
 
 
 def _cached(repository: str, revision: str | None) -> Path | None:
-    """Return the config.json that the Hub's cache holds of a repository."""
     from huggingface_hub import try_to_load_from_cache
 
     with hub_errors(repository, "model"):
@@ -72,7 +66,6 @@ def _cached(repository: str, revision: str | None) -> Path | None:
 
 
 def require_model(folder: Path) -> None:
-    """Raise InputError for a folder that holds no model."""
     names = {file.name for file in folder.iterdir()}
     if CONFIG not in names:
         raise InputError(f"{folder} holds no model: it has no {CONFIG}", "check the path")
@@ -84,5 +77,4 @@ def require_model(folder: Path) -> None:
 
 
 def encoder_decoder(name: str) -> InputError:
-    """Return the error for a model that does not go on with its own text alone."""
     return InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")

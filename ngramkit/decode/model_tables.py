@@ -1,4 +1,4 @@
-"""Tables read off a language model that is named or loaded (N-Grammys)."""
+"""Tables of a language model's likeliest tokens (N-Grammys)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def model_bigram(
 ) -> BuiltTable[ModelBigram]:
     """Build a model's bigram table: its likeliest tokens after every single token.
 
-    `model` is a name, or a model that `load_model` gave; where it runs as in `load_model`. The
-    other options, and the errors, are those of `builders.model_bigram.build_model_bigram`.
+    `model` is a name or the result of `load_model`, which describes its placement; other options
+    and errors are as in `builders.model_bigram.build_model_bigram`.
     """
     require_bigram_options(k, width, prefix, extend)
     require_out(out, "model-bigram", force=force)

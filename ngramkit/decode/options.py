@@ -1,4 +1,4 @@
-"""The options of a request, by the names of the command line's options."""
+"""The options of decoding, named as on the command line."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     Budget = int | Literal["auto"] | None
 
-# transformers' own decoding methods, by name, with the options that `generate` gets for them.
+# transformers' own decoding methods: name -> arguments of `generate`.
 GENERATE = "generate"
 TRANSFORMERS_WAYS: dict[str, dict[str, Any]] = {
     GENERATE: {},
-    "generate-lookup": {"prompt_lookup_num_tokens": 10},  # the value of its documentation
+    "generate-lookup": {"prompt_lookup_num_tokens": 10},  # as in its documentation
 }
-MAX_NODES = 4096  # of a draft; the cost of attention grows with the square
+MAX_NODES = 4096  # nodes of a draft; attention costs grow with the square
 
 Show = Callable[[str, bool], None]  # a piece of text, and whether it was drafted
 
@@ -43,8 +43,7 @@ Show = Callable[[str, bool], None]  # a piece of text, and whether it was drafte
 class DecodeOptions:
     """The options of decoding, in Python and on the command line.
 
-    Raises TypeError for a wrong type and UsageError for a value or combination that cannot work,
-    before anything is loaded.
+    Raises TypeError for wrong types and UsageError for invalid values or combinations.
     """
 
     model: str | Path | LanguageModel | None = None
@@ -142,7 +141,7 @@ class DecodeOptions:
         if self.specache is None:
             return
         names = ["references", "budget", "verify", "compare"]
-        if self.specache.speculative != "drafter":  # which drafts the next token from the sources
+        if self.specache.speculative != "drafter":  # guesses come from the sources
             names += [*KIND_OF_ROLE, "history"]
         for name in names:
             if getattr(self, name):
@@ -195,7 +194,7 @@ class DecodeOptions:
         return self.cache if isinstance(self.cache, SpeCache) else None
 
     def sources(self) -> Sources:
-        """Return what to draft from by role. Raises as `given_sources`."""
+        """Return the sources by role; raise as `given_sources`."""
         return given_sources(
             self.artifacts, datastores=self.datastores, frozen_table=self.frozen_table,
             bigram=self.bigram, unigram=self.unigram, history=self.history,

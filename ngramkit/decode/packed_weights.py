@@ -1,14 +1,8 @@
-"""Linear layers whose weights oneDNN has packed once, on CPUs where passes are faster so.
+"""Linear layers whose weights oneDNN packs once, on CPUs where that is faster.
 
-torch's own linear packs its weights again at every call with more than one row, which costs more
-than reading them. Here a layer's weight is packed when the model is loaded, checked against the
-plain layer, and the memory of the plain one is given back. The model still behaves as transformers
-loaded it: a layer becomes plain as soon as anybody looks at its parameters, and is packed again
-before the next request if nobody has kept its weight.
-
-Which shapes gain is found by timing both ways on the rows that decoding uses. The answer is kept in
-the user's cache for each processor, number of threads and version of torch. Timings that do not
-decide are kept too, and the next process adds its own.
+A packed layer becomes plain when its parameters are accessed, and is packed again before the next
+request if nothing holds its weight. The faster kind is cached per shape, processor, number of
+threads and torch version; until timings decide, they accumulate across processes.
 """
 
 from __future__ import annotations
@@ -40,36 +34,33 @@ from ngramkit.basics.errors import first_line
 from ngramkit.basics.machine import processor
 
 LOG = logging.getLogger("ngramkit")
-CACHE = TextCache("packing", 1024)  # one text for each shape
+CACHE = TextCache("packing", 1024)  # one text per shape
 PACKED, PLAIN = "packed\n", "plain\n"
-# What this process does with shapes of which its timings do not decide: models that are loaded
-# twice compute the same.
+# Decisions of this process for undecided shapes, so that reloaded models compute the same.
 GUESSES: dict[str, bool] = {}
-ROWS = (1, 16)  # of passes without drafts and with
-SAMPLE = 1 << 25  # bytes of weights that are timed of a shape; more than most caches hold
-ROUNDS, SECONDS = 9, 0.3  # of one process and shape, at most
-KEPT_ROUNDS = 45  # of all processes, the latest
-ALIKE = 1.1  # times the least: medians that differ by less are equal
-MOST_FREED = 1 << 26  # bytes of plain weights, before their memory is given back
-WORTH = 0.98  # of the plain layers' time for both numbers of rows
-COMPARED = 4096  # rows of a shared weight that are compared at once
-# Of the output's length. Another order of summing moves a float32 by a millionth.
+ROWS = (1, 16)  # rows of a pass without and with drafts
+SAMPLE = 1 << 25  # bytes of weights to time per shape; exceeds most CPU caches
+ROUNDS, SECONDS = 9, 0.3  # limits per process and shape
+KEPT_ROUNDS = 45  # latest rounds of all processes
+ALIKE = 1.1  # ratio of an interval's bounds; below it both kinds are equally fast
+MOST_FREED = 1 << 26  # bytes of freed weights before their memory is returned to the system
+WORTH = 0.98  # packed time / plain time, over ROWS, that is worth packing
+COMPARED = 4096  # rows of a shared weight per step of its fingerprint
+# Relative to the output's norm. Another summation order moves a float32 by a millionth.
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.02, torch.float16: 0.005}
-MAPPED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r.-p [0-9a-f]+ \S+ [1-9]\d* ")  # a file's, private
+MAPPED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r.-p [0-9a-f]+ \S+ [1-9]\d* ")  # private file maps
 
 
 class PackedLinear(nn.Linear):
-    """A `torch.nn.Linear` on the CPU that holds its weight packed.
+    """A linear layer on the CPU that holds its weight packed.
 
-    It becomes plain when its parameters are looked at or gradients are asked for, so nothing can
-    read or change a weight that passes do not use. A weight that another part of the model has too,
-    such as the embedding, can change unseen: it stays beside the packed one, which is used only
-    within `packed_weights_of`.
+    It becomes plain when its parameters are accessed or gradients are enabled. A weight shared with
+    another part can change unseen, so the packed one is used only within `packed_weights_of`.
     """
 
     _packed: torch.Tensor
-    _print: torch.Tensor | None  # of a shared weight as it was packed; None: it is not shared
-    trusted: bool  # the packed weight is what the plain one is
+    _print: torch.Tensor | None  # fingerprint of a shared weight; None: not shared
+    trusted: bool  # the packed weight equals the plain one
 
     @property
     def _parameters(self) -> dict[str, Any]:  # type: ignore[override]
@@ -80,7 +71,6 @@ class PackedLinear(nn.Linear):
 
     @property
     def weight(self) -> nn.Parameter:  # type: ignore[override]
-        """The plain weight [out_features, in_features], bit for bit."""
         found: nn.Parameter = self._parameters["weight"]
         return found
 
@@ -91,20 +81,16 @@ class PackedLinear(nn.Linear):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         make_plain(self)
-        return self.__reduce_ex__(protocol)  # of a plain layer
+        return self.__reduce_ex__(protocol)  # now of nn.Linear
 
 
 @dataclass
 class _Packing:
-    """The layers of a model that were packed once, some of which may be plain again, and how many
-    requests are under way."""
-
     layers: dict[nn.Linear, None] = field(default_factory=dict)
     requests: int = 0
 
     @property
     def shared(self) -> list[PackedLinear]:
-        """The packed layers whose weights other parts of the model have too."""
         return [
             layer
             for layer in self.layers
@@ -116,7 +102,6 @@ _PACKINGS: WeakKeyDictionary[nn.Module, _Packing] = WeakKeyDictionary()
 
 
 def make_packed(layer: nn.Linear, packed: torch.Tensor, *, shared: bool) -> None:
-    """Turn a plain layer into one that holds its weight as `packed`, in place."""
     weight = layer.weight
     known = _fingerprint(weight) if shared else None
     vars(layer).update(_packed=packed, _print=known, trusted=not shared)
@@ -126,7 +111,6 @@ def make_packed(layer: nn.Linear, packed: torch.Tensor, *, shared: bool) -> None
 
 
 def make_plain(layer: nn.Linear) -> None:
-    """Turn a packed layer into the plain one that it was, in place."""
     state = vars(layer)
     weight = state["_parameters"]["weight"]
     if state["_print"] is None:
@@ -138,12 +122,7 @@ def make_plain(layer: nn.Linear) -> None:
 
 
 def pack_linears(model: nn.Module) -> int:
-    """Pack the model's linear layers on the CPU, in place, if packed ones are faster; return how
-    many were packed.
-
-    A layer stays plain if the operations are missing, fail, or give another output than rounding
-    explains; the log says so.
-    """
+    """Pack the model's linear layers in place where that is faster; return their number."""
     onednn: Any = torch.backends.mkldnn
     if not (onednn.is_available() and onednn.enabled):
         LOG.info("weights are not packed: this torch has no oneDNN")
@@ -153,7 +132,6 @@ def pack_linears(model: nn.Module) -> int:
 
 
 def _pack(model: nn.Module, layers: Sequence[nn.Linear]) -> int:
-    """Pack those of the layers that gain, as `pack_linears`."""
     known = _PACKINGS.setdefault(model, _Packing()).layers
     owners = _owners(model)
     shapes: dict[tuple[Any, ...], list[nn.Linear]] = {}
@@ -188,10 +166,9 @@ def _pack(model: nn.Module, layers: Sequence[nn.Linear]) -> int:
 
 @contextmanager
 def packed_weights_of(model: nn.Module) -> Iterator[None]:
-    """Let passes use the model's packed weights, all of which are what the plain ones are now.
+    """Use the model's packed weights in the context, if they equal the plain ones.
 
-    A layer that became plain is packed again, unless somebody has kept its weight, who may change
-    it at any time.
+    Plain layers are packed again unless their weight is held elsewhere.
     """
     packing = _PACKINGS.get(model)
     if packing is None:
@@ -214,7 +191,6 @@ def packed_weights_of(model: nn.Module) -> Iterator[None]:
 
 
 def _pack_again(model: nn.Module, layers: dict[nn.Linear, None]) -> None:
-    """Pack layers that have become plain; those that can no longer be packed leave `layers`."""
     owners, alone = _owners(model), _references(nn.Linear(1, 1))
     plain = [layer for layer in layers if type(layer) is nn.Linear]
     free = [
@@ -230,8 +206,7 @@ def _pack_again(model: nn.Module, layers: dict[nn.Linear, None]) -> None:
 
 
 def _references(layer: nn.Linear) -> tuple[object, ...] | None:
-    """Return how often the layer's weight, its tensor and its memory are referred to, and whether
-    it has a gradient; None if this torch does not tell."""
+    """Return reference counts of a layer's weight; None if torch hides them."""
     weight: Any = layer.weight
     try:
         memory = torch._C._storage_Use_Count(weight.untyped_storage()._cdata)
@@ -241,7 +216,6 @@ def _references(layer: nn.Linear) -> tuple[object, ...] | None:
 
 
 def _is_current(layer: PackedLinear) -> bool:
-    """Return whether the weight, if it is shared, is still the one that was packed."""
     weight, known = vars(layer)["_parameters"]["weight"], layer._print
     return known is None or (
         weight.device.type == "cpu"
@@ -252,7 +226,7 @@ def _is_current(layer: PackedLinear) -> bool:
 
 
 def _fingerprint(weight: torch.Tensor) -> torch.Tensor:
-    """Return a weighted sum of each row, float32[out_features], in the time of reading the weight.
+    """Return a weighted sum of each row, float32[out_features].
 
     Changes through `weight.data` or numpy leave no other trace.
     """
@@ -262,24 +236,21 @@ def _fingerprint(weight: torch.Tensor) -> torch.Tensor:
 
 
 def _owners(model: nn.Module) -> Counter[int]:
-    """Return how many parts of the model have each parameter, by the parameter's id."""
     return Counter(id(each) for each in _held_parameters(model))
 
 
 def is_packed(model: nn.Module) -> bool:
-    """Return whether some of the model's weights are held packed."""
     return any(isinstance(part, PackedLinear) for part in model.modules())
 
 
 def packed_bytes(model: nn.Module) -> int:
-    """Return how much memory the plain copies of packed weights would take."""
+    """Return the bytes that plain copies of packed weights would add."""
     packed = [part for part in model.modules() if isinstance(part, PackedLinear)]
     return sum(part._packed.nbytes for part in packed if part._print is None)
 
 
 def unpacked(model: Any) -> Any:
-    """Build the model with plain weights, as transformers loaded it; what is not packed is shared,
-    and one of which nothing is packed is itself."""
+    """Return a copy with plain weights that shares other tensors; the model if it is plain."""
     packed = [part for part in model.modules() if isinstance(part, PackedLinear)]
     if not packed:
         return model
@@ -288,7 +259,6 @@ def unpacked(model: Any) -> Any:
 
 
 def _plain_copy(layer: PackedLinear) -> nn.Linear:
-    """Build the plain layer that a packed one was."""
     state = vars(layer)
     weight, bias = (state["_parameters"][name] for name in ("weight", "bias"))
     plain = nn.Linear(layer.in_features, layer.out_features, bias is not None, "meta")
@@ -300,19 +270,16 @@ def _plain_copy(layer: PackedLinear) -> nn.Linear:
 
 
 def _held_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
-    """Yield the parameters of all parts, those that several have once for each, and of packed
-    layers the emptied ones: no layer becomes plain by that."""
+    """Yield the parameters of every part, shared ones repeatedly; packed layers stay packed."""
     for part in model.modules():
         yield from (each for each in vars(part)["_parameters"].values() if each is not None)
 
 
 def devices_of(model: nn.Module) -> list[str]:
-    """Return the names of the devices that the model's parameters are on."""
     return sorted({str(each.device) for each in _held_parameters(model)})
 
 
 def _can_be_packed(part: nn.Module) -> bool:
-    """Return whether a layer is torch's own, run by its own code, with weights in this memory."""
     return (
         type(part) is nn.Linear
         and "forward" not in vars(part)
@@ -323,7 +290,6 @@ def _can_be_packed(part: nn.Module) -> bool:
 
 
 def _shape(linear: nn.Linear) -> tuple[Any, ...]:
-    """Return what decides, beside the machine, which of the two is faster."""
     kind = str(linear.weight.dtype).removeprefix("torch.")
     return linear.out_features, linear.in_features, kind, linear.bias is not None
 
@@ -339,7 +305,6 @@ def product(inputs: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | Non
 
 
 def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
-    """Return why these layers of one shape should stay plain; "" if they should not."""
     try:
         first = pack(linears[0].weight)
         if not all(_agrees(linears[0], first, rows) for rows in ROWS):
@@ -350,8 +315,6 @@ def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
 
 
 def _agrees(linear: nn.Linear, packed: torch.Tensor, rows: int) -> bool:
-    """Return whether a plain layer and its packed weight give the same output, except for
-    rounding."""
     inputs = inputs_for(linear, rows)
     plain, output = linear(inputs), product(inputs, packed, linear.bias)
     off = (output.float() - plain.float()).norm()
@@ -366,8 +329,6 @@ def inputs_for(linear: nn.Linear, rows: int) -> torch.Tensor:
 
 
 def _gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
-    """Return whether passes with drafts and without together take less time over packed layers, by
-    what this process and earlier ones have timed."""
     key = _key(shape)
     if key in GUESSES:
         return GUESSES[key]
@@ -387,7 +348,6 @@ def _gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
 
 
 def _numbers(text: str) -> list[float]:
-    """Return the ratios that earlier processes kept; none if the text is damaged."""
     try:
         ratios = [float(word) for word in text.split()]
     except ValueError:
@@ -399,8 +359,7 @@ Layers = Sequence[Callable[[torch.Tensor], Any]]
 
 
 def ratios_of(plain: Layers, packed: Layers) -> list[float]:
-    """Time both, in alternating order; return the packed layers' time over the plain ones' for each
-    round."""
+    """Return packed time / plain time of each round."""
     ratios: list[float] = []
     began = time.perf_counter()
     inputs = [inputs_for(plain[0], rows) for rows in ROWS]  # type: ignore[arg-type]
@@ -415,10 +374,9 @@ def ratios_of(plain: Layers, packed: Layers) -> list[float]:
 
 
 def verdict(ratios: Sequence[float]) -> bool | None:
-    """Return whether packed layers are faster; None if the rounds do not agree on that.
+    """Return whether packed layers are faster; None if undecided.
 
-    They agree if there are enough, and the 95 % interval of their median does not contain WORTH, or
-    is so narrow that both are equal.
+    The 95 % interval of the median must exclude WORTH or, after KEPT_ROUNDS, be narrow.
     """
     ordered, count = sorted(ratios), len(ratios)
     outside = int((count - 2 * sqrt(count)) / 2)
@@ -444,7 +402,7 @@ def _key(shape: tuple[Any, ...]) -> str:
 
 
 def _mapped_files() -> list[tuple[int, int]]:
-    """Return the addresses at which files are mapped for this process alone, on Linux."""
+    """Return the address ranges of private file mappings."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -453,10 +411,7 @@ def _mapped_files() -> list[tuple[int, int]]:
 
 
 def _forget(address: int, size: int, mapped: Sequence[tuple[int, int]]) -> None:
-    """Give back the memory of a weight if it is a part of a mapped file.
-
-    Such a weight is not freed before the whole file is. Pages that it shares with others stay.
-    """
+    """Release the pages of a weight in a mapped file, which is freed only as a whole."""
     begin = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
     end = (address + size) // mmap.PAGESIZE * mmap.PAGESIZE
     if end > begin and any(low <= begin and end <= high for low, high in mapped):
@@ -465,7 +420,7 @@ def _forget(address: int, size: int, mapped: Sequence[tuple[int, int]]) -> None:
 
 
 def _give_back() -> None:
-    """Let glibc return what was freed, as packed weights seldom fit where plain ones lay."""
+    """Return freed memory to the system: packed weights seldom fit where plain ones were."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))

@@ -1,8 +1,4 @@
-"""A model that is not loaded yet.
-
-`prepare` loads only the tokenizer, so wrong options are errors before torch and the weights are
-loaded. `PendingModel.session` loads the weights.
-"""
+"""A model that is not loaded yet: wrong options are errors before torch is loaded."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PendingModel:
-    """A model's name, tokenizer and context (None: unknown); `load` loads it once."""
+    """A model's tokenizer and context (None: unknown); `load` loads it once."""
 
     name: str
     tokenizer: TextTokenizer
@@ -34,15 +30,14 @@ class PendingModel:
     load: Callable[[], LanguageModel]
 
     def choose(self, drafter: Any, sources: Sources, reporter: Reporter) -> DrafterChoice:
-        """Choose a drafter; a table may be read off the model."""
         return choose(drafter, self.tokenizer.record, sources, reporter, self.load)
 
     def session(
         self, options: DecodeOptions, choices: Sequence[DrafterChoice]
     ) -> tuple[Session, list[DrafterChoice]]:
-        """Load the model and settle a session; return it with the choices fitted to the model.
+        """Load the model; return a session and the choices fitted to it.
 
-        The drafters' kernels are compiled while the model loads. Raises as `Session.settle`.
+        Raises as `Session.settle`.
         """
         from ngramkit.decode.compile_while_loading import compile_meanwhile
 
@@ -58,7 +53,7 @@ class PendingModel:
 
 
 def prepare(options: DecodeOptions) -> PendingModel:
-    """Load the tokenizer of the options' model, and report a model that nobody named.
+    """Load the tokenizer.
 
     Raises as `read_facts`, and UsageError for a SpeCache of another number of layers.
     """

@@ -1,5 +1,4 @@
-"""Checks of where and how a model runs, by name: a wrong name is an error before torch is
-imported."""
+"""Checks of devices, dtypes and verify modes without torch."""
 
 from __future__ import annotations
 
@@ -9,15 +8,13 @@ from importlib.util import find_spec
 from ngramkit.basics.errors import UsageError, meant
 from ngramkit.basics.machine import version_of
 
-MODES = ("tree", "batch", "chain")  # of verifying a draft
+MODES = ("tree", "batch", "chain")  # verify modes
 DTYPES = ("float32", "float16", "bfloat16")
 DEVICE = re.compile(r"auto|(cpu|mps|cuda|xpu)(:\d{1,3})?")
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 
 def require_placement(device: str, dtype: str, device_map: str | None) -> None:
-    """Raise UsageError for an unknown device, dtype or device map, and for a map that needs
-    accelerate."""
     if not DEVICE.fullmatch(device):
         raise UsageError(
             f"device must be auto, cpu, cuda or cuda:N, is {device!r}", option="device"
@@ -41,11 +38,9 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
 
 
 def _may_have_cuda() -> bool:
-    """Return whether torch may know of GPUs, by the name of its build."""
     return not (version_of("torch") or "").endswith("+cpu")
 
 
 def require_mode(mode: str | None) -> None:
-    """Raise UsageError for an unknown way to verify."""
     if mode not in (None, *MODES):
         raise UsageError(f"there is no way to verify called {mode!r}", meant(str(mode), MODES))

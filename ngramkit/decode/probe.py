@@ -1,21 +1,11 @@
-"""Probes: does a model give draft trees, rows or chains the logits of plain passes?
+"""Probes: do drafts verified as trees, rows or chains get the logits of plain passes?
 
-A model may ignore a mask, count columns where positions are meant (ALiBi, windows inside a layer)
-or keep a number from one pass for the next; its config does not say so. So a few made-up drafts are
-verified one after another, then a wide and deep one behind every window that the config names, and
-the logits are compared with those of the same tokens read plainly. The last of them are compared
-with those of `generate` itself, which may prepare a model's inputs in another way. At the lengths
-that the config names, a pass that reaches beyond must leave the tokens before as they are.
+A model may ignore a mask, count columns instead of positions (ALiBi, windows inside a layer) or
+keep a number between passes; its config does not say so.
 
-Measured on 25 architectures: rounding moves logits by a millionth of their spread in float32 and
-by 0.5 to 5 % in 16 bits; counting columns moved them by a fifth at least. Recurrent layers that
-step in two ways are nearer to each other, from 1 in 5,000 on, and drift apart token by token.
-
-A model is probed once. A file probes/VERIFIER-DIGEST in the user's cache folder records that drafts
-verified by VERIFIER get the model's own logits. DIGEST covers all that decides that: the model's
-class and its source, its config, dtype and device, versions and driver, and this package's source.
-Only models that came from a checkpoint and were not altered since are recorded on disk; negative
-answers are kept in memory alone.
+Measured on 25 architectures, relative to the logits' spread: rounding moves logits by a millionth
+in float32 and by 0.5 to 5 % in 16 bits, counting columns by at least 20 %. Recurrent layers that
+step in two ways differ by 1 in 5,000 or more, growing with every token.
 """
 
 from __future__ import annotations
@@ -47,30 +37,28 @@ from ngramkit.drafters.base import DraftTree
 LOG = logging.getLogger("ngramkit")
 CACHE = TextCache("probes", 4096)
 PROMPT = 4  # tokens
-# Siblings, nodes in a chain under the last of them, and how many nodes of that path are kept.
+# Passes: siblings, nodes of a chain under the last of them, kept nodes of that path.
 PASSES = ((0, 6, 4), (5, 3, 2), (0, 0, 0), (3, 2, 1))
-# Chains, most of them cut off, and single tokens, which some models read by other kernels.
+# Chains, mostly cut off, and single tokens, which some models read with other kernels.
 CHAINS = ((0, 6, 4), (0, 3, 2), (0, 0, 0), (0, 2, 2), *[(0, 0, 0)] * 5, (0, 4, 1), (0, 0, 0))
-WIDE = (48, 16)  # siblings and chain of the one pass behind a window
+WIDE = (48, 16)  # siblings and chain nodes of the pass beyond a window
 WINDOW = 32  # tokens, for models without one
 LONGEST_WINDOW = 16_384  # tokens; no layer of transformers has a longer one of its own
-FAR = (2, 4)  # siblings and chain of the passes around a length that the config names
+FAR = (2, 4)  # siblings and chain nodes of passes around a length in the config
 # Tolerances, as shares of the logits' spread.
 IN_16_BITS = 0.1
 TOLERANCES = {torch.float32: 0.01}
-EXACT = {torch.float32: 0.0001}  # of chains
-GENERATED = 3  # rows that are compared with generate's
-MOST_ROWS = 0.75  # in 16 bits a near tie between a mixture's experts may fall either way
+EXACT = {torch.float32: 0.0001}  # for chains
+GENERATED = 3  # rows compared with those of generate
+MOST_ROWS = 0.75  # share of rows; in 16 bits near ties between experts fall either way
 
 Kind = type[TreeVerifier | BatchVerifier]
 
 
 @dataclass
 class _Probes:
-    """The answers of one model in this process."""
-
     fits: dict[str, bool] = field(default_factory=dict)  # by the verifier's name
-    passes: int = 0  # forward calls that probing took
+    passes: int = 0  # forward calls of probing
 
 
 _PROBES: WeakKeyDictionary[Any, _Probes] = WeakKeyDictionary()
@@ -100,7 +88,6 @@ def fits(model: Any, kind: Kind) -> bool:
 
 
 def is_probed(model: Any, kind: Kind) -> bool:
-    """Return whether `fits` knows the answer, from this process or from disk, without a pass."""
     answers = _probes(model).fits
     if kind.__name__ not in answers:
         key = _key(model, kind)
@@ -110,7 +97,6 @@ def is_probed(model: Any, kind: Kind) -> bool:
 
 
 def probe_passes(model: Any) -> int:
-    """Return how many passes of the model were spent on probing it, in this process."""
     return _probes(model).passes
 
 
@@ -122,16 +108,13 @@ def _probes(model: Any) -> _Probes:
 
 
 def _key(model: Any, kind: Kind) -> str | None:
-    """Return the name of the record; None for a model that is not as its checkpoint and config
-    tell."""
+    """Return the record's name; None for models that may differ from a checkpoint."""
     if not getattr(model, "name_or_path", "") or _is_altered(model):
         return None
     return f"{kind.__name__}-{_digest(model)}"
 
 
 def _is_altered(model: Any) -> bool:
-    """Return whether some part runs other code than its class's: patched, or wrapped by a
-    library."""
     return any("forward" in vars(part) or part._forward_pre_hooks for part in model.modules())
 
 
@@ -153,10 +136,7 @@ def _digest(model: Any) -> str:
 
 
 def agrees(model: Any, kind: Kind) -> bool:
-    """Return whether drafts verified by `kind` get the logits of plain passes.
-
-    Raises torch.OutOfMemoryError; any other error of the model's means that they do not.
-    """
+    """Probe `kind`; errors of the model mean False, except torch.OutOfMemoryError."""
     with torch.inference_mode():
         try:
             if not _agrees_in_turn(model, kind):
@@ -174,8 +154,7 @@ def agrees(model: Any, kind: Kind) -> bool:
 
 
 def windows(model: Any) -> list[int]:
-    """Return the lengths in tokens, ascending, to which the config's names say that a layer's view
-    is bounded, and which the model's context exceeds."""
+    """Return the config's window sizes below the context, in tokens, ascending."""
     longest = min(context_of(model) or LONGEST_WINDOW, LONGEST_WINDOW)
     lengths = {
         value
@@ -187,8 +166,7 @@ def windows(model: Any) -> list[int]:
 
 
 def lengths(model: Any) -> list[int]:
-    """Return the lengths in tokens, ascending, at which the config's names say that positions may
-    change or end, but for those that drafts respect (ngramkit.decode.edges)."""
+    """Return the config's lengths where positions may change or end, except rope edges."""
     config = model.config.get_text_config()
     named = {context_of(model), getattr(config, ORIGINAL, None)}
     named |= {rope.get(ORIGINAL) for rope in ropes(config)}
@@ -199,7 +177,7 @@ def lengths(model: Any) -> list[int]:
 
 
 def _agrees_in_turn(model: Any, kind: Kind) -> bool:
-    """Compare some passes of one request with one plain pass over what was accepted in them."""
+    """Compare passes of one request with a plain pass over the accepted tokens."""
     tokens = _spread_tokens(model)
     text = [next(tokens) for _ in range(PROMPT)]
     verifier = kind(model, room=len(text))
@@ -222,7 +200,6 @@ def _agrees_in_turn(model: Any, kind: Kind) -> bool:
 
 
 def _plain(model: Any, text: list[int], begin: int = 0, **inputs: Any) -> torch.Tensor:
-    """Return the logits [n, V] of one pass over a text at the positions from `begin` on."""
     ids = torch.tensor([text], device=model.device)
     if takes_positions(model) and "position_ids" not in inputs:
         inputs["position_ids"] = torch.arange(begin, begin + len(text), device=model.device)[None]
@@ -241,7 +218,7 @@ def _generated(model: Any, text: list[int]) -> torch.Tensor:
         return scores
 
     kept = model.generation_config
-    # The checkpoint's own may ask for beams, penalties, ends.
+    # The checkpoint's own may set beams, penalties or stop tokens.
     model.generation_config = GenerationConfig(pad_token_id=0)  # type: ignore[no-untyped-call]
     try:
         ids = torch.tensor([text[: -len(forced)]], device=model.device)
@@ -259,9 +236,9 @@ def _generated(model: Any, text: list[int]) -> torch.Tensor:
 
 
 def _agrees_around(model: Any, kind: Kind, length: int) -> bool:
-    """Compare a draft of which some nodes are beyond a length with a pass that ends before it.
+    """Compare a draft around a length with a plain pass that ends before it.
 
-    Only rope is looked at beyond: learned positions end there.
+    Nodes reach beyond only with rope: learned positions end there.
     """
     if not takes_positions(model):
         return True
@@ -290,8 +267,7 @@ def _agrees_around(model: Any, kind: Kind, length: int) -> bool:
 
 
 def _agrees_beyond(model: Any, window: int) -> bool:
-    """Compare one wide pass behind so many tokens that a window of that size ends among outsized
-    keys and values."""
+    """Compare one wide pass where a window ends among outsized keys and values."""
     tokens = _spread_tokens(model)
     siblings, chain = WIDE
     nodes = siblings + chain
@@ -313,7 +289,7 @@ def _agrees_beyond(model: Any, window: int) -> bool:
 def _are_near(
     logits: torch.Tensor, plain: torch.Tensor, tolerance: float, share: float = MOST_ROWS
 ) -> bool:
-    """Return whether that share of the rows, [n, V], is as near as rounding leaves them."""
+    """Return whether `share` of the rows [n, V] are within `tolerance` of their spread."""
     plain = plain.float()
     spread = (plain - plain.mean(-1, keepdim=True)).norm(dim=-1)
     near = (logits.float() - plain).norm(dim=-1) <= tolerance * spread
@@ -321,7 +297,6 @@ def _are_near(
 
 
 def _spread_tokens(model: Any) -> Iterator[int]:
-    """Yield ids spread over the vocabulary, no two alike soon."""
     vocabulary = model.config.get_text_config().vocab_size
     step = max(1, vocabulary * 5 // 8) | 1
     token = 1
@@ -331,8 +306,7 @@ def _spread_tokens(model: Any) -> Iterator[int]:
 
 
 def _made_up_tree(tokens: Iterator[int], siblings: int, chain: int) -> DraftTree:
-    """Build a tree of siblings with a chain under the last, whose columns are far from its
-    depths."""
+    """Return siblings with a chain under the last: columns and depths differ."""
     parents = [-1] * siblings + [siblings - 1 + node for node in range(chain)]
     ids = np.array([next(tokens) for _ in parents], np.int32)
     count = len(parents)
@@ -342,23 +316,20 @@ def _made_up_tree(tokens: Iterator[int], siblings: int, chain: int) -> DraftTree
 
 
 def _chain_nodes(siblings: int, chain: int) -> list[int]:
-    """Return the last sibling, if any, and the chain's nodes, from the top."""
     return list(range(max(siblings - 1, 0), siblings + chain))
 
 
-# A cache that pretends to hold thousands of tokens, at the price of one layer's.
+# A cache that pretends to hold thousands of tokens but uses the memory of one layer.
 #
-# Its tokens have keys and values of zeros but for those before an edge, where a window ends. Those
-# are outsized: every query attends to one of them, so a pass that sees some too many or too few is
-# far off. Nothing that a pass writes is kept.
+# Keys and values are zeros, except before an edge, where a window ends. These are outsized: every
+# query attends to one of them, so the logits change if a pass sees too many or too few. Nothing
+# that a pass writes is kept.
 
 KEY_SIZE = 2.0  # times the size of a key
-VALUE_SIZE = 16.0  # times the size of a value, in the average over all columns
+VALUE_SIZE = 16.0  # times the size of a value, averaged over all columns
 
 
 class FakeLayer(DynamicLayer):
-    """One layer; computes its columns at every pass."""
-
     def __init__(self, cache: FakeCache) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._cache = cache
@@ -367,8 +338,7 @@ class FakeLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the pretended states with the pass's behind them: [rows, heads, n, dim] -> [rows,
-        heads, length + n, dim]."""
+        """Return [rows, heads, length + n, dim]: the fake states, then the pass's."""
         edge, length = self._cache.edge, self._cache.length
         keys = self._outsized(key_states, KEY_SIZE)
         values = self._outsized(value_states, VALUE_SIZE * length / max(edge, 1) ** 0.5)
@@ -378,13 +348,12 @@ class FakeLayer(DynamicLayer):
         return self._cache.length
 
     def _outsized(self, new: torch.Tensor, times: float) -> torch.Tensor:
-        """Return [edge, dim], sized by the pass's first token, which is the same in every draft."""
+        """Return [edge, dim], sized by the pass's first token, the same in every draft."""
         size = new[:1, :, :1].float().abs().mean()
         most = torch.finfo(new.dtype).max / 8
         return (self._cache.waves(new) * size * times).clamp(-most, most)
 
     def _after(self, outsized: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        """Put a pass's states behind the pretended ones."""
         rows, heads, count, dim = new.shape
         length = self._cache.length
         states = new.new_zeros((rows, heads, length + count, dim))
@@ -401,6 +370,5 @@ class FakeCache(Cache):
         self.length, self.edge = length, edge
 
     def waves(self, like: torch.Tensor) -> torch.Tensor:
-        """Return float32[edge, dim] between -1 and 1, no two rows alike."""
         rows = torch.arange(self.edge, dtype=torch.float32, device=like.device)[:, None]
         return torch.cos(rows * torch.arange(1, like.shape[-1] + 1, device=like.device) * 0.7 + 1)

@@ -1,9 +1,4 @@
-"""Profiles of passes, and the costs learnt from passes, kept between processes.
-
-Both are files in the user's cache folder, a profile for each model and machine, named after the
-model and the first 8 hex digits of its `load.digest_of`; learnt costs for each of these, versions
-of software and way to verify.
-"""
+"""Profiles and learnt costs of passes, kept in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -20,38 +15,35 @@ from ngramkit.budget.costs import PassCosts, costs_of
 from ngramkit.budget.profile import Profile
 from ngramkit.decode.load import LanguageModel, digest_of, software_facts
 
-KEPT_AFTER = 32  # passes, after which what was learnt is written
+KEPT_AFTER = 32  # passes between writes of learnt costs
 COSTS = TextCache("costs", 256)
 
 
 def profile_path(model: LanguageModel) -> Path:
-    """Return the path of the model's profile."""
     name = re.sub(r"[^A-Za-z0-9.]+", "-", model.name).strip("-")
     return cache_folder("profiles") / f"{name}-{digest_of(model.model)[:8]}.json"
 
 
 def profile_file(model: Any) -> Path | None:
-    """Return a transformers model's profile, whatever name it was calibrated under."""
+    """Return a transformers model's profile, calibrated under any name."""
     files = sorted(cache_folder("profiles").glob(f"*-{digest_of(model)[:8]}.json"))
     return files[0] if files else None
 
 
 def learnt_costs(model: Any, verify: str, profile: Profile | None = None) -> PassCosts:
-    """Return the costs of the model's passes that this process learnt, or an earlier one on this
-    machine."""
+    """Return the pass costs learnt on this machine."""
     costs = costs_of(model, verify, profile)
     if costs.learnt or profile is not None:
         return costs
     text = COSTS.get(_costs_key(model, verify))
     if text is not None:
-        with suppress(InputError):  # a damaged file is as none
+        with suppress(InputError):  # a damaged file is ignored
             costs.recall(parse_json(text, "learnt costs"))
     return costs
 
 
 def keep_costs(model: Any, verify: str, costs: PassCosts) -> None:
-    """Write the costs for the next process, once in KEPT_AFTER passes, unless the machine was too
-    busy to tell; errors are ignored."""
+    """Write the costs after every KEPT_AFTER passes; ignore errors."""
     if costs.learnt - costs.kept < KEPT_AFTER:
         return
     costs.kept = costs.learnt

@@ -1,4 +1,4 @@
-"""The result of decoding: the tokens, and where the time went."""
+"""The result of decoding: tokens and times."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Decoded:
     """One request's output. Times are wall-clock seconds.
 
-    Pass i wrote `accepted_per_pass[i]` draft tokens and one of the model's own; the last pass
-    counts only what was written before the end.
+    Pass i wrote `accepted_per_pass[i]` draft tokens and one of the model's own. The last pass
+    counts only tokens before the end.
     """
 
     prompt_tokens: int
@@ -38,7 +38,7 @@ class Decoded:
 
     @property
     def lossless(self) -> bool:
-        """Whether the text is that of decoding without drafts and with the full cache."""
+        """False with a SpeCache, which changes the text."""
         return self.cache is None
 
     @property
@@ -48,31 +48,26 @@ class Decoded:
 
     @property
     def drafted_passes(self) -> int:
-        """Passes that verified a draft."""
         return sum(nodes > 0 for nodes in self.nodes_per_pass)
 
     @property
     def nodes_per_draft(self) -> float:
-        """The mean number of draft nodes of `drafted_passes`; 0.0 without any."""
         return sum(self.nodes_per_pass) / self.drafted_passes if self.drafted_passes else 0.0
 
     @property
     def tokens_per_step(self) -> float:
-        """Tokens per verification pass, without the prefill's token; 1.0 without a pass."""
+        """Tokens per pass, without the prefill's token."""
         return (len(self.token_ids) - 1) / self.passes if self.passes else 1.0
 
     @property
     def tokens_per_second(self) -> float:
-        """New tokens over the whole time, prefill included."""
         return len(self.token_ids) / self.seconds if self.seconds else 0.0
 
     @property
     def other_seconds(self) -> float:
-        """Seconds besides prefill, drafting and verifying."""
         return self.seconds - self.prefill_seconds - self.draft_seconds - self.verify_seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
         return {
             "token_ids": self.token_ids.tolist(),
             "prompt_tokens": self.prompt_tokens,
@@ -93,7 +88,7 @@ class Decoded:
 
 
 class Clock:
-    """A clock of laps, in wall-clock seconds by `now` and seconds of work by `work`."""
+    """A timer of named laps, in wall-clock seconds and seconds of `work`."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self.laps: dict[str, float] = {}  # wall-clock seconds by name
@@ -102,24 +97,24 @@ class Clock:
         self.resume()
 
     def lap(self, name: str) -> float:
-        """End a lap, add its time to `name` and return its seconds of work."""
+        """End a lap and return its seconds of work."""
         last, worked = self._last, self._worked
         self.resume()
         self.laps[name] = self.laps.get(name, 0.0) + self._last - last
         return self._worked - worked
 
     def resume(self) -> None:
-        """Begin a lap; the time since the last one is not counted."""
         self._last, self._worked = self._now(), self.work()
 
     @property
     def seconds(self) -> float:
-        """The seconds of all laps."""
         return sum(self.laps.values())
 
 
 def work_clock(device: str) -> Callable[[], float]:
-    """Return a clock for comparing passes: with one thread, processor time, which excludes other
-    programs."""
+    """Return a clock for comparing passes.
+
+    With one CPU thread it is processor time, which excludes other programs.
+    """
     alone = device == "cpu" and torch.get_num_threads() == 1
     return time.thread_time if alone else time.perf_counter

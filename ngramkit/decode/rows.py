@@ -1,8 +1,7 @@
-"""Rows of a batch whose tokens are chosen together, as `model.generate` chooses them.
+"""Batch rows whose tokens are chosen together, as in `model.generate`.
 
-Logits processors and stopping criteria are objects of the whole batch: they may depend on a row's
-number and keep state for each row. So each is asked once per token, with all rows. A row has its
-own drafter and passes, and waits with its logits until every other row has the same length.
+Logits processors and stopping criteria may keep state per row, so each is called once per token
+with all rows.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Logits:
-    """A choice that is made elsewhere: gives a row's logits, [1, V], in place of a token."""
+    """A choice that returns a row's logits [1, V]."""
 
     def read(self, logits: torch.Tensor) -> Choose:
         rows: Any = lambda row: logits[row : row + 1]  # noqa: E731
@@ -46,12 +45,10 @@ def decode_rows(
     pad: torch.Tensor | None,
     put: Callable[[torch.Tensor], None],
 ) -> torch.Tensor:
-    """Write until every row has ended; return the prompts and what was written, int64[rows, n].
+    """Decode until every row has ended; return prompts and new tokens, int64[rows, n].
 
-    `ids`: the prompts, padded on the left, int64[rows, n]. `processors` and `criteria` are
-    transformers' lists. `pad` follows a row's end; with None, rows are written on until all have
-    ended. `put` is called with the tokens of each step. The
-    scores that `processors` see for a row that has ended are its last.
+    `ids`: prompts padded on the left, int64[rows, n]. `processors` see an ended row's last scores.
+    `pad` follows a row's end; None: rows go on until all have ended. `put` gets each step's tokens.
     """
     ended = [False] * len(requests)
     runs: list[Run] = []

@@ -1,9 +1,4 @@
-"""Sampling: the choice of the next token from the model's logits.
-
-`Sampling` are the options. `Greedy` takes the likeliest token of each row; with logits processors
-of transformers (`Processed`) the likeliest token is taken or one is drawn. A choice may be asked
-for evidence too: the likeliest tokens of every row of a pass, accepted or not.
-"""
+"""The choice of the next token from logits."""
 
 from __future__ import annotations
 
@@ -26,14 +21,14 @@ if TYPE_CHECKING:
     Draw = Callable[[torch.Tensor], torch.Tensor]
 
 MOST_SEED = (1 << 64) - 1
-LEAST_TEMPERATURE = 1e-5  # logits divided by less overflow; the likeliest token is taken instead
+LEAST_TEMPERATURE = 1e-5  # logits overflow when divided by less; greedy below
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """temperature 0 is greedy; top_k 0 and top_p 1 are off. Raises UsageError on nonsense.
+    """temperature 0 is greedy; top_k 0 and top_p 1 are off.
 
-    Temperatures below LEAST_TEMPERATURE are greedy, too.
+    Raises UsageError for invalid values. Temperatures below 1e-5 are greedy, too.
     """
 
     temperature: float = 0.0
@@ -63,8 +58,6 @@ class Sampling:
 
 
 class Greedy:
-    """The likeliest token, of every row of a pass in one reduction."""
-
     def read(self, logits: torch.Tensor) -> Choose:
         best = logits.argmax(-1, keepdim=True)
         tokens: list[int] = best[:, 0].tolist()
@@ -72,7 +65,7 @@ class Greedy:
         if not math.isnan(sum(scores)):
             return tokens.__getitem__
 
-        def choose(row: int) -> int:  # rows that are not asked for may be NaN
+        def choose(row: int) -> int:  # unused rows may be NaN
             if math.isnan(scores[row]):
                 raise _not_numbers()
             return tokens[row]
@@ -84,16 +77,15 @@ class Greedy:
 
 
 class Processed:
-    """A choice through transformers' logits processors, as `generate` makes it.
+    """A choice by transformers' logits processors, as in `generate`.
 
-    `processors` is a LogitsProcessorList, `ids` the prompt, int64[1, n]; `draw` takes a token from
-    the scores, float32[1, V]. Processors may depend on all tokens so far and may keep state, so
+    `ids`: the prompt, int64[1, n]; `draw`: float32[1, V] -> token. Processors may keep state, so
     they are called once per written token, in order.
     """
 
     def __init__(self, processors: Any, ids: torch.Tensor, draw: Draw) -> None:
         self._processors, self._draw = processors, draw
-        self._ids = ids  # with what was written so far
+        self._ids = ids  # the prompt and all new tokens
 
     def read(self, logits: torch.Tensor) -> Choose:
         import torch
@@ -111,18 +103,17 @@ class Processed:
         return self.read(logits), best_and_tops(logits)[1]
 
 
-# Draws: a token of each row of scores, float32[rows, V] to int64[rows].
+# Draws: scores float32[rows, V] -> tokens int64[rows].
 
 
 def likeliest(scores: torch.Tensor) -> torch.Tensor:
-    """Return the likeliest tokens."""
     tokens = scores.argmax(-1)
     _require_numbers(scores.gather(-1, tokens[:, None]))
     return tokens
 
 
 def drawn(scores: torch.Tensor) -> torch.Tensor:
-    """Draw by torch's own generator, as `generate` does."""
+    """Draw with torch's global generator, as `generate` does."""
     import torch
 
     shares = scores.softmax(-1)
@@ -131,20 +122,18 @@ def drawn(scores: torch.Tensor) -> torch.Tensor:
 
 
 class Seeded:
-    """Draws with one random number of its own per token: a seed gives the same text with and
-    without drafts."""
+    """One random number per token: a seed gives the same text with and without drafts."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
 
     def draw(self, scores: torch.Tensor) -> torch.Tensor:
-        """Draw for one row."""
         import torch
 
         cumulative = scores.softmax(-1).double().cumsum(-1)
         _require_numbers(cumulative[:, -1])
         point = self._random.random() * cumulative[:, -1:]
-        # Right of an equal entry: a token of probability 0 is never drawn.
+        # right=True: a token of probability 0 is never drawn.
         tokens = torch.searchsorted(cumulative, point, right=True)
         return tokens[:, 0].clamp_max(cumulative.shape[-1] - 1)
 
@@ -163,10 +152,9 @@ def _not_numbers() -> InputError:
 
 
 def best_and_tops(logits: torch.Tensor, count: int = TOPS) -> tuple[Choose, Tops]:
-    """Return the choice of the argmax of logits [rows, V], and each row's `count` likeliest tokens.
+    """Return the argmax of logits [rows, V] and each row's `count` likeliest tokens.
 
-    Whole numbers and floats come to the host in one copy. Of equal logits, topk may put another
-    first than argmax, which costs a pass over all of them and is asked only then, or for NaN.
+    topk may order ties differently; argmax costs a pass and runs only for ties and NaN.
     """
     import torch
 
@@ -175,7 +163,7 @@ def best_and_tops(logits: torch.Tensor, count: int = TOPS) -> tuple[Choose, Tops
     count = min(count, logits.shape[-1])
     values, ids = logits.topk(count, -1)
     values = values.float()
-    # softmax is half as dear as logsumexp, and the likeliest token's does not underflow.
+    # softmax costs half of logsumexp, and the likeliest token's does not underflow.
     first = logits.softmax(-1, dtype=torch.float32).gather(-1, ids[:, :1]).log()
     log_probs = values - values[:, :1] + first
     packed = torch.cat([ids.to(torch.int32), log_probs.view(torch.int32)], -1).cpu().numpy()

@@ -1,4 +1,4 @@
-"""A loaded model with settled options: answers requests."""
+"""A loaded model with settled options."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ class Session:
     """A loaded model with settled options, which answers requests.
 
     `verify` is tree, batch or chain, `budget` the maximum of draft nodes per pass. With `is_auto`
-    the controller cuts drafts to what pays, starting from `profile` if there is one. `references`
-    are for the drafter.
+    the draft size adapts, starting from `profile`.
     """
 
     model: LanguageModel
@@ -51,10 +50,10 @@ class Session:
 
     @classmethod
     def settle(cls, model: LanguageModel, options: DecodeOptions | None = None) -> Session:
-        """Settle the mode of verifying and the budget; report the profile of an automatic one.
+        """Settle verify mode and budget.
 
-        Raises InputError for a model that cannot verify drafts and for a broken profile, UsageError
-        for a model in training mode.
+        Raises InputError if the model cannot verify drafts or its profile is broken, UsageError in
+        training mode.
         """
         options = options or DecodeOptions()
         if any(module.training for module in model.model.modules()):
@@ -75,19 +74,15 @@ class Session:
 
     @property
     def shown_budget(self) -> int | str:
-        """The budget as users write it."""
         return "auto" if self.is_auto else self.budget
 
     def with_options(self, **changes: Any) -> Session:
-        """Return the session with other options; `budget` and `verify` stay."""
         return replace(self, options=replace(self.options, **changes))
 
     def numbered(self, number: int) -> Session:
-        """Return the session with a seed of its own for each number."""
         return self.with_options(seed=(self.options.seed + number) & MOST_SEED)
 
     def undrafted(self) -> Session:
-        """Return the session for passes without drafts."""
         return replace(self, is_auto=False, profile=None, references=())
 
     def complete(
@@ -97,11 +92,11 @@ class Session:
         sink: Sink | None = None,
         verifier: Verifier | None = None,
     ) -> Decoded:
-        """Write what the model writes after the prompt, int32[n].
+        """Decode a continuation of the prompt, int32[n].
 
-        `sink` gets each written token and whether it was drafted. `verifier` holds the beginning of
-        the prompt already. Ctrl-C ends the answer early. Raises UsageError for an empty prompt,
-        InputError for one that is too long or has an unknown id.
+        `sink` gets each token and whether it was drafted. `verifier` holds the beginning of the
+        prompt. Ctrl-C ends the answer. Raises UsageError for an empty prompt, InputError for one
+        that is too long or has an unknown id.
         """
         return self.decode(self.request(prompt), drafter, sink, verifier)
 
@@ -112,7 +107,6 @@ class Session:
         sink: Sink | None = None,
         verifier: Verifier | None = None,
     ) -> Decoded:
-        """Answer a request, as `complete`."""
         with packed_weights_of(self.model.model):
             if self.options.specache is not None:
                 return self._decode_with(self.options.specache, request, drafter, sink)
@@ -136,11 +130,9 @@ class Session:
         return replace(run, cache=CacheFacts(cache, used.bytes, hits))
 
     def run(self, prompt: TokenArray, drafter: Drafter) -> Run:
-        """Return the run of `complete`, not begun."""
         return self.start(self.request(prompt), drafter)
 
     def start(self, request: Request, drafter: Drafter) -> Run:
-        """Return the run of `decode`, not begun."""
         request = self._budgeted(request, drafter)
         return Run(self._open(request), drafter, request)
 
@@ -149,7 +141,6 @@ class Session:
         return self._open(self.request(prompt))
 
     def request(self, prompt: TokenArray) -> Request:
-        """Return the loop's request for a prompt; raises as `complete`."""
         model, options = self.model, self.options
         require_fits(prompt, model.name, model.context, model.vocabulary)
         request = Request(
@@ -174,12 +165,10 @@ class Session:
 
     @property
     def threads(self) -> Threads | None:
-        """The controller of the number of threads, None if there is no choice."""
         several = self.model.model.device.type == "cpu" and torch.get_num_threads() > 1
         return process_threads() if several else None
 
     def _budgeted(self, request: Request, drafter: Drafter) -> Request:
-        """Add the controllers of threads and, for an automatic budget, of draft size."""
         request = replace(request, threads=self.threads)
         if not self.is_auto or isinstance(drafter, NoDraft):
             return request

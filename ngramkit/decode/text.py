@@ -1,9 +1,4 @@
-"""Text to token ids and back: prompts, conversations, references, what a stream shows, stop
-strings.
-
-Prompts are encoded with the special tokens that a model expects, references without any. New tokens
-are decoded as they come: half a character is held back until the rest of it is there.
-"""
+"""Text to token ids and back."""
 
 from __future__ import annotations
 
@@ -20,20 +15,19 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import NONE, ReferenceTexts
 
-Reference = str | Path | Sequence[int]  # text, a file of it, or token ids
-MOST_BYTES = 4 << 20  # of a reference file; encoding takes thirty times as much memory
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what an incomplete UTF-8 sequence decodes to
-SEEN = 6  # tokens that decide how the next one reads (spaces, bytes)
-CHARACTER = 4  # most bytes of a character in UTF-8
+Reference = str | Path | Sequence[int]  # text, a text file, or token ids
+MOST_BYTES = 4 << 20  # bytes of a reference file; encoding takes 30 times as much memory
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete UTF-8 sequence
+SEEN = 6  # last tokens that affect the text of the next one (spaces, bytes)
+CHARACTER = 4  # maximum bytes of a UTF-8 character
 
 
 def chat_ids(
     tokenizer: TextTokenizer, template: Template, messages: Sequence[Message]
 ) -> TokenArray:
-    """Encode a conversation, up to where the model's next answer begins: int32[n].
+    """Encode a conversation up to the model's next answer: int32[n].
 
-    A model's own template writes all special tokens itself; with others BOS comes from the template
-    or the tokenizer, and is kept once.
+    Other templates than the model's own may add a second BOS, which is dropped.
     """
     text = template.prompt(messages)
     if template.name == OWN:
@@ -44,9 +38,9 @@ def chat_ids(
 
 
 def chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Template:
-    """Find a template by its name, and report which.
+    """Find a template.
 
-    Raises UsageError for "auto" where no template is known for the model.
+    Raises UsageError for "auto" if no template is known for the model.
     """
     template = find_template(name, tokenizer)
     if name == AUTO and template.name == "none":
@@ -62,8 +56,10 @@ def chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Te
 def require_fits(
     prompt: TokenArray, model: str, context: int | None, vocabulary: int | None = None
 ) -> None:
-    """Raise UsageError for a prompt, int32[n], without a token, and InputError for one that leaves
-    no room in the model's context or has an id that is not below `vocabulary`. None: unknown."""
+    """Raise UsageError for an empty prompt, int32[n], InputError for one that does not fit.
+
+    It must leave room in `context` and have only ids below `vocabulary`; None: unknown.
+    """
     if not len(prompt):
         raise UsageError("the prompt is empty", "give at least one token of text")
     if context is not None and len(prompt) >= context:
@@ -85,9 +81,9 @@ def require_fits(
 def open_references(
     references: Sequence[Reference], tokenizer: TextTokenizer, reporter: Reporter
 ) -> ReferenceTexts:
-    """Read and encode references, without special tokens, and report how many.
+    """Read and encode references without special tokens.
 
-    Raises InputError for a file that cannot be read or is no text, UsageError for an empty text.
+    Raises InputError for a file that is not readable text, UsageError for an empty text.
     """
     if not len(references):
         return NONE
@@ -108,7 +104,6 @@ def _reference_ids(reference: Reference, tokenizer: TextTokenizer) -> Any:
 
 
 def read_reference(file: Path) -> str:
-    """Read a text file of at most MOST_BYTES, with line ends as "\\n"."""
     raw = read_given(file, MOST_BYTES, too_long="give the part that the answer will repeat")
     try:
         text = raw.decode("utf-8-sig")
@@ -125,14 +120,13 @@ def read_reference(file: Path) -> str:
 
 
 class TextStream:
-    """The text of new tokens, as it becomes final: what decoding all tokens at once gives.
+    """The text of new tokens as it becomes final; equals decoding all tokens at once.
 
-    `backend` is a tokenizers.Tokenizer. The text continues `prompt`, so a tokenizer that drops the
-    space before a text's first word keeps it here, and a character that the prompt leaves open is
-    completed. Special tokens have no text unless `special`.
+    It continues `prompt`: a leading space stays, and an open character is completed. `backend` is a
+    tokenizers.Tokenizer.
 
-    Held back are a character that is not complete, and a run of byte tokens ("<0x0A>"): decoders
-    turn the whole run into replacement characters if it ends inside a character.
+    Incomplete characters are held back, and runs of byte tokens ("<0x0A>"): decoders turn a whole
+    run into replacement characters if it ends inside a character.
     """
 
     def __init__(
@@ -141,15 +135,15 @@ class TextStream:
         self._backend, self._special = backend, special
         self._byte_of = byte_tokens(backend)
         self._in_run = bool(len(prompt)) and int(prompt[-1]) in self._byte_of
-        self._run = bytearray()  # the new byte tokens that are held back
+        self._run = bytearray()  # held-back new byte tokens
         self._ids: list[int] = []  # a window of the last tokens
         self._known = 0  # tokens of the window whose text is known
         whole = self._move([int(token) for token in prompt[-2 * SEEN :]])
-        # The text that is known; if it ends inside a character, the text without that as well.
+        # The known text and, if it ends inside a character, the text without that character.
         self._before = [whole, *self._shorter(whole)]
 
     def push(self, token: int) -> str:
-        """Return the text that `token` completes: often its own, sometimes none."""
+        """Return the text that `token` completes."""
         self._ids.append(token)
         byte = self._byte_of.get(token)
         if byte is not None:
@@ -163,16 +157,14 @@ class TextStream:
         return self._show(text, open_end)
 
     def rest(self) -> str:
-        """Return what was held back; replacement characters stand for an incomplete character."""
+        """Return the held-back text, with replacement characters for an incomplete character."""
         return self._show(self._decode(self._ids), "")
 
     @property
     def pending(self) -> str:
-        """The complete characters of the byte tokens that are held back."""
         return self._run.decode("utf-8", "ignore")
 
     def _show(self, text: str, open_end: str) -> str:
-        """Return what is new in the window's text, up to `open_end`, and move the window on."""
         self._run.clear()
         self._in_run = False
         if text == self._before[0]:
@@ -188,8 +180,7 @@ class TextStream:
         return piece
 
     def _move(self, ids: list[int]) -> str:
-        """Keep the last SEEN tokens, or up to three more, so that they begin with a whole
-        character; return their text."""
+        """Keep the last SEEN to SEEN + 3 tokens, from a whole character on; return their text."""
         for count in range(SEEN, SEEN + CHARACTER):
             self._ids = ids[-count:]
             text = self._decode(self._ids)
@@ -201,7 +192,6 @@ class TextStream:
         return text
 
     def _shorter(self, whole: str) -> Iterator[str]:
-        """Yield the window's text without the tokens of a last, incomplete character."""
         for count in range(1, CHARACTER):
             if whole.endswith(REPLACEMENT):
                 whole = self._decode(self._ids[:-count])
@@ -213,8 +203,7 @@ class TextStream:
 
 
 def byte_tokens(backend: Any) -> dict[int, int]:
-    """Return the byte that each byte-fallback token of a tokenizers.Tokenizer stands for; {} for a
-    tokenizer without them."""
+    """Return byte-fallback token -> byte."""
     ids = {backend.token_to_id(f"<0x{byte:02X}>"): byte for byte in range(256)}
     letter = backend.token_to_id("<0x41>")
     is_fallback = letter is not None and backend.decode([letter]) == "A"
@@ -222,10 +211,7 @@ def byte_tokens(backend: Any) -> dict[int, int]:
 
 
 class StopStrings:
-    """The strings that end a text; finds the token at which the new text first holds one.
-
-    Special tokens have their text here, as in the `stop_strings` of `generate`.
-    """
+    """Finds the token that completes a stop string; special tokens count as text."""
 
     def __init__(self, backend: Any, prompt: TokenArray, strings: Sequence[str]) -> None:
         self._stream = TextStream(backend, prompt, special=True)
@@ -234,7 +220,6 @@ class StopStrings:
         self._tail = ""
 
     def completed_by(self, token: int) -> bool:
-        """Add a token; return whether one of the strings is complete now."""
         self._tail = self._tail[-self._longest :] + self._stream.push(token)
         text = self._tail + self._stream.pending
         return any(string in text for string in self._strings)

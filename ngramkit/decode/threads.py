@@ -1,10 +1,8 @@
-"""Numbers of torch's threads for passes on a CPU: fewer while other programs are busy.
+"""Torch thread counts for CPU passes: fewer while other programs are busy.
 
-The threads of a pass wait for each other after every layer. Where another program has one of the
-cores, they wait until it lets go, so that a pass with two threads may take ten times what it takes
-with one. So now and then, and after a pass that took much longer than others, a small product is
-timed with all threads and with fewer, and the quickest are used. Between requests torch has all of
-its threads again. A number that anybody else sets is the number to choose from since then.
+If another program occupies a core, a pass with two threads may take ten times as long as with one.
+So a small product is timed now and then, and after slow passes, with all threads and with fewer.
+Between requests torch has all of its threads. A count set by others becomes the maximum.
 """
 
 from __future__ import annotations
@@ -16,17 +14,17 @@ from math import inf
 
 import torch
 
-LEAST_PAUSE, MOST_PAUSE = 1.0, 8.0  # seconds between looks; they double while nothing changes
-SLOW = 3.0  # times what passes took of late: time for a look, but for the least pause
-MEMORY = 0.9  # of what passes took, per pass
-GAIN = 0.8  # of the time of those that are used: others have to be so much quicker
-SHARE = 0.02  # of the time, that looks may take
-ROUNDS, PRODUCTS = 2, 10  # of which the slowest round counts
-ROWS, WIDTH, COLUMNS = 16, 512, 1024  # of a product; rows for each thread
+LEAST_PAUSE, MOST_PAUSE = 1.0, 8.0  # seconds between trials; doubles while nothing changes
+SLOW = 3.0  # times the usual pass; slower ones cause a trial after the least pause
+MEMORY = 0.9  # decay per pass of the usual pass time
+GAIN = 0.8  # share of the used count's time that another count must stay below
+SHARE = 0.02  # maximum share of the time for trials
+ROUNDS, PRODUCTS = 2, 10  # the slowest round counts
+ROWS, WIDTH, COLUMNS = 16, 512, 1024  # shape of the products; rows per thread
 
 
 class Threads:
-    """This process's threads. A request `begin`s and `end`s, and has a `look` before each pass."""
+    """This process's threads: `begin` and `end` a request, `look` before each pass."""
 
     def __init__(
         self,
@@ -44,7 +42,7 @@ class Threads:
         self._give(self._used)
 
     def look(self, passing: float = 0.0) -> None:
-        """Choose again if it is time for that; the latest pass took `passing` seconds."""
+        """Choose again if it is time; the latest pass took `passing` seconds."""
         self._notice()
         slow = passing > SLOW * self._usual > 0
         self._usual = MEMORY * self._usual + (1 - MEMORY) * passing if self._usual else passing
@@ -57,7 +55,6 @@ class Threads:
         self._give(self._most)
 
     def _notice(self) -> None:
-        """Take over a number that somebody else has set."""
         if torch.get_num_threads() != self._set:
             self._most = self._used = self._set = torch.get_num_threads()
             self._usual = self._pause = 0.0
@@ -82,9 +79,10 @@ class Threads:
 
 
 def seconds_with(threads: int, most: int, limit: float) -> float:
-    """Multiply matrices in ROUNDS rounds with `threads` threads; return the seconds of the slowest.
+    """Return the seconds of the slowest of ROUNDS rounds with `threads` threads.
 
-    A round is work for `most` threads. One that takes longer than `limit` seconds is the last."""
+    A round is work for `most` threads. Stops after `limit` seconds.
+    """
     torch.set_num_threads(threads)
     rows, columns = torch.ones(ROWS * most, WIDTH), torch.ones(WIDTH, COLUMNS)
     longest = 0.0
@@ -100,5 +98,4 @@ def seconds_with(threads: int, most: int, limit: float) -> float:
 
 @cache
 def process_threads() -> Threads:
-    """Return the threads of this process."""
     return Threads()

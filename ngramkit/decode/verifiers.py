@@ -1,8 +1,4 @@
-"""The choice of a verifier for a model.
-
-A draft is verified in one tree; as rows where a model takes no ancestor mask; along its best path
-where layers are recurrent. A model is probed once, and the answer is kept.
-"""
+"""The choice of a model's verifier."""
 
 from __future__ import annotations
 
@@ -29,9 +25,9 @@ VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier]] = {
 
 
 def open_verifier(model: Any, mode: str | None = None, *, room: int) -> ResumableVerifier:
-    """Return a verifier for one request of a transformers causal LM; `mode` as in `verify_mode`.
+    """Return a verifier for one request of a transformers causal LM.
 
-    `room` is the number of tokens that memory is taken for at first: prompt, answer, one draft.
+    `room` is the number of tokens (prompt, answer, one draft) to allocate at first.
     """
     verifier = VERIFIERS[verify_mode(model, mode)](model, room=room)
     edges = edges_of(model, room)
@@ -39,10 +35,9 @@ def open_verifier(model: Any, mode: str | None = None, *, room: int) -> Resumabl
 
 
 def verify_mode(model: Any, mode: str | None = None) -> str:
-    """Return `mode` if it is given and the model can take it; else tree, or batch where the model
-    takes no tree, or chain where its layers are recurrent.
+    """Return `mode` if the model can use it, else tree, batch (no tree masks) or chain (recurrent).
 
-    Raises UsageError for an unknown mode, InputError where the model can take none.
+    Raises UsageError for an unknown mode, InputError if the model can use none.
     """
     require_mode(mode)
     require_own_inputs(model)
@@ -68,14 +63,13 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
 
 
 def require_own_inputs(model: Any) -> None:
-    """Raise InputError if `generate` puts something before the prompt, as peft's prompt and prefix
-    tuning do."""
+    """Raise InputError if `generate` puts virtual tokens before the prompt, as peft may."""
     cache = InPlaceCache(model.config.get_text_config().num_hidden_layers, room=0)
     ids = torch.zeros((1, 2), dtype=torch.int64, device=model.device)
     given = {"past_key_values": cache, "attention_mask": None, "use_cache": True}
     try:
         inputs = model.prepare_inputs_for_generation(ids, is_first_iteration=True, **given)
-    except Exception:  # models that ask for more; the probe compares with generate itself
+    except Exception:  # it needs more arguments; the probe compares with generate itself
         return
     held = inputs.get("past_key_values")
     if inputs.get("inputs_embeds") is None and (held is None or not held.get_seq_length()):

@@ -1,15 +1,8 @@
-"""Drafts verified as rows, each an ordinary continuation of the context.
+"""Drafts verified as rows without ancestor masks, each a plain continuation of the context.
 
-A draft is all its root-to-leaf paths (BatchVerifier) or its best one (ChainVerifier). Neither needs
-a mask that an attention kernel might not take, so they work where trees do not. All paths cost a
-row of cache each, and tokens that paths share are computed in each. The accepted tokens are held
-once per row and never copied again: of a pass, the accepted row alone is written to the others.
-
-The states of recurrent layers sum up what was read and cannot give a token back. So a pass reads
-the tokens that were written since the kept states, then the draft. Where all of it came true, its
-states are kept. Where not, the states stay as they were, and what was written since is replayed in
-front of the next draft: no pass is spent on repairs alone. Replayed tokens count toward the budget;
-where they fill it, nothing is drafted, and the states catch up.
+Accepted tokens are held once per row; after a pass, only the accepted row is copied to the others.
+Recurrent states cannot drop a token: if a draft is not accepted whole, the old states stay, and the
+next pass replays the accepted tokens before its draft. Replayed tokens count toward the budget.
 """
 
 from __future__ import annotations
@@ -27,10 +20,7 @@ from ngramkit.kernels.tree_paths import best_path, paths
 
 
 class BatchVerifier:
-    """The passes of one request, as TreeVerifier; drafts go through `fit` first.
-
-    Memory is taken for as many rows as the widest draft has.
-    """
+    """The passes of one request; `fit` each draft before `verify` reads all its paths."""
 
     def __init__(self, model: Any, *, room: int) -> None:
         self._model = model
@@ -39,37 +29,33 @@ class BatchVerifier:
         inputs = inspect.signature(model.forward).parameters
         self._name = "cache_params" if "cache_params" in inputs else "past_key_values"
         self._takes_positions = "position_ids" in inputs
-        self._rows = np.zeros(1, np.int64)  # of the root and every node of the last draft
+        self._rows = np.zeros(1, np.int64)  # row of the root and of each node of the last draft
         self._written: list[int] = []  # the root and the draft's tokens
 
     @property
     def length(self) -> int:
-        """The number of accepted tokens."""
         return self._cache.length + len(self._cache.replayed)
 
     @property
     def replayed(self) -> int | None:
-        """The number of tokens that the next pass replays in front of its draft; None for models
-        without recurrent layers, which replay none."""
+        """The tokens that the next pass replays; None without recurrent layers."""
         return len(self._cache.replayed) if self._cache.recurrent else None
 
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
-        """Cut a draft to what a pass can verify: all of it, or nothing."""
+        """Return the draft, or an empty one if replayed tokens fill the budget."""
         return tree if len(self._cache.replayed) < budget else DraftTree.empty()
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Read the part of the prompt that is not held yet; return logits [1, V] after its end."""
         new = prompt[self._cache.length :]
         logits = self._forward(new[None], logits_to_keep=1)
         self._cache.settle(0, len(new))
-        self._cache.mark()  # a conversation may part from what is written next
+        self._cache.mark()  # a conversation may diverge after the prompt
         return logits[0]
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        """Return logits [n + 1, V]: row 0 follows `root`, the last token, row i + 1 node i."""
         nodes, self._rows, columns = paths(tree.parents)
         self._written = [root, *tree.token_ids.tolist()]
-        # What is behind a path's end does not matter: nothing before it sees it.
+        # Padding after a path's end does not matter: no earlier token sees it.
         drafted = np.append(tree.token_ids, [root, root])[nodes]
         self._width = drafted.shape[1]
         replayed = np.tile(np.array(self._cache.replayed, np.int32), (len(drafted), 1))
@@ -78,7 +64,6 @@ class BatchVerifier:
         return logits[at[0].to(logits.device), at[1].to(logits.device)]
 
     def keep(self, nodes: Sequence[int]) -> None:
-        """Make the root and these nodes, a path from the top, part of the context."""
         left_out = self._width - len(nodes) - 1
         accepted = [self._written[row] for row in [0, *(node + 1 for node in nodes)]]
         replayed = [*self._cache.replayed, *accepted]
@@ -89,8 +74,10 @@ class BatchVerifier:
         self._cache.settle(row, len(replayed), left_out)
 
     def rewind(self, length: int) -> None:
-        """Hold no more than the first `length` tokens from now on. States that cannot go back to
-        `length` go back to the prompt's end, or to nothing."""
+        """Hold at most the first `length` tokens.
+
+        Recurrent states that cannot go back so far go back to the prompt's end, or to nothing.
+        """
         if length < self._cache.length:
             self._cache.cut(length)
         else:
@@ -109,7 +96,7 @@ class BatchVerifier:
 
 
 class ChainVerifier(BatchVerifier):
-    """A BatchVerifier for the one path of a draft with the most expected tokens."""
+    """A BatchVerifier for the draft's path with the most expected tokens."""
 
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
         """Cut a draft to that path, as long as a pass can verify."""

@@ -1,7 +1,4 @@
-"""The model's side of a pass: a whole draft tree verified in one forward call.
-
-Knows trees and tensors; does not know who drafted, or how a token is chosen from its logits.
-"""
+"""Verification of a whole draft tree in one forward call."""
 
 from __future__ import annotations
 
@@ -19,9 +16,8 @@ from ngramkit.drafters.base import DraftTree, TokenArray
 class TreeVerifier:
     """The passes of one request: `prefill` once, then `verify` and `keep` in turn.
 
-    `model` is a transformers causal LM in evaluation mode, `room` the number of tokens (prompt,
-    output, one draft) for which memory is taken at first; it grows where that was too little.
-    `cache` takes the place of an empty one.
+    `model` is a transformers causal LM in evaluation mode. `room` is the number of tokens (prompt,
+    output, one draft) to allocate at first. `cache` replaces an empty one.
     """
 
     def __init__(self, model: Any, *, room: int, cache: Any = None) -> None:
@@ -34,17 +30,14 @@ class TreeVerifier:
 
     @property
     def length(self) -> int:
-        """The number of tokens in the cache."""
         return self._cache.length
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Read the part of the prompt that is not held yet; return logits [1, V] after its end."""
         logits = self._forward(prompt[self.length :], logits_to_keep=1)
         self._cache.length = len(prompt)
         return logits
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        """Return logits [n + 1, V]: row 0 follows `root`, the last token, row i + 1 node i."""
         if len(tree) == 0:
             return self._forward([root])
         positions, mask = self._masks.positions_and_mask(self.length, tree.parents)
@@ -52,11 +45,9 @@ class TreeVerifier:
         return self._forward(tokens, position_ids=positions, attention_mask=mask)
 
     def keep(self, nodes: Sequence[int]) -> None:
-        """Make the root and these nodes, a path from the top, part of the context."""
         self._cache.keep([0, *(node + 1 for node in nodes)])
 
     def rewind(self, length: int) -> None:
-        """Hold only the first `length` tokens from now on."""
         self._cache.length = length
 
     def _forward(self, tokens: Any, **inputs: Any) -> torch.Tensor:
@@ -73,6 +64,5 @@ class TreeVerifier:
 
 
 def takes_positions(model: Any) -> bool:
-    """Return whether `generate` gives the model positions; some models count differently without
-    them."""
+    """Return whether `generate` passes positions; some models count differently without."""
     return "position_ids" in inspect.signature(model.forward).parameters

@@ -1,7 +1,7 @@
 """The embedded model and its held-out prompts.
 
-A prompt is the beginning of a class or function from a standard-library file that neither the model
-nor the demo datastore has seen, cut at a line end inside its body.
+A prompt is the beginning of a class or function in a standard-library file that neither the
+model nor the demo datastore has seen.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ MIN_PROMPT_CHARS, MAX_PROMPT_CHARS = 450, 900  # about 120 to 250 tokens
 
 
 def demo_prompts(count: int) -> list[tuple[str, str]]:
-    """Return (place, text) of `count` prompts, spread over files, always the same.
-
-    Fewer if the library has fewer.
-    """
+    """Return (place, text) of up to `count` prompts, spread over files, always the same."""
     by_file = [list(_prompts_of(name, text)) for name, text in _held_out_texts()]
     most = max(map(len, by_file), default=0)
     in_turn = (prompts[i] for i in range(most) for prompts in by_file if i < len(prompts))
@@ -70,7 +67,7 @@ def _prompts_of(name: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _end_inside_a_body(lines: list[str], begin: int) -> int:
-    """Return the line to cut before, which continues the body; `begin` if there is none."""
+    """Return the line to cut before, inside the body; `begin` if there is none."""
     length, in_docstring = 0, False
     for end in range(begin + 1, len(lines)):
         last, following = lines[end - 1], lines[end]
@@ -85,5 +82,5 @@ def _end_inside_a_body(lines: list[str], begin: int) -> int:
 
 
 def _quotes(lines: list[str]) -> bool:
-    """Return whether these lines have an odd number of triple quotes."""
+    """Return whether the number of triple quotes is odd."""
     return sum(line.count('"""') + line.count("'''") for line in lines) % 2 == 1

@@ -1,7 +1,6 @@
 """Drafters: artifacts and the context in, draft trees out.
 
-The package is callable as the function of its name: `ngramkit.drafters()` lists the drafters, see
-`ngramkit.drafters.registry.drafters`.
+The package is callable: `ngramkit.drafters()` lists the drafters.
 """
 
 import sys

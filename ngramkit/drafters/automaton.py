@@ -1,8 +1,6 @@
-"""SAM-Decoding: what followed the longest suffix match, in the context or in a corpus; where the
-match is short, Token Recycling (arXiv:2411.10666).
+"""SAM-Decoding: the continuation of the longest suffix match (arXiv:2411.10666).
 
-A suffix automaton finds the match in the context, suffix arrays that in a corpus: both find the
-same. A draft is one chain, what followed the match's first occurrence, or Token Recycling's tree.
+A draft is one chain or, after short matches, Token Recycling's tree.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ from ngramkit.drafters.recycling import Matrix
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.automaton import extend, in_corpus, longest_repeat, new_automaton
 
-AGREEMENT = 0.8  # the probability that each further token of a chain is right
-ROOM = 1 << 11  # tokens that an automaton has room for at first
+AGREEMENT = 0.8  # probability that the next token of a chain is right
+ROOM = 1 << 11  # initial capacity of an automaton, in tokens
 
 
 class Automaton(BaseDrafter):
-    """A drafter over any number of datastores, the context and Token Recycling's matrix.
+    """Draft from datastores, the context and Token Recycling's matrix.
 
-    A match in a corpus counts as `bias` tokens shorter than one in the context; below `threshold`
-    tokens the matrix drafts. With `keep` the matrix outlives a request, as published.
+    A corpus match counts as `bias` tokens shorter; below `threshold` tokens the matrix drafts. With
+    `keep` the matrix outlives a request, as published.
     """
 
     wants_evidence = True

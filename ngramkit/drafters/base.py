@@ -1,8 +1,6 @@
 """Drafters: token ids in, a tree of draft tokens out.
 
-A drafter never sees text, a model or a torch tensor; a verifier never knows who drafted. Here is
-the contract (`Drafter`, `DraftTree`, `Evidence`) and what drafters have in common: the live
-context, trees made of chains, and a repr that names the artifacts.
+A drafter never sees text, a model or a torch tensor.
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ from ngramkit.kernels.arrays import NO_TOKEN
 
 TokenArray = npt.NDArray[np.int32]
 NOTHING: TokenArray = np.empty(0, np.int32)
-TOPS = 8  # likeliest tokens in a row of Evidence, at most
-COUNTS = ("tokens", "leaders", "rows", "k")  # the size of an artifact, by kind
+TOPS = 8  # maximum tokens in a row of Evidence
+COUNTS = ("tokens", "leaders", "rows", "k")  # manifest counts that give an artifact's size
 
 
 class Source(IntEnum):
@@ -44,8 +42,7 @@ class Source(IntEnum):
 class DraftTree:
     """Draft tokens that may follow the last accepted token (the root, which is not a node).
 
-    `parents[i] < i`, siblings are distinct, so a node's ancestors are nodes too. An empty tree is
-    a draft as well: the pass then yields one token.
+    `parents[i] < i`, and siblings are distinct. With an empty tree a pass yields one token.
 
     [7 8] or [9] after the root: token_ids [7, 8, 9], parents [-1, 0, -1].
     """
@@ -63,8 +60,7 @@ class DraftTree:
         return DraftTree(NOTHING, NOTHING, np.empty(0, np.float32), np.empty(0, np.uint8))
 
     def below(self, vocabulary: int) -> DraftTree:
-        """Return the tree without ids that are not below `vocabulary`, and without their
-        descendants."""
+        """Return the tree without ids >= `vocabulary` and without their descendants."""
         if not len(self) or int(self.token_ids.max()) < vocabulary:
             return self
         kept = self.token_ids < vocabulary
@@ -76,7 +72,7 @@ class DraftTree:
         )
 
     def check(self) -> None:
-        """Raise ValueError where the invariants above do not hold."""
+        """Raise ValueError if the invariants above do not hold."""
         tokens, parents = np.asarray(self.token_ids), np.asarray(self.parents)
         if len({len(self.token_ids), len(parents), len(self.scores), len(self.source)}) != 1:
             raise ValueError("arrays of different lengths")
@@ -89,45 +85,40 @@ class DraftTree:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The model's top-k at every verified row of a pass, those of rejected nodes included.
+    """The model's top-k at every verified row of a pass, including rejected nodes.
 
-    Row 0 is the root (the last token before the pass; after the prefill, the prompt's last token),
-    row i + 1 is node i of the draft. A row's context is its ancestors: the token before row r is
-    that of row parents[r].
+    Row 0 is the root (the last token before the pass), row i + 1 is node i of the draft.
     """
 
     token_ids: TokenArray  # int32[n]
     parents: TokenArray  # int32[n], rows; -1 for the root
     top_ids: TokenArray  # int32[n, k], the model's likeliest next tokens, best first
-    top_log_probs: npt.NDArray[np.float32]  # float32[n, k], of its whole softmax
+    top_log_probs: npt.NDArray[np.float32]  # float32[n, k], of the full softmax
 
 
 class Drafter(Protocol):
     """One request at a time: `start`, then `draft` and `accept` in turn, then `finish`.
 
-    Optional class attributes: with `wants_evidence = True` it is given the Evidence of every pass
-    while a model decodes; with `scores_are_shares = True` its scores are shares of the matches, not
-    probabilities; with `takes_references = True` it has start(prompt, references=()), see
-    drafters.references.
+    Optional class attributes, False by default: `wants_evidence` (`accept` gets the Evidence of
+    every pass of a model), `scores_are_shares` (scores are shares of the matches, not
+    probabilities), `takes_references` (`start` has a parameter `references=()`, see
+    drafters.references).
     """
 
     def start(self, prompt: TokenArray) -> None:
         """Begin a new request; `prompt` is int32[n]."""
 
     def draft(self, budget: int) -> DraftTree:
-        """Return at most `budget` nodes that may follow what was accepted so far."""
+        """Return at most `budget` nodes that may follow the accepted tokens."""
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        """Append what the model wrote since the last call, int32[m], m >= 1."""
+        """Append the tokens written since the last call, int32[m], m >= 1."""
 
     def finish(self) -> None:
-        """End the request; drafters that learn from whole requests do it here."""
+        """End the request; drafters may learn from the whole request here."""
 
 
 class BaseDrafter:
-    """A drafter that does nothing at the end of a request. Its repr names its sources, `over`:
-    `<Rest 2 datastores, 41.0 M tokens, llama-tokenizer>`."""
-
     over = ""
 
     def __repr__(self) -> str:
@@ -138,8 +129,7 @@ class BaseDrafter:
 
 
 def describe(artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None = None) -> str:
-    """Return the number and size of the artifacts by kind, then the tokenizer's name: theirs, or
-    the one that is given."""
+    """Return the artifacts' number and size by kind, and the tokenizer's name."""
     parts = []
     for kind in dict.fromkeys(artifact.kind for artifact in artifacts):
         alike = [artifact for artifact in artifacts if artifact.kind == kind]
@@ -159,8 +149,7 @@ def _short(count: int) -> str:
 
 
 def token_ids_of(name: str, value: Any) -> TokenArray:
-    """Return a list of token ids as int32[n]. Raises UsageError, which calls it `name`, for what is
-    none."""
+    """Return token ids as int32[n]. Raises UsageError, which calls them `name`."""
     try:
         ids = np.asarray(value)
     except ValueError:  # lists of unequal length
@@ -172,7 +161,7 @@ def token_ids_of(name: str, value: Any) -> TokenArray:
 
 
 def eos_of(tokenizer: TokenizerRecord) -> int:
-    """Return the id of the end-of-sequence token, NO_TOKEN where there is none."""
+    """Return the end-of-sequence id, or NO_TOKEN."""
     return NO_TOKEN if tokenizer.eos is None else tokenizer.eos
 
 
@@ -190,7 +179,7 @@ def common_beginning(one: TokenArray, other: TokenArray) -> int:
 class LiveContext:
     """Prompt and accepted tokens in one growing array.
 
-    `append` is O(1) per token on average; `tokens` is a view, valid until the next `append`.
+    `tokens` is a view, valid until the next `append`.
     """
 
     def __init__(self, prompt: TokenArray) -> None:
@@ -210,8 +199,10 @@ class LiveContext:
         self.length = end
 
     def continuations(self, most: int) -> npt.NDArray[np.int64]:
-        """Return where the text goes on after earlier occurrences of its last `most` tokens, or, of
-        a shorter suffix where they are new; ascending, int64[m]."""
+        """Return the ends of earlier occurrences of the last `most` tokens, ascending, int64[m].
+
+        A new suffix is shortened, down to one token.
+        """
         tokens = self.tokens
         for size in range(min(most, self.length - 1), 0, -1):
             begin = self.length - size
@@ -226,10 +217,9 @@ class LiveContext:
 def tree_of_chains(
     chains: Iterable[tuple[Sequence[int], float]], budget: int, source: Source
 ) -> DraftTree:
-    """Merge chains (tokens, score) into a tree, first chain first, until it has `budget` nodes.
+    """Merge chains (tokens, score) into a tree of at most `budget` nodes, first chain first.
 
-    [([7, 8], 0.5), ([7, 9], 0.2)] -> token_ids [7, 8, 9], parents [-1, 0, 0], scores [0.7, 0.5,
-    0.2]: a node's score is the sum over the chains through it.
+    A node's score is the sum over its chains.
     """
     nodes: dict[tuple[int, int], int] = {}
     scores: list[float] = []

@@ -1,9 +1,8 @@
 """blend: one probability model over all sources, and the tree of its most probable paths.
 
-What followed the last 1, 2, 3, ... tokens, in datastores, a frozen table and the live context, is
-mixed by gates that were fitted on other text (research.fit_blend). Scores are calibrated: a node
-with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams, `Evidence`,
-and texts that are being copied are mixed in, each trusted as far as it has been right so far.
+Gates fitted on other text (research.fit_blend) mix the continuations of the last 1, 2, 3, ...
+tokens; other sources are trusted as far as they have been right so far. Scores are calibrated: a
+node with score 0.3 is accepted about three times in ten.
 """
 
 from __future__ import annotations
@@ -58,21 +57,20 @@ from ngramkit.kernels.blend.prediction import BlendSources
 FITTED = Path(__file__).with_name("blend_weights.safetensors")  # the mixture's weights
 MILLION = 1e6
 
-# Memos of datastores, by scan and sample, which all drafters over one share. Two threads that write
-# one row at once may spoil a draft, never the text.
+# Memos by datastore and (scan, sample), shared by its drafters. Two threads that write one row at
+# once may spoil a draft, never the text.
 _MEMOS: WeakKeyDictionary[Datastore, dict[tuple[int, int], SearchedCorpus]] = WeakKeyDictionary()
 
 
 class Blend(BaseDrafter):
-    """A drafter over any number of datastores, a frozen table, the model's bigrams, past requests,
-    and always the live context; without any of these, the `tokenizer` must be given.
+    """Draft from datastores, a frozen table, bigrams, past requests and the live context.
 
-    Finished requests join the past ones, if there are any. A frozen table of a datastore's own
-    corpus adds nothing and is left out, and so is a datastore that is given twice. Ids that are
-    not below the tokenizer's vocabulary are one unknown id.
+    `tokenizer` is needed only without artifacts and past requests. Finished requests join `past`.
+    Duplicate datastores, and a frozen table of a datastore's corpus, are ignored. Ids beyond the
+    vocabulary are one unknown id.
 
-    Raises UsageError if no tokenizer is known or an option is out of bounds, ArtifactError for
-    artifacts of different tokenizers.
+    Raises UsageError without a tokenizer or for an option out of bounds, ArtifactError for
+    different tokenizers.
     """
 
     wants_evidence = True
@@ -126,7 +124,6 @@ class Blend(BaseDrafter):
         self._begun.accept(self.workspace, self._known(tokens), evidence)
 
     def finish(self) -> None:
-        """Add the request to the past ones."""
         if self.past is not None and self.request is not None and self.request.size:
             self.past.remember(self.request.tokens, self.request.prompt)
 
@@ -138,8 +135,6 @@ class Blend(BaseDrafter):
         return self.request
 
     def _known(self, tokens: TokenArray) -> TokenArray:
-        """Return int32[n] in which all unknown ids are the vocabulary's size: a model may have more
-        ids than its tokenizer."""
         ids = np.ascontiguousarray(tokens, np.int32).view(np.uint32)
         return np.minimum(ids, np.uint32(self.vocabulary)).view(np.int32)
 
@@ -147,7 +142,6 @@ class Blend(BaseDrafter):
 def _common_tokenizer(
     artifacts: Sequence[Artifact], past: PastRequests | None, tokenizer: TokenizerRecord | None
 ) -> TokenizerRecord:
-    """Return the tokenizer of the artifacts, whose ids index the arrays; else of past requests."""
     require_one_tokenizer(artifacts)
     record = artifacts[0].tokenizer if artifacts else past.tokenizer if past else tokenizer
     if record is None:
@@ -158,7 +152,6 @@ def _common_tokenizer(
 
 
 def _same_corpus(one: Artifact, other: Artifact) -> bool:
-    """Return whether both hold the same documents, according to their manifests."""
     key = one.manifest.corpus_key
     return key is not None and key == other.manifest.corpus_key
 
@@ -171,8 +164,10 @@ def new_sources(
     limits: tuple[int, int, int],
     weights: Weights,
 ) -> BlendSources:
-    """Return what the kernels read of a drafter's artifacts, which must outlive it; its tables are
-    templates for those of workspaces and requests. `limits`: scan, sample and hops."""
+    """Return the kernels' view of artifacts, which must outlive it.
+
+    `limits`: scan, sample and hops.
+    """
     vocabulary = tokenizer.vocabulary
     shards = [shard for datastore in datastores for shard in datastore.shards]
     nothing = search_table(())
@@ -196,7 +191,6 @@ def new_sources(
 
 
 def _shared_memo(datastore: Datastore, sampled: tuple[int, int]) -> SearchedCorpus:
-    """Return a datastore's corpus, with the memo that all drafters over it share."""
     memos = _MEMOS.setdefault(datastore, {})
     if sampled not in memos:
         memos[sampled] = new_corpus(search_table(datastore.shards))
@@ -204,7 +198,7 @@ def _shared_memo(datastore: Datastore, sampled: tuple[int, int]) -> SearchedCorp
 
 
 def _first_tokens(datastore: Datastore) -> npt.NDArray[np.int64]:
-    """Return how many suffixes begin with each token, over all shards, int64[V + 1]."""
+    """Return the number of suffixes by first token, int64[V + 1]."""
     counts = np.zeros(datastore.separator + 1, np.int64)
     for shard in datastore.shards:
         bounds = shard.first_token.astype(np.int64)

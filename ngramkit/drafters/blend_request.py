@@ -1,13 +1,7 @@
 """Requests of blend, the sources that they share, and the workspaces in which threads draft.
 
-`SharedSources` are opened once. They are read only, except that new past requests are searched
-after `refresh`. A `Workspace` belongs to one thread: its counters, trees, and memos of what was
-sampled; so two threads never write to one array. A `BlendRequest` holds its live context and what
-it has learnt about its sources: less than 1 MB at a vocabulary of 152,000, 16 bytes a token, and
-3.4 MB once it has seen evidence. A `Job` is a request's part in a batch: a workspace drafts for
-many jobs in one call of a kernel.
-
-Token ids are int32, 0..vocabulary: all unknown ids are the vocabulary's size.
+A request needs less than 1 MB at a vocabulary of 152,000, 16 bytes a token, and 3.4 MB once it has
+seen evidence. Token ids are int32, 0..vocabulary: all unknown ids are the vocabulary's size.
 """
 
 from __future__ import annotations
@@ -43,10 +37,10 @@ from ngramkit.kernels.blend.prediction import BlendSources, new_place
 from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run
 from ngramkit.kernels.packed import Packed
 
-CHECKPOINTS = 64  # of what a request learnt, so that tokens can be taken back
-ROOM = 256  # tokens that a new live context has room for beyond its prompt
-CHAIN_NODES = 64  # that are predicted from for a chain, and its tokens, at most
-PAST_ROWS = 1 << 13  # of the memos of past requests, which change often
+CHECKPOINTS = 64  # checkpoints of a request's learnt state, for `rewind`
+ROOM = 256  # minimum spare capacity of a live context, in tokens
+CHAIN_NODES = 64  # maximum nodes predicted from for a chain, and its maximum tokens
+PAST_ROWS = 1 << 13  # rows of the memos of past requests, which change often
 PAST = ("past_at_start", "past_since")  # sources that depend on the tenant
 TRUSTED = (*PAST, "copying", "evidence")  # sources that learn a trust
 NO_COST = -1.0  # draft trees
@@ -55,26 +49,20 @@ States = npt.NDArray[np.int64]
 
 
 class Job(NamedTuple):
-    """The work for one request: append what was written, then draft."""
-
     request: Any  # a request of the workspace's source
     written: TokenArray  # int32[n], since its last draft
-    size: int  # nodes of the tree or tokens of the chain, at most; 0: no draft
+    size: int  # maximum nodes of the tree or tokens of the chain; 0: no draft
     lag: int = 0  # versions by which its past requests may be outdated, to save time
     evidence: Evidence | None = None  # of the pass that gave `written`
 
 
 class PastTable:
-    """Past requests of one origin as kernels search them."""
-
     def __init__(self, shards: Sequence[DatastoreShard]) -> None:
         self.shards = shards  # keeps the arrays of the table alive
         self.table = search_table(shards)
 
 
 class PastTables:
-    """Past requests as kernels search them; `version` counts the refreshes that changed them."""
-
     def __init__(self, shards: Shards, before: PastTables | None = None) -> None:
         self.shards = shards
         self.version: int = 0 if before is None else before.version + 1
@@ -87,8 +75,10 @@ class PastTables:
 
 
 class SharedSources:
-    """The sources that all requests of a Blend share. If `judged`, they learn from every written
-    token; otherwise only those with evidence or references do."""
+    """Sources shared by all requests of a Blend.
+
+    Unless `judged`, only requests with evidence or references learn from written tokens.
+    """
 
     def __init__(
         self,
@@ -113,13 +103,15 @@ class SharedSources:
         self.place = Packed(new_place(len(sources.corpus.table)))
 
     def trust_in(self, past: PastRequests | None) -> Trust:
-        """Return the trust with which a request over `past` begins; do not write to it."""
+        """Return a new request's trust over `past`; do not write to it."""
         return self.first_trust if past is None else self._trusts.get(past, self.first_trust)
 
     def keep_trust(self, past: PastRequests, trust: Trust, begun: Trust) -> None:
-        """Let the next requests begin with half of the trust in `past` that one which ended had
-        learnt, since later requests may be of another kind; and with all of its trust in answers
-        to the same prompt, which it had `begun` with, if that has changed."""
+        """Update the trust with which requests over `past` begin, from one that ended.
+
+        Trust in past requests is averaged with the default, since later requests may differ; trust
+        in answers to the same prompt is kept if it has changed.
+        """
         first, learnt, same = self.first_trust.copy(), self._past_trust, self.same
         first[learnt] = (first[learnt] + trust[learnt]) / 2
         before = self.trust_in(past)[same]
@@ -127,24 +119,19 @@ class SharedSources:
         self._trusts[past] = first
 
     def tables(self, past: PastRequests) -> PastTables:
-        """Return the tables of `past` as of the last `refresh`."""
         if past not in self._tables:
             self._tables[past] = PastTables(past.shards)
         return self._tables[past]
 
     def refresh(self) -> None:
-        """Search the newest past requests of all tenants; call it while no thread drafts."""
+        """Search the newest past requests; call it while no thread drafts."""
         for past, tables in list(self._tables.items()):
             if tables.shards is not past.shards:
                 self._tables[past] = PastTables(past.shards, tables)
 
 
 class BlendRequest:
-    """One request, which one thread at a time uses, each call with that thread's workspace.
-
-    It begins with `prompt`, and drafts from `past`, as they were when `tables` was made, and from
-    `references`.
-    """
+    """One request, used by one thread at a time, with that thread's workspace."""
 
     __slots__ = (
         "_answer", "_begun", "_checkpoints", "_copied", "_evidence", "_first_trust", "_kept",
@@ -169,8 +156,8 @@ class BlendRequest:
         self._references = NONE
         self._answer: TokenArray | None = None  # to the same prompt; the kernels read it
         self._first_trust = shared.trust_in(past)
-        self._begun = self._first_trust[shared.same]  # trust in that answer
-        # Its trust, then the places that it copies from: what a checkpoint keeps, in one copy.
+        self._begun = self._first_trust[shared.same]  # initial trust in that answer
+        # Its trust, then the places that it copies from: a checkpoint is one copy of both.
         first = self._first_trust.view(np.int64), copying.new_places().ravel()
         self._learnt: States = np.concatenate(first)
         trusted = len(self._first_trust)
@@ -179,10 +166,10 @@ class BlendRequest:
         place = new_place(len(shared.sources.corpus.table))._replace(copied=self._copied)
         self._place = shared.place.of_same_type(place)
         self.place = self._place.address
-        self.bound: dict[Workspace, Packed] = {}  # the sources that it drafts with there
+        self.bound: dict[Workspace, Packed] = {}  # its sources, by workspace
         self._checkpoints = np.empty((CHECKPOINTS, len(self._learnt)), np.int64)  # a ring
         self._sizes: deque[int] = deque(maxlen=CHECKPOINTS)  # tokens at each, the newest last
-        self._kept = 0  # checkpoints, including those that were overwritten
+        self._kept = 0  # checkpoints made, including overwritten ones
         self.prompt = self.size = 0
         self.catch_up(workspace)
         self._run(workspace, EXTEND, *self._append(prompt))
@@ -191,13 +178,11 @@ class BlendRequest:
 
     @property
     def tokens(self) -> TokenArray:
-        """All tokens, int32[size]; a view, valid until the next call."""
         tokens: TokenArray = self.live.parts.tokens[: self.size]
         return tokens
 
     @property
     def bytes(self) -> int:
-        """The size of the request's own arrays, in bytes."""
         parts = [*self.live.parts, *self._place.parts, self.trust, self._checkpoints]
         if self._evidence is not None:
             parts += [part for part in self._evidence.parts if isinstance(part, np.ndarray)]
@@ -205,12 +190,10 @@ class BlendRequest:
 
     @property
     def learns(self) -> bool:
-        """Whether it learns from written tokens."""
         return self._shared.judged or self._evidence is not None or len(self._references) > 0
 
     def refer(self, references: ReferenceTexts) -> None:
-        """Draft from these references from now on: from the first one's beginning, unless the text
-        ends inside one."""
+        """Draft from these references, from the first one's start unless the text ends in one."""
         if len(references) or len(self._references):
             self._references = references  # keeps the arrays of the table alive
             self.bound.clear()
@@ -223,11 +206,10 @@ class BlendRequest:
         return self._references.table
 
     def evidence(self, default: Packed) -> Packed:
-        """Return the table of evidence, `default` if none was given."""
         return default if self._evidence is None else self._evidence
 
     def append(self, tokens: TokenArray) -> tuple[int, int]:
-        """Append what was written, int32[n], for a kernel to count; return its begin and end."""
+        """Append tokens, int32[n], for a kernel to count; return their begin and end."""
         if len(tokens):
             self._checkpoints[self._kept % CHECKPOINTS] = self._learnt
             self._sizes.append(self.size)
@@ -247,7 +229,7 @@ class BlendRequest:
     def accept(
         self, workspace: Workspace, tokens: TokenArray, evidence: Evidence | None = None
     ) -> None:
-        """Append what was written, int32[n], and learn from it and from the pass's evidence."""
+        """Append tokens, int32[n], and learn from them and the evidence."""
         if evidence is not None and self._evidence is None and self.size:
             self._evidence = Packed(new_evidence())
             self.bound.clear()
@@ -268,7 +250,7 @@ class BlendRequest:
             )
 
     def rewind(self, workspace: Workspace, size: int) -> None:
-        """Take back all but the first `size` tokens, and what was learnt from the others."""
+        """Remove all but the first `size` tokens, and what was learnt from the rest."""
         if size >= self.size:
             return
         if self.tables is None:
@@ -294,9 +276,10 @@ class BlendRequest:
         workspace.run(self, what, begin, end)
 
     def begin(self, workspace: Workspace, prompt: int, written: TokenArray) -> TokenArray:
-        """Go on as the request whose prompt is the first `prompt` tokens, including those of
-        `written`: follow what was last answered to it. Return what of `written` is not appended
-        yet."""
+        """Begin the request with a prompt of `prompt` tokens, including those of `written`.
+
+        It follows the last answer to that prompt. Returns the part of `written` not appended yet.
+        """
         if self.past is None:
             return written
         more = max(prompt - self.size, 0)
@@ -313,15 +296,13 @@ class BlendRequest:
         return written
 
     def _follow(self, answer: TokenArray | None, prompt: int) -> None:
-        """Follow this answer, or none, from now on, if what was written began as it does."""
         self._answer, at = answer, self.size - prompt
         self._forget_place(copying.SAME)
         if answer is not None and np.array_equal(answer[:at], self.tokens[prompt:]):
             copying.follow_answer(self._copied, answer, at, self._shared.vocabulary)
 
     def catch_up(self, workspace: Workspace, lag: int = 0) -> None:
-        """Draft from the newest past requests, unless `tables` is at most `lag` versions older: the
-        last tokens are looked up again."""
+        """Draft from the newest past requests if `tables` is more than `lag` versions older."""
         if self.past is None:
             return
         newest = self._shared.tables(self.past)
@@ -330,20 +311,17 @@ class BlendRequest:
             self._run(workspace, REWIND, self.size, self.size)
 
     def _set_tables(self, tables: PastTables | None) -> None:
-        """Draft from `tables`, and forget places in past requests, which are addresses in the
-        tables before."""
         self.tables = tables
         self.bound.clear()
         self._forget_place(copying.PAST)
 
     def _forget_place(self, which: int) -> None:
-        """Forget a place that it copies from, in the checkpoints too."""
         nowhere = copying.new_places()[which]
         for copied in self._copied, _places(self._checkpoints[:, len(self.trust) :]):
             copied[..., which, :] = nowhere
 
     def rest(self) -> None:
-        """Release past requests until `catch_up`, and keep the trust in them for later requests."""
+        """Release past requests until `catch_up`, and keep the trust in them."""
         if self.past is None or self.tables is None:
             return
         self._shared.keep_trust(self.past, self.trust, self._begun)
@@ -351,15 +329,13 @@ class BlendRequest:
 
 
 def _places(states: States) -> States:
-    """Return flat places, int64[..., n], as kernels read them; a view."""
     return states.reshape(*states.shape[:-1], *copying.new_places().shape)
 
 
 class Workspace:
-    """The arrays in which one thread counts and drafts, for one request or several in a call.
+    """Arrays in which one thread counts and drafts.
 
-    Its memo of the datastores is its own; if `memo` is given, it is one that several workspaces
-    share, whose threads may spoil a draft of each other, but never the text.
+    Threads that share a `memo` of the datastores may spoil each other's drafts, never the text.
     """
 
     def __init__(self, shared: SharedSources, memo: SearchedCorpus | None = None) -> None:
@@ -391,17 +367,18 @@ class Workspace:
         past: PastRequests | None = None,
         references: ReferenceTexts = NONE,
     ) -> BlendRequest:
-        """Begin a request."""
         return BlendRequest(self._shared, self, prompt, past, references)
 
     def drafts(self, jobs: Sequence[Job], cost: float | None = None) -> list[DraftTree]:
-        """Append what was written for each job, and return a tree of at most `size` nodes; if a
-        token costs `cost` passes, the path of at most `size` tokens that is worth most, see
-        kernels.blend.tree."""
+        """Append each job's tokens, and return a tree of at most `size` nodes for each.
+
+        With `cost` (of a token, in passes), return the most valuable path instead, see
+        kernels.blend.tree.
+        """
         return self.prepare(jobs, cost)() if jobs else []
 
     def prepare(self, jobs: Sequence[Job], cost: float | None) -> Callable[[], list[DraftTree]]:
-        """Do what `drafts` does before the kernel, which the returned function runs."""
+        """Do all of `drafts` but the kernel, which the returned function runs."""
         if cost is None:
             tree = self.tree = self._grown(self.tree, max(job.size for job in jobs), len(jobs))
         else:
@@ -426,7 +403,6 @@ class Workspace:
         return draw
 
     def draft(self, request: BlendRequest, budget: int) -> DraftTree:
-        """Return a tree of at most `budget` nodes for one request."""
         self.run(request, EXTEND, request.size, request.size, budget)
         tree = self.tree.parts
         n = int(tree.jobs[0, NODES])
@@ -442,7 +418,6 @@ class Workspace:
         run(self.sources, self._shared.place, tree, 1)
 
     def _grown(self, tree: Packed, nodes: int, jobs: int) -> Packed:
-        """Return a tree with room for that many nodes and jobs at least."""
         most, rows = len(tree.parts.tokens), len(tree.parts.jobs)
         if nodes <= most and jobs <= rows:
             return tree
@@ -450,8 +425,7 @@ class Workspace:
         return Packed(new_tree(self._shards, max(nodes, most), rows))
 
     def bind(self, request: BlendRequest) -> Packed:
-        """Return a copy of this workspace's sources with what is the request's own; it is valid
-        until one of these is another array."""
+        """Return the workspace's sources with the request's arrays, until these are replaced."""
         sources = request.bound.get(self)
         if sources is None:
             sources = request.bound[self] = self.sources.copy()
@@ -469,14 +443,12 @@ class Workspace:
         return sources
 
     def _packed(self, origin: PastTable) -> Packed:
-        """Return past requests packed for this thread."""
         if origin not in self._pasts:
             self._pasts[origin] = Packed(new_history(new_corpus(origin.table, PAST_ROWS)))
         return self._pasts[origin]
 
 
 def _drafts(tree: Tree, jobs: int) -> list[DraftTree]:
-    """Return the first `jobs` drafts, parts of one copy."""
     sizes = tree.jobs[:jobs, NODES].tolist()
     most = max(sizes)
     token_ids, parents, sources = np.ascontiguousarray(tree.found[:jobs, :most].transpose(2, 0, 1))

@@ -1,12 +1,7 @@
 """Cacheback: recent n-grams, then n-grams frequent in a corpus (arXiv:2511.21699).
 
-Two tables map a leader (the last LL tokens) to followers (the FL tokens that came after it). The
-dynamic one learns every window of the prompt and of the accepted tokens; leaders and each leader's
-followers are kept in order of use, the least recently used are evicted. The frozen one is an
-artifact (`formats.frozen_table`). The tree is grown breadth first, see `kernels.cacheback`.
-
-The paper's total draft length counts the tokens of a pass: here that is `draft`'s budget plus one,
-the last accepted token, which no pass has put into the KV cache yet. TDL 96 is a budget of 95.
+Leaders have LL tokens, followers FL. The paper's total draft length includes the last accepted
+token: TDL 96 is a budget of 95.
 """
 
 from __future__ import annotations
@@ -41,17 +36,14 @@ LISTS = ("newest", "oldest", "lengths")  # one value per owner
 
 
 class Cacheback(BaseDrafter):
-    """A drafter over an optional frozen table and a dynamic one.
+    """Draft from an optional frozen table and a dynamic one with LRU eviction.
 
-    `leader_len` and `follower_len` are the frozen table's, else 1 and 3. `leaders` and `followers`
-    bound the dynamic table (LC and FC, `followers` per leader); memory grows with use only.
-    `deeper` (CRT) nodes are kept for the second and deeper levels of the tree, at most a sixth of
-    the pass. With `keep` the dynamic table outlives a request.
+    `leader_len` and `follower_len` default to the frozen table's, else 1 and 3. `leaders` and
+    `followers` (per leader) bound the dynamic table (LC, FC). `deeper` (CRT) nodes, at most a
+    sixth, are kept for the second and deeper levels. With `keep` the dynamic table outlives a
+    request.
 
-    A node's score is its path's probability: a frozen follower's is its count over its leader's, a
-    dynamic one's falls with its rank of recency and along the follower (see RECENT above).
-
-    Raises UsageError where the lengths are not the frozen table's, or a capacity makes no sense.
+    Raises UsageError if the lengths are not the frozen table's, or a capacity is out of bounds.
     """
 
     @within_limits("cacheback")
@@ -121,7 +113,6 @@ class Cacheback(BaseDrafter):
 def _frozen_arrays(
     frozen: FrozenTable | None, leader_len: int | None, follower_len: int | None
 ) -> tuple[FrozenArrays, tuple[int, int]]:
-    """Return the arrays that the kernel reads (empty without a table), and LL and FL."""
     if frozen is None:
         lengths = (leader_len or LEADER_LEN, follower_len or FOLLOWER_LEN)
         counts = np.empty(0, np.uint32)
@@ -140,11 +131,6 @@ def _frozen_arrays(
 
 
 class DynamicTable:
-    """The dynamic table: `leader_pool` has one list of leaders, `follower_pool` a list per leader.
-
-    Both pools double as they fill, up to their capacity.
-    """
-
     def __init__(self, leader_len: int, follower_len: int, leaders: int, followers: int) -> None:
         self._leaders, self._followers = leaders, followers
         self.leader_pool = _new_pool(leader_len, min(SMALLEST, leaders), 1)
@@ -152,7 +138,6 @@ class DynamicTable:
         self.follower_pool = _new_pool(follower_len, min(SMALLEST, room * followers), room)
 
     def make_room(self, windows: int) -> None:
-        """Grow the pools until `windows` more entries fit into each, or to their capacity."""
         self.leader_pool = _grown(self.leader_pool, windows, self._leaders, 1)
         owners = len(self.leader_pool.rows)
         most = self._leaders * self._followers
@@ -175,7 +160,6 @@ def _new_pool(length: int, room: int, owners: int) -> Pool:
 
 
 def _grown(pool: Pool, more: int, most: int, owners: int) -> Pool:
-    """Return the pool itself while it has room, else a copy with at least twice as much."""
     needed = min(int(pool.state[SIZE]) + more, most)
     room = len(pool.rows)
     if needed <= room and owners == len(pool.newest):

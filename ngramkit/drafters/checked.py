@@ -1,7 +1,6 @@
 """Checks of users' own drafters: their methods and their drafts.
 
-Kernels trust a tree's parents, and models trust token ids, so every caller of a drafter gets its
-trees from `drafts_of`. ngramkit's own drafters are checked by tests.
+Kernels trust a tree's parents, and models trust token ids.
 """
 
 from __future__ import annotations
@@ -18,22 +17,19 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.drafters.base import Drafter, DraftTree, Source
 
-METHODS = {  # of a drafter, with their arguments
+METHODS = {  # methods of a drafter, with their arguments
     "start": ("prompt",),
     "draft": ("budget",),
     "accept": ("tokens", "evidence"),
     "finish": (),
 }
 INTEGERS, NUMBERS = "iu", "iuf"  # kinds of dtypes
-ANY_VOCABULARY = 1 << 31  # ids, if no model reads them
-ROUNDING = 1e-3  # by which a sum of probabilities may exceed 1
+ANY_VOCABULARY = 1 << 31  # ids, if no model reads the drafts
+ROUNDING = 1e-3  # excess over 1 that a sum of probabilities may have
 
 
 def require_drafter(given: Any, *, or_maker: bool = False) -> Any:
-    """Return `given`, a drafter; with `or_maker` also a function or class that makes one.
-
-    Raises UsageError for anything else, and for a method that does not take its arguments.
-    """
+    """Return `given` if it is a drafter or, with `or_maker`, makes one. Raises UsageError."""
     own = [name for name in METHODS if hasattr(given, name)]
     is_class = isinstance(given, type)
     if or_maker and callable(given) and (not own or (is_class and len(own) == len(METHODS))):
@@ -61,11 +57,9 @@ def require_drafter(given: Any, *, or_maker: bool = False) -> Any:
 
 
 def drafts_of(drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> Callable[[int], DraftTree]:
-    """Return a function of the budget that returns the drafter's tree, checked.
+    """Return a checked `drafter.draft`, whose trees have the dtypes of DraftTree.
 
-    Lists and integers of any width become the arrays of a DraftTree. The function raises UsageError
-    for more nodes than the budget, ids from `vocabulary` on or a malformed tree, and what the
-    drafter raises.
+    It raises UsageError for a malformed tree.
     """
     if type(drafter).__module__.startswith("ngramkit."):
         return drafter.draft
@@ -85,7 +79,6 @@ def drafts_of(drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> Callable[[i
 
 
 def _sound(tree: Any, budget: int, vocabulary: int) -> DraftTree:
-    """Return the tree with its dtypes. Raises ValueError for a malformed one."""
     if not isinstance(tree, DraftTree):
         raise ValueError(f"it must be a DraftTree, got {_shown(tree)}")
     token_ids = _column("token_ids", tree.token_ids, INTEGERS, 0, vocabulary - 1)
@@ -105,10 +98,9 @@ def _sound(tree: Any, budget: int, vocabulary: int) -> DraftTree:
 
 
 def _column(name: str, given: Any, kinds: str, least: int, most: float) -> npt.NDArray[Any]:
-    """Return a column as an array of numbers from `least` to `most`. Raises ValueError."""
     try:
         values = np.asarray(given)
-    except (TypeError, ValueError, RuntimeError):  # of rows of unequal length, on a GPU
+    except (TypeError, ValueError, RuntimeError):  # rows of unequal length, or a tensor on a GPU
         values = np.empty((0, 0))
     if values.ndim != 1 or (len(values) and values.dtype.kind not in kinds):
         wanted = "whole numbers" if kinds == INTEGERS else "numbers"

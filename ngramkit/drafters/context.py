@@ -1,7 +1,7 @@
-"""Drafters that know nothing but the live context and references; others are compared with them.
+"""Baseline drafters that use only the live context and references.
 
-`Context`: N-Grammys' context n-grams (arXiv:2411.03786, section 4.2). `PromptLookup`: prompt lookup
-decoding as transformers' `prompt_lookup_num_tokens` does it.
+`Context`: N-Grammys' context n-grams (arXiv:2411.03786, section 4.2). `PromptLookup`: as
+transformers' `prompt_lookup_num_tokens`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from ngramkit.drafters.references import Cursor, Given
 
 
 class _ContextDrafter(BaseDrafter):
-    """A drafter over the live context; references go first. A draft is `width` tokens deep."""
-
     scores_are_shares = True
     takes_references = True
     width: int
@@ -44,9 +42,9 @@ class _ContextDrafter(BaseDrafter):
 
 
 class Context(_ContextDrafter):
-    """All earlier occurrences of the last `query` tokens; their next `width` tokens, by count.
+    """Draft the `width` tokens after earlier occurrences of the last `query` tokens, by count.
 
-    Ties go to the later occurrence. A query without an occurrence is shortened, down to one token.
+    Ties go to the later occurrence. A new query is shortened, down to one token.
     """
 
     @within_limits("context")
@@ -73,7 +71,7 @@ class Context(_ContextDrafter):
 
 
 class PromptLookup(_ContextDrafter):
-    """The earliest occurrence of the longest n-gram, n from `max_ngram` down to 1: one chain."""
+    """Draft one chain after the earliest match of the longest n-gram, n at most `max_ngram`."""
 
     @within_limits("prompt-lookup")
     def __init__(

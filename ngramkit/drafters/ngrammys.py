@@ -1,9 +1,4 @@
-"""N-Grammys (Stewart et al., 2024, arXiv:2411.03786): context n-grams and model-derived tables.
-
-`Ngrammys` mixes both: `rows` drafts of `width` tokens, those of the context first, ranked by count;
-the extended model bigram fills the remaining rows. `Bigram` drafts from the model's own successors
-of the last token alone, `Unigram` the same tokens every time.
-"""
+"""N-Grammys (Stewart et al., 2024, arXiv:2411.03786): context n-grams and model-derived tables."""
 
 from __future__ import annotations
 
@@ -32,11 +27,10 @@ SOURCES = np.array([Source.CONTEXT, Source.MODEL], np.uint8)
 
 
 class Ngrammys(BaseDrafter):
-    """A drafter over the context and a model's bigram table.
+    """Draft `rows` chains of `width` tokens: context n-grams by count, then the model's bigrams.
 
-    The last `query` tokens are looked up in the context, fewer where they are new. Rows with a
-    common prefix share nodes. Where the budget is less than all rows, the nodes of highest score
-    are kept; a score is an estimate of the probability, from counts and table.
+    The last `query` tokens are looked up, fewer if they are new. Common prefixes share nodes. The
+    nodes of highest score, an estimated probability, are kept.
     """
 
     @within_limits("ngrammys")
@@ -74,18 +68,19 @@ class Ngrammys(BaseDrafter):
 
 
 def _arrays_of(table: ModelBigram) -> tuple[Array, Array, Array, Array]:
-    """Return next_tokens, the bits of log_probs uint16[V, k], extended, and float32[65536]
-    probabilities by such bits: numba has no 16-bit floats."""
+    """Return next_tokens, log_probs as bits uint16[V, k], extended, probabilities by bits.
+
+    numba has no 16-bit floats.
+    """
     bits = table.log_probs.view(np.uint16)
     return table.next_tokens, bits, table.extended, probabilities_by_bits()
 
 
 class Bigram(BaseDrafter):
-    """A drafter over one row of a model's bigram table: at most `rows` drafts (default: all of the
-    row) of at most `width` tokens (default: all).
+    """Draft from one row of a model's bigram table.
 
-    Their most probable tokens are taken, as many as the budget allows; a token's probability is the
-    product of the table's along its draft.
+    `rows`: drafts, default all of the row; `width`: tokens of each, default all. The most probable
+    nodes are kept.
     """
 
     @within_limits("bigram")
@@ -117,8 +112,7 @@ class Bigram(BaseDrafter):
 
 
 class Unigram(BaseDrafter):
-    """A drafter over the tokens that a model's embeddings make likely in any context: a tree of one
-    level, the best `budget` tokens of the table."""
+    """Draft one level of tokens that a model's embeddings make likely in any context."""
 
     def __init__(self, unigram: ModelUnigram) -> None:
         self.over = describe([unigram])

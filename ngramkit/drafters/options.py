@@ -1,8 +1,4 @@
-"""The options of the drafters: names, types, defaults, bounds, a line of help.
-
-They are here and not in the drafters' modules so that a wrong option is an error before kernels are
-imported. A constructor takes them as keywords with the same defaults; `within_limits` checks them.
-"""
+"""Drafter options, in their own module so that errors are raised before kernels are imported."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ P = ParamSpec("P")
 SWITCH = {"true": True, "yes": True, "on": True, "1": True,
           "false": False, "no": False, "off": False, "0": False}  # fmt: skip
 
-# Type of an option -> the types that pass for it, and its name in errors; only bool takes True.
+# Type of an option -> accepted types, and its name in errors; only bool accepts True.
 TYPES: dict[type, tuple[Any, str]] = {
     int: (numbers.Integral, "a whole number"),
     float: (numbers.Real, "a number"),
@@ -29,7 +25,7 @@ TYPES: dict[type, tuple[Any, str]] = {
 
 @dataclass(frozen=True)
 class DrafterOption:
-    """One option of a drafter. Its type is that of the default, int if that is None."""
+    """One option of a drafter, of the type of its default, int if that is None."""
 
     name: str
     help: str
@@ -42,7 +38,7 @@ class DrafterOption:
         return int if self.default is None else type(self.default)
 
     def check(self, value: Any) -> None:
-        """Raise UsageError for a wrong type or a value out of bounds; None may be the default."""
+        """Raise UsageError for a wrong type or a value out of bounds."""
         if value is None and self.default is None:
             return
         accepted, description = TYPES[self.type]
@@ -53,7 +49,6 @@ class DrafterOption:
 
     @property
     def bounds(self) -> str:
-        """`1 to 31` or `at least 1`; empty without bounds."""
         if self.least is None:
             return ""
         return (
@@ -61,7 +56,6 @@ class DrafterOption:
         )
 
     def read(self, text: str) -> Any:
-        """Return the value of a text. Raises as `check`."""
         value: Any = text
         if self.type is bool:
             value = SWITCH.get(text.lower(), text)
@@ -72,8 +66,8 @@ class DrafterOption:
         return value
 
 
-MAX_DEPTH = 31  # of the nodes that kernels.suffix.draft_tree counts
-MAX_OCCURRENCES = 1024  # that kernels.blend.counts reads at a time
+MAX_DEPTH = 31  # maximum depth of nodes that kernels.suffix.draft_tree counts
+MAX_OCCURRENCES = 1024  # maximum occurrences that kernels.blend.counts reads at a time
 
 OPTIONS: dict[str, tuple[DrafterOption, ...]] = {
     "blend": (
@@ -128,7 +122,7 @@ OPTIONS: dict[str, tuple[DrafterOption, ...]] = {
 
 
 def within_limits(drafter: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Return a decorator for the constructor of a drafter, which checks its options first."""
+    """Return a decorator that checks a drafter's options before its constructor."""
 
     def decorated(init: Callable[P, None]) -> Callable[P, None]:
         @functools.wraps(init)

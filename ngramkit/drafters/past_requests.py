@@ -1,23 +1,13 @@
 """Past requests, always searchable: suffix arrays over them, of sizes that grow geometrically.
 
 Requests that were there at start, those added since, and the newest of these have separate suffix
-arrays, so that drafters can trust each differently.
+arrays, so that drafters can trust each differently. A finished request is merged at once into a
+short tail, a full tail into the newest, and the older half of the newest becomes one more suffix
+array of those added since, which a thread merges.
 
-A finished request is merged at once into a short tail, and a full tail into the newest requests,
-which takes tenths of a millisecond. When the newest exceed `newest_tokens`, their older half
-becomes one more suffix array of those added since. A thread merges it into the one before, unless
-that is at least RATIO times as long; so there are few arrays, and each token is merged a few times
-only. Merging changes no match. Tokens beyond `capacity` are dropped, the oldest first. The result
-of a thread is searched after a fixed number of further tokens, and waited for in the rare case that
-it is not ready; so processes that add the same requests search the same shards.
-
-All that is searched is one attribute, which is set at once: drafters, and the child of a fork, see
-either the old shards or the new ones. A child repeats what its parent's thread had not finished.
-
-The last answer to a prompt is found by the prompt, even if only answers are remembered: repeated
-prompts tend to get the same answer.
-
-One thread adds; `shards` may be read at any time.
+A thread's result is searched after a fixed number of further tokens, so processes that add the same
+requests search the same shards. State is replaced in one assignment, for readers and forks. Only
+one thread may add.
 """
 
 from __future__ import annotations
@@ -45,37 +35,32 @@ from ngramkit.formats.safetensors import Array
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 CAPACITY = 4_000_000  # tokens
-REBUILD = 1 << 11  # tokens; merging as many into the newest takes a quarter of a millisecond
+REBUILD = 1 << 11  # tokens; merging as many into the newest takes 0.25 ms
 NEWEST = 1 << 16  # tokens
-RATIO = 64  # of the lengths of two suffix arrays that are not merged
-MOST = 3  # suffix arrays of those that came since, at rest
-LAG = 256  # one part of so many of the tokens is added before a merged suffix array is searched
-PART = 16  # one part of so many is dropped, or added to a saved index, at a time
-ANSWERS = 4  # answers are found by their prompts as long as they are one part of so many
-ENTRY = 64  # tokens that an answer counts as more: it takes 4 bytes a token and 250
+RATIO = 64  # minimum ratio of lengths of two suffix arrays that are not merged
+MOST = 3  # maximum suffix arrays of an origin at rest
+LAG = 256  # 1/LAG of the tokens is added before a merged suffix array is searched
+PART = 16  # 1/PART of the tokens is dropped, or added to a saved index, at a time
+ANSWERS = 4  # answers found by their prompts hold 1/ANSWERS of the capacity at most
+ENTRY = 64  # extra tokens that an answer counts for: it takes 250 bytes and 4 per token
 
 
 class Shards(NamedTuple):
-    """Past requests by origin, the oldest first: at most MOST + 1 suffix arrays each, two of the
-    newest."""
+    """Past requests by origin, oldest first: at most MOST + 1 suffix arrays, 2 of the newest."""
 
     at_start: tuple[DatastoreShard, ...] = ()  # there at start, or when the log was rewritten
-    since: tuple[DatastoreShard, ...] = ()  # added since, by any process, but for the newest
-    newest: tuple[DatastoreShard, ...] = ()  # the last of those added since: most, and a tail
+    since: tuple[DatastoreShard, ...] = ()  # added since by any process, except the newest
+    newest: tuple[DatastoreShard, ...] = ()  # the last of those added since, and a tail
 
 
 class PastRequests:
-    """The requests' datastore shards by origin, `shards`; none at first.
+    """The datastore shards of past requests by origin, `shards`; none at first.
 
-    With a `history`, it begins with its requests; `remember` adds to it, and `refresh` reads what
-    other processes have added. Without one, the `tokenizer` must be given. The newest `capacity`
-    tokens are searched, and up to a sixteenth more. A tail of `rebuild_tokens` is full. With
-    `background` False there is no thread, and merging blocks the caller. With `prompts` False only
-    outputs are remembered, which resemble what models write next more than prompts do. With
-    `read_only` requests are remembered only in memory; while the attribute `forgetful` is set, none
-    is.
-
-    Raises UsageError for a capacity below one, or where neither history nor tokenizer is given.
+    With a `history`, it begins with its newest requests and adds to it; otherwise `tokenizer` must
+    be given. The newest `capacity` tokens are searched, and up to a sixteenth more. With
+    `background` False merging blocks the caller. With `prompts` False only outputs are remembered.
+    With `read_only` nothing is written; while `forgetful`, nothing is remembered. Raises
+    UsageError.
     """
 
     def __init__(
@@ -92,7 +77,7 @@ class PastRequests:
         forgetful: bool = False,
     ) -> None:
         if history is not None:
-            history = History(history.path, history.manifest)  # its own place in the log
+            history = History(history.path, history.manifest)  # own position in the log
             tokenizer = history.tokenizer
         if tokenizer is None:
             raise UsageError("past requests need a history or a tokenizer", "give one of them")
@@ -109,7 +94,7 @@ class PastRequests:
         self._saves = history is not None and not read_only
         self.forgetful = forgetful
         self._answers: dict[int, TokenArray] = {}  # by their prompts' hashes, the newest last
-        self._held = 0  # tokens of these
+        self._held = 0  # tokens of the answers, with ENTRY for each
         self._state = _State()
         if history is not None:
             index, added, _ = history.newest(capacity)
@@ -122,21 +107,18 @@ class PastRequests:
 
     @property
     def shards(self) -> Shards:
-        """Return what is searched."""
         return self._state.shards
 
     @property
     def tokens(self) -> int:
-        """Return the number of searchable tokens, separators included."""
         return self._state.tokens
 
     @property
     def sorted_end(self) -> int:
-        """Return how many tokens were ever added, but for the tail."""
+        """Return the number of tokens ever added, without the tail."""
         return self._state.sorted_end
 
     def remember(self, tokens: Array, prompt: int) -> None:
-        """Add a finished request; the first `prompt` of its tokens are the prompt."""
         if self.forgetful:
             return
         if 0 < prompt < len(tokens):
@@ -152,8 +134,7 @@ class PastRequests:
         self._add([tokens[:size]], self._state.mark)
 
     def answer_to(self, prompt: TokenArray) -> TokenArray | None:
-        """Return the last answer to exactly this prompt, int32[n]; None if there is none, or it
-        was dropped."""
+        """Return the last answer to exactly this prompt, int32[n], or None."""
         return self._answers.get(self._name(prompt)) if self._answers else None
 
     def _keep_answer(self, prompt: Array, answer: Array) -> None:
@@ -169,12 +150,11 @@ class PastRequests:
             self._held -= len(answer) + ENTRY
 
     def _name(self, prompt: Array) -> int:
-        """Return a hash of a prompt, in which all unknown ids are equal."""
         ids = np.asarray(prompt, np.int32).view(np.uint32)
         return hash(np.minimum(ids, np.uint32(self.separator)).tobytes())
 
     def refresh(self) -> None:
-        """Search the requests added to the history since the last call, by any process."""
+        """Add requests written to the history since the last call, by any process."""
         if self._history is not None:
             self._history.mark = self._state.mark  # a fork may have come between the two
             requests, restarted = self._history.news()
@@ -188,7 +168,6 @@ class PastRequests:
         self._advance()
 
     def wait(self) -> None:
-        """Wait until no thread is merging or saving, and search what they made."""
         while self._state.job is not None or self._state.saving is not None:
             for job in (self._state.job, self._state.saving):
                 if job is not None:
@@ -205,8 +184,7 @@ class PastRequests:
         self._state = _State(Shards(at_start), sorted_end=size, saved=saved, mark=mark)
 
     def _add(self, requests: Sequence[Array], mark: Mark | None) -> None:
-        """Merge requests into the tail, a full tail into the newest, their older half into those
-        that came since."""
+        """Merge requests into the tail, a full tail into `newest`, its older half into `since`."""
         state = self._state
         tail = requests_shard(join_requests(requests, self.separator), self.separator)
         since, newest = state.shards.since, state.shards.newest
@@ -228,7 +206,6 @@ class PastRequests:
         self._advance()
 
     def _begin_of_newest(self, tokens: Array) -> int:
-        """Return where in the newest requests the newer half begins; 0 where they are not many."""
         if len(tokens) <= self._newest_tokens:
             return 0
         limit = len(tokens) - max(self._newest_tokens // 2, 1)
@@ -236,7 +213,6 @@ class PastRequests:
         return int(ends[-1]) + 1 if len(ends) else 0
 
     def _advance(self) -> None:
-        """Put what a job has made in place where it is due, and begin what is due next."""
         while (job := self._state.job) is None or self._state.sorted_end >= job.until:
             self._state = self._with_job_due(self._state.after_job())
             if self._state.job is None:
@@ -263,8 +239,7 @@ class PastRequests:
         self, state: _State, work: Callable[[], tuple[DatastoreShard, ...]],
         origin: int, first: int, count: int,
     ) -> _State:  # fmt: skip
-        """Return the state with a job whose result is put in place after so many more tokens that
-        it has the time; that number does not depend on how long it takes."""
+        """Return the state with a job, due after a fixed number of tokens."""
         until = state.sorted_end + max(self._rebuild_tokens, state.tokens // LAG)
         due = until if self._background else 0
         job = _Job(work, due, origin, first, count, after=state.saving)
@@ -285,7 +260,6 @@ class PastRequests:
                 job.finish()
 
     def _save(self) -> tuple[DatastoreShard, ...]:
-        """Bring the history's index up to its log."""
         assert self._history is not None
         # Without its index a history is only slower to load, so a full disk is not an error here.
         with contextlib.suppress(OSError):
@@ -294,9 +268,10 @@ class PastRequests:
 
 
 class _Job(threading.Thread):
-    """Work on past requests: what it returns replaces `count` shards of an origin, from the one
-    numbered `first` on, once `until` tokens were added. It begins when `after` has ended: each
-    takes memory for a copy of what it works on."""
+    """Work whose result replaces `count` shards of an origin, from `first` on, at `until` tokens.
+
+    It waits for `after`, since each needs memory for a copy.
+    """
 
     def __init__(
         self, work: Callable[[], tuple[DatastoreShard, ...]], until: int = 0, origin: int = 0,
@@ -316,7 +291,7 @@ class _Job(threading.Thread):
         self._result = self.work()
 
     def finish(self) -> tuple[DatastoreShard, ...]:
-        """Return the result, waited for; made now where no thread made it, as in a fork's child."""
+        """Return the result; run here if no thread did, as in a forked child."""
         if self.is_alive():
             self.join()
         if self._result is None:
@@ -325,22 +300,19 @@ class _Job(threading.Thread):
 
 
 class _State(NamedTuple):
-    """All that changes."""
-
     shards: Shards = Shards()
-    has_tail: bool = False  # the last of the newest is one
-    sorted_end: int = 0  # tokens ever added, but for the tail
-    saved: int = 0  # of these, how many the history's index holds, or will
-    mark: Mark | None = None  # where in the history they end
-    job: _Job | None = None  # the one that merges or drops
-    saving: _Job | None = None  # the one that saves
+    has_tail: bool = False  # the last of the newest is the tail
+    sorted_end: int = 0  # tokens ever added, without the tail
+    saved: int = 0  # tokens of these that the history's index holds, or will hold
+    mark: Mark | None = None  # their end in the history
+    job: _Job | None = None  # merges or drops
+    saving: _Job | None = None  # saves the index
 
     @property
     def tokens(self) -> int:
         return sum(len(shard.tokens) for shard in itertools.chain(*self.shards))
 
     def after_job(self) -> _State:
-        """Return the state with the job's result in place, and without the job."""
         job = self.job
         if job is None:
             return self
@@ -355,6 +327,5 @@ def _merged(older: DatastoreShard, newer: DatastoreShard) -> tuple[DatastoreShar
 
 
 def _dropped(shard: DatastoreShard, tokens: int) -> tuple[DatastoreShard, ...]:
-    """Return a shard, or none, without its oldest `tokens`."""
     size = len(shard.tokens)
     return (cut_shard(shard, tokens, size),) if tokens < size else ()

@@ -1,11 +1,6 @@
 """Token Recycling: the model's top-k after each token, the latest seen (arXiv:2408.08696).
 
-The top-k of every verified row, rejected nodes included, goes into a matrix; a draft is a fixed
-tree filled in from it. Evidence is all that it learns from, so in a replay it needs recorded
-logits.
-
-The published tree has 80 nodes. Here every budget has its own tree: the most probable paths, where
-a candidate's probability falls with its rank.
+The published tree has 80 nodes; here every budget has its own tree.
 """
 
 from __future__ import annotations
@@ -16,16 +11,14 @@ from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, So
 from ngramkit.drafters.options import within_limits
 from ngramkit.kernels.recycling import K, fill_tree, fixed_tree, recycle
 
-# The probability of a candidate by rank. Not measured: chosen so that 80 nodes lie much as in the
-# published tree, which has 8, 21, 25, 15, 8 and 3 of them by level; these give 8, 23, 29, 13, 6, 1.
+# The probability of a candidate by rank. Not measured: chosen so that 80 nodes resemble the
+# published tree: 8, 21, 25, 15, 8 and 3 nodes by level; these give 8, 23, 29, 13, 6 and 1.
 CHANCES = np.array([0.44, 0.13, 0.07, 0.045, 0.032, 0.025, 0.02, 0.017])
 MOST_TOKENS = 1 << 20  # ids above are not learnt
 SHAPE = 64  # nodes of the first tree
 
 
 class Matrix:
-    """The latest top-k by token; empty at first, it grows with the ids that occur."""
-
     def __init__(self) -> None:
         self.clear()
         self._shape = fixed_tree(CHANCES, SHAPE)
@@ -50,7 +43,7 @@ class Matrix:
 
 
 class Recycling(BaseDrafter):
-    """A drafter over the matrix only. With `keep` the matrix outlives a request, as published."""
+    """Draft from the matrix. With `keep` it outlives a request, as published."""
 
     wants_evidence = True
     over = "the model's top-k"

@@ -1,8 +1,6 @@
-"""References (predicted outputs): texts that the answer is likely to repeat, as drafters take them.
+"""References (predicted outputs): texts that the answer is likely to repeat.
 
-`ReferenceTexts` are sorted once and may serve many requests. A `Cursor` is one request's place in
-them, for drafters without a mixture of probabilities: the tokens expected there precede the
-drafter's own. References are only drafted from: they never become part of the context.
+References are only drafted from: they never become part of the context.
 """
 
 from __future__ import annotations
@@ -18,16 +16,16 @@ from ngramkit.drafters.base import Drafter, DraftTree, Source, TokenArray, tree_
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
-RECENT = 32  # last tokens of the context that are matched, at most
-INSIDE = 5  # last tokens of a prompt that ends inside a reference, at least
-MOST_IDS = (1 << 24) - 2  # ids are sorted as three bytes at most, and one is the separator
+RECENT = 32  # maximum last tokens of the context that are matched
+INSIDE = 5  # last tokens of a prompt that must match inside a reference
+MOST_IDS = (1 << 24) - 2  # highest id: ids are sorted as at most three bytes, one is the separator
 MOST_TOKENS = 1 << 27  # in all references
 
 
 class ReferenceTexts:
-    """References, int32[n] each, in one suffix array.
+    """References, int32[n] each, in one suffix array, for any number of requests.
 
-    Raises UsageError if one is empty or has a value that is not a token id.
+    Raises UsageError for an empty one or an invalid token id.
     """
 
     def __init__(self, texts: Sequence[Any]) -> None:
@@ -54,8 +52,10 @@ class ReferenceTexts:
         return f"<ReferenceTexts {len(self)} texts, {self.tokens:,} tokens>"
 
     def follow(self, place: Array, text: TokenArray) -> None:
-        """Let a place of kernels.blend.copying follow the first reference from its first token,
-        unless `text`, int32[n], ends inside a reference, where the kernel finds the place."""
+        """Set a place of kernels.blend.copying to the first reference's start.
+
+        Inside a reference the kernel finds the place of `text`, int32[n].
+        """
         from ngramkit.kernels.blend.copying import follow_beginning
 
         if len(self) and not (self._shard and _holds(self._shard[0][0], text[-INSIDE:])):
@@ -66,7 +66,6 @@ Given = ReferenceTexts | Sequence[Any]
 
 
 def reference_texts(given: Given) -> ReferenceTexts:
-    """Return the references sorted. Raises UsageError as `ReferenceTexts` does."""
     if isinstance(given, ReferenceTexts):
         return given
     require_list("references", given)
@@ -74,7 +73,7 @@ def reference_texts(given: Given) -> ReferenceTexts:
 
 
 def start(drafter: Drafter, prompt: TokenArray, references: Given) -> None:
-    """Begin a request. Raises UsageError if it has references from which it cannot draft."""
+    """Begin a request. Raises UsageError if the drafter cannot use its references."""
     if not len(references):
         drafter.start(prompt)
         return
@@ -100,7 +99,7 @@ def require_references(drafter: Any) -> None:
 
 
 class Cursor:
-    """One request's place in its references, and the tokens expected next there."""
+    """One request's place in its references, for drafters other than blend."""
 
     def __init__(self, references: Given, prompt: TokenArray) -> None:
         self._texts = reference_texts(references)
@@ -117,14 +116,12 @@ class Cursor:
         self._texts.follow(self._places[0], np.asarray(prompt, np.int32))
 
     def accept(self, tokens: TokenArray) -> None:
-        """Follow the tokens that were written, int32[m]."""
         if len(self._texts):
             tokens = np.array(tokens, np.int32)
             self._run(self._places, self._recent, tokens, written=True)
 
     def before(self, tree: DraftTree, length: int, budget: int) -> DraftTree:
-        """Return a tree of at most `length` tokens from the references, then of the nodes of `tree`
-        that fit into `budget`. The scores of the former are probabilities."""
+        """Return at most `length` tokens of references, then nodes of `tree`, within `budget`."""
         if not len(self._texts):
             return tree
         chain = np.empty(min(length, budget), np.int32)
@@ -134,7 +131,6 @@ class Cursor:
     def _run(
         self, places: Array, recent: Array, tokens: Array, *, written: bool
     ) -> tuple[int, Array]:
-        """Return the kernel's result and the scores that it has set."""
         scores, longest = np.empty(len(tokens), np.float32), np.zeros(3, np.int64)
         table, trust = self._texts.table, self._trust
         size = self._follow(places, table, trust, longest, recent, tokens, scores, written)
@@ -142,8 +138,7 @@ class Cursor:
 
 
 def put_before(chain: Array, scores: Array, tree: DraftTree, budget: int) -> DraftTree:
-    """Return a tree of `chain` int32[n], from references with `scores` float32[n], and of as many
-    nodes of `tree` as fit. A path that both have is one node each, with the higher score."""
+    """Return a tree of the chain, int32[n] with float32[n] scores, then nodes of `tree`."""
     nodes = {(at - 1, token): at for at, token in enumerate(chain.tolist())}
     merged, source = scores.tolist(), [int(Source.REFERENCE)] * len(nodes)
     place = {-1: -1}  # node of `tree` -> node here
@@ -166,7 +161,6 @@ def put_before(chain: Array, scores: Array, tree: DraftTree, budget: int) -> Dra
 
 
 def _token_ids(text: Any, number: int) -> TokenArray:
-    """Return a reference's ids. Raises UsageError, which names the reference by `number`."""
     ids = np.asarray(text)
     if ids.ndim != 1 or not len(ids):
         fault = "is empty" if not ids.size else "is no list of token ids"
@@ -179,7 +173,6 @@ def _token_ids(text: Any, number: int) -> TokenArray:
 
 
 def _holds(tokens: Array, some: TokenArray) -> bool:
-    """Return whether int32[m] `some`, if they are INSIDE tokens, occur in a row in `tokens`."""
     if len(some) < INSIDE:
         return False
     hits = np.flatnonzero(tokens[: len(tokens) - INSIDE + 1] == some[0])
@@ -189,7 +182,6 @@ def _holds(tokens: Array, some: TokenArray) -> bool:
 
 
 def _sort(texts: Sequence[TokenArray]) -> list[tuple[Array, Array, Array]]:
-    """Return one shard of all texts, or none."""
     if not texts:
         return []
     from ngramkit.kernels.suffix.sort import sort_shard

@@ -1,7 +1,4 @@
-"""The table of drafters, and the functions that create one by name.
-
-`DrafterSpec` reads a name with options from a text: `rest:max_match=8,continuation=12`.
-"""
+"""The table of drafters, and the functions that create one by name."""
 
 from __future__ import annotations
 
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A drafter's class, and the parameters of `load_drafter` that its constructor takes."""
-
     home: str  # module:class
     looks_up: str
     sources: tuple[str, ...] = ()
@@ -40,7 +35,6 @@ class Entry:
 
     @property
     def artifacts(self) -> tuple[str, ...]:
-        """The sources that are artifacts."""
         return tuple(source for source in self.sources if source in KIND_OF_ROLE)
 
 
@@ -120,7 +114,6 @@ DRAFTERS = {
 
 
 def drafter_entry(name: str) -> Entry:
-    """Return a drafter's entry. Raises UsageError for an unknown name."""
     if name in DRAFTERS:
         return DRAFTERS[name]
     raise UsageError(f"unknown drafter {name!r}", meant(name, DRAFTERS))
@@ -172,7 +165,6 @@ def drafters(name: str | None = None) -> Rows[AboutDrafter]:
 
 
 def drafter_options(name: str) -> list[DrafterOption]:
-    """Return the options of a drafter. Raises UsageError for an unknown name."""
     drafter_entry(name)
     return list(OPTIONS.get(name, ()))
 
@@ -192,12 +184,12 @@ def load_drafter(
     """Create a drafter from opened artifacts or their paths, given in any order or by role.
 
     `name` may hold options, as `rest:max_match=8`; `options` are those of `drafters(name)`. `past`:
-    the past requests of ssd and blend, to which theirs are added. `tokenizer`: whose ids they are,
-    for blend without artifacts. Sources that the drafter does not use are ignored.
+    past requests for ssd and blend, which finished requests join. `tokenizer`: for blend without
+    artifacts. Unused sources are ignored.
 
     Raises TypeError for an unknown option, UsageError for an unknown name, a value out of bounds or
-    a missing source, ArtifactError if an artifact cannot be opened, has the wrong kind, or two have
-    different tokenizers.
+    a missing source, ArtifactError for an unreadable artifact, a wrong kind or different
+    tokenizers.
     """
     check_type("name", name, [str])
     if past is not None and not hasattr(past, "refresh"):
@@ -236,7 +228,6 @@ def load_drafter(
 
 
 def make_drafter(spec: DrafterSpec, sources: Mapping[str, Any]) -> Drafter:
-    """Call the constructor of a drafter with its own among `sources`: opened artifacts, by role."""
     entry = DRAFTERS[spec.name]
     given = {name: sources[name] for name in entry.sources if name in sources}
     drafter: Drafter = resolve_name(entry.home)(**given, **spec.options)
@@ -244,8 +235,7 @@ def make_drafter(spec: DrafterSpec, sources: Mapping[str, Any]) -> Drafter:
 
 
 def require_sources(name: str, given: Mapping[str, Any], past: str = "past") -> None:
-    """Raise UsageError if `given`, by role, lacks what a drafter needs; `past` is the name of the
-    parameter for past requests."""
+    """Raise UsageError if `given` lacks a required source; `past` is its key for past requests."""
     entry = drafter_entry(name)
     for source in entry.sources if entry.required else ():
         word = past if source == "past" else source
@@ -278,7 +268,7 @@ def _check_artifacts(by_role: Mapping[str, Any]) -> None:
 
 
 def require_kind(where: object, kind: str, role: str) -> None:
-    """Raise ArtifactError if the artifact at `where` does not have the kind of a role."""
+    """Raise ArtifactError unless `kind` is the role's."""
     if kind != KIND_OF_ROLE[role]:
         raise ArtifactError(
             f"{where} must be a {KIND_OF_ROLE[role]}, got {a_kind(kind)}", "check the path"
@@ -287,20 +277,15 @@ def require_kind(where: object, kind: str, role: str) -> None:
 
 @dataclass(frozen=True)
 class DrafterSpec:
-    """A drafter's name and the options that were given."""
-
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> DrafterSpec:
-        """Read `NAME` or `NAME:OPTION=VALUE,OPTION=VALUE`.
+        """Read `NAME` or `NAME:OPTION=VALUE,OPTION=VALUE`. Raises UsageError.
 
         >>> DrafterSpec.parse("rest:max_match=8")
         DrafterSpec(name='rest', options={'max_match': 8})
-
-        Raises UsageError for an unknown name or option, an option given twice, and a value out of
-        bounds.
         """
         name, colon, rest = text.partition(":")
         drafter_entry(name)
@@ -324,7 +309,6 @@ class DrafterSpec:
         return cls(name, options)
 
     def __str__(self) -> str:
-        """Return the text that `parse` reads."""
         options = ",".join(
             f"{key}={str(value).lower() if isinstance(value, bool) else value}"
             for key, value in self.options.items()
@@ -333,8 +317,6 @@ class DrafterSpec:
 
 
 class NoDraft(BaseDrafter):
-    """The drafter that never drafts, the baseline of comparisons."""
-
     def start(self, prompt: TokenArray) -> None:
         """Do nothing."""
 

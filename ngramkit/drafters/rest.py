@@ -1,8 +1,6 @@
-"""REST: what followed the longest match of the context in a datastore (arXiv:2311.08252).
+"""REST: continuations of the longest match of the context in a datastore (arXiv:2311.08252).
 
-The match is the longest suffix of the context found in any shard; the draft is the tree of its
-most frequent continuations (section 3.2), with exact counts over all shards and all datastores.
-Nothing is learnt from the model or from what is accepted.
+The draft is the tree of the most frequent ones (section 3.2).
 """
 
 from __future__ import annotations
@@ -28,18 +26,18 @@ from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.rest import draft
 
 FREQUENT = 511  # occurrences of a match beyond which its draft is memoized
-MEMOIZED, LARGE = 4096, 128  # drafts, of so many nodes at most
+MEMOIZED, LARGE = 4096, 128  # maximum drafts, and maximum nodes of each
 NEVER = 1 << 62
 Memo = dict[tuple[int, bytes], DraftTree]  # by budget and match
-# Drafts after frequent matches in a datastore, by the rules: exact counts of what followed a word
-# that occurs a hundred thousand times take milliseconds, and text comes back to such words.
+# Drafts after frequent matches in a datastore, by the rules: exact counts after a word that occurs
+# a hundred thousand times take milliseconds, and texts repeat such words.
 _MEMOS: WeakKeyDictionary[Datastore, dict[bytes, Memo]] = WeakKeyDictionary()
 
 
 class Rest(BaseDrafter):
-    """A drafter over datastores.
+    """Draft from datastores; a node's score is its share of the matches.
 
-    A node's score is its share of the matches. Raises UsageError for bounds that make no sense.
+    Raises UsageError for options out of bounds.
     """
 
     scores_are_shares = True
@@ -75,16 +73,14 @@ class Rest(BaseDrafter):
         self._bound = len(prompt)
 
     def draft(self, budget: int) -> DraftTree:
-        """Return the `budget` most frequent continuations; ties as in `suffix.draft_tree`."""
         context = self._live.tokens
         most = FREQUENT if budget <= LARGE else NEVER
         tree, match, frequent = draft(self._table, context, self._bound, budget, self._rules, most)
-        # A match as long as allowed may be longer: then the next one is not bounded by it.
+        # A match of the maximum length may be cut short, so it does not bound the next one.
         self._bound = match if match < self._max_match else len(context)
         return self._after(context[-frequent:], budget) if frequent else DraftTree(*tree)
 
     def _after(self, match: TokenArray, budget: int) -> DraftTree:
-        """Return the draft after a frequent match."""
         key = budget, match.tobytes()
         tree = self._memo.get(key)
         if tree is None:

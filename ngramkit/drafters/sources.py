@@ -1,4 +1,4 @@
-"""The sources of a drafter as the caller gives them: artifacts by role, past requests."""
+"""The sources of a drafter as the caller gives them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ HISTORY_TOKENS = 4_000_000
 class PastUse:
     """How a drafter uses past requests.
 
-    `path`: the history's folder (None: nothing outlives the process). `tokens`: how many of its
-    newest are searched. `store`: add finished requests; without `prompts` only their outputs.
-    `recorded`: the requests are replayed or measured, so the folder is not changed and nothing
-    depends on timing. `grows`: remember requests even without a history.
+    `path`: the history's folder (None: in memory). `tokens`: how many of its newest are searched.
+    `store`: add finished requests; without `prompts` only their outputs. `recorded`: for replays
+    and measurements: the folder is not changed, nothing depends on timing. `grows`: remember
+    requests even without a history.
     """
 
     path: Path | None = None
@@ -53,7 +53,7 @@ class PastUse:
     def history(self, tokenizer: TokenizerRecord) -> History | None:
         """Open the history, or create one unless it would stay empty.
 
-        Raises ArtifactError for another kind of folder or another tokenizer, UsageError for a URL.
+        Raises ArtifactError for another kind or tokenizer, UsageError for a URL.
         """
         from ngramkit.formats.history import History
         from ngramkit.remote.urls import as_url
@@ -107,8 +107,8 @@ class Sources:
     def of(cls, given: Sources | Sequence[Given] | Given) -> Sources:
         """Sort artifacts into roles by their kinds.
 
-        Raises UsageError for two artifacts of a role that takes one and for a kind that no drafter
-        uses, ArtifactError for a missing artifact.
+        Raises UsageError for too many artifacts of a role or an unused kind, ArtifactError for a
+        missing artifact.
         """
         from ngramkit.remote.fetch import open_fetched
 
@@ -149,7 +149,7 @@ def given_sources(
     history_tokens: int = HISTORY_TOKENS,
     store: bool = True,
 ) -> Sources:
-    """Return sources from `artifacts` in any order or from artifacts by role, not both.
+    """Return sources from `artifacts` in any order or from artifacts by role.
 
     Raises UsageError for both, and as `Sources.of`.
     """

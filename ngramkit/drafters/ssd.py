@@ -1,15 +1,7 @@
 """SSD: drafts from the model's own past requests ("space-like" speculative decoding).
 
-People ask the same things again, and models give similar answers: what followed the last tokens in
-a past prompt or answer is likely to follow now. The draft is the tree of the most frequent
-continuations of the longest suffix match, at most `query` tokens long, in the past requests. A
-finished request joins them.
-
-A history can be stale. The acceptance of past drafts decides how far later ones are trusted
-(ngramkit.kernels.ssd), and nodes of a low score are not drafted. Past requests that were there at
-start, those that came since, and the newest of these are matched and trusted separately, so that
-none hides the others: the draft is the best nodes of all. References (`drafters.references`) go
-before all of it, and never join the past requests.
+A history can be stale, so scores follow the acceptance of past drafts (ngramkit.kernels.ssd).
+Origins are matched separately, so that none hides the others.
 """
 
 from __future__ import annotations
@@ -36,8 +28,6 @@ from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge_drafts
 
 
 class _Origin:
-    """Past requests of one origin, and the record of what became of drafts from them."""
-
     def __init__(self, rules: Array, least: float) -> None:
         self.drafted: tuple[Array, Array, Array, int] | None = None  # the last one, for `learn`
         self._rules = rules
@@ -49,7 +39,6 @@ class _Origin:
     def draft(
         self, shards: tuple[DatastoreShard, ...], context: TokenArray, budget: int
     ) -> tuple[Array, Array, Array]:
-        """Return token_ids, parents and scores of a draft; `shards` is not empty."""
         if shards is not self._shards:
             self._shards = shards
             self._table = search_table(shards)
@@ -66,9 +55,9 @@ class _Origin:
 
 
 class Ssd(BaseDrafter):
-    """A drafter over past requests; `past` decides what is searched and what joins it.
+    """Draft the most frequent continuations of the longest match in `past`, `query` tokens at most.
 
-    Raises UsageError for bounds that make no sense.
+    Raises UsageError for options out of bounds.
     """
 
     takes_references = True
@@ -122,7 +111,6 @@ class Ssd(BaseDrafter):
         self._cursor.accept(tokens)
 
     def finish(self) -> None:
-        """Add the request to the past ones."""
         if self._live.length:
             self._past.remember(self._live.tokens, self._prompt_tokens)
         self._live, self._cursor = LiveContext(NOTHING), Cursor(NONE, NOTHING)

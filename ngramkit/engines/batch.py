@@ -1,8 +1,6 @@
 """Drafts for many requests at once: rows of token ids in, draft trees or chains out.
 
-Every row is a session (`engines.sessions`). Requests are prepared on the thread that calls; other
-threads run kernels, one call for all of their requests, since two threads in Python would wait for
-its lock as long as for their drafts. A draft does not depend on the thread.
+Only kernels run on other threads, since Python's lock would cost as much as their drafts.
 """
 
 from __future__ import annotations
@@ -36,19 +34,17 @@ from ngramkit.engines.source import DraftSource, open_source, require_known, req
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
-THREADS = 4  # default, at most
-SHARE = 128  # nodes that are worth a thread: fewer are drafted before another is awake
-LAGGING = 8  # rows for which one version of past requests is left out: looking up takes 0.1 ms
-NEVER = 2.0  # passes: at that cost no token is drafted
-FIRST = 20  # priority of Finalize
+THREADS = 4  # default maximum
+SHARE = 128  # minimum nodes per thread: fewer are drafted before another thread is awake
+LAGGING = 8  # rows per version that past requests may lag: a lookup takes 0.1 ms
+NEVER = 2.0  # cost in passes at which no token is drafted
+FIRST = 20  # exit priority of Finalize
 
 Rows = Sequence[npt.ArrayLike]
 Keep = Callable[[DraftTree], DraftTree]
 
 
 class Asked(NamedTuple):
-    """Facts about the request of a row that the engine knows."""
-
     prompt: int  # tokens that the model did not write, or not in this step
     tenant: str = ""  # whose history it drafts from, and joins
     references: Given = ()  # texts that its answer is likely to repeat; read when it begins
@@ -58,15 +54,12 @@ class Asked(NamedTuple):
 class BatchDrafter:
     """Drafts for an engine's requests from one source, for one thread that calls.
 
-    `cost` is the cost of a drafted token in passes, or a TokenCost that computes it for each step.
-    A request whose drafts have cost more than they saved pauses. A chain ends before a token whose
-    score, corrected by acceptance, is below the cost (`budget.batch`), or below the min_probability
-    of `config`. With `timed`, `engines.timed_drafter` decides on ends and pauses. `statistics` are
-    counted, and shown by `counters` after each step.
+    `cost`: the cost of a drafted token in passes, fixed or by a TokenCost for each step. A chain
+    ends before a token whose corrected score is below it, or below the min_probability of `config`.
+    With `timed`, `engines.timed_drafter` decides on ends and pauses.
 
-    If the source's history grows, a request joins it in the first step without its row, with what
-    it wrote until then. A request that returns, as after a preemption, joins again with what it
-    writes from then on. An engine that reports finished requests calls `tells` and `finish`.
+    A request joins a growing history in the first step without its row, unless the engine reports
+    finished requests (`tells`, `finish`).
     """
 
     def __init__(
@@ -92,7 +85,7 @@ class BatchDrafter:
         self._logged = 0  # rows at the last line of the log
         self.history = source.history
         self.grows = self.history is not None and self.history.stores
-        if self.grows:  # before the thread that writes is waited for
+        if self.grows:  # before the wait for the writing thread
             Finalize(self, _finish_all, (self.history, self.sessions), exitpriority=FIRST)
 
     @classmethod
@@ -107,11 +100,10 @@ class BatchDrafter:
         tokenizer: TokenizerRecord | None = None,
         writes: bool = True,
     ) -> BatchDrafter:
-        """Open what `config` names, and compile all kernels.
+        """Open the sources of `config`, and compile all kernels.
 
-        `tokenizer` and `writes` as in `open_source`, the others as in the class.
-
-        Raises as `open_source`, and UsageError for a `clock` of the configuration without `timed`.
+        `tokenizer` and `writes` as in `open_source`. Raises as `open_source`, and UsageError for a
+        `clock` without `timed`.
         """
         config.require_clock(timed=timed)
         source = open_source(config, vocabulary, tokenizer=tokenizer, writes=writes)
@@ -120,21 +112,15 @@ class BatchDrafter:
         return drafter
 
     def require_known(self, vocabulary: int) -> None:
-        """Raise ArtifactError if an artifact or the history has ids that a model of `vocabulary`
-        ids does not have."""
+        """Raise ArtifactError if an artifact or history has ids beyond `vocabulary`."""
         require_known([*self.source.artifacts, *self.source.compared], vocabulary)
 
     def require_same(self, tokenizer: Any) -> None:
-        """Raise ArtifactError where an artifact's ids are not `tokenizer`'s; see
-        engines.source.require_same."""
+        """Raise as `engines.source.require_same`."""
         require_same([*self.source.artifacts, *self.source.compared], tokenizer)
 
     def warm(self) -> None:
-        """Compile all kernels and open the artifacts, so that no request waits for it.
-
-        Two dummy requests repeat a text, and one has a text too short to repeat. If there is a
-        history, they run a second time with a dummy one that has grown.
-        """
+        """Compile all kernels with dummy requests."""
         prepare()
         prompt = np.tile(np.array([0, 1], np.int32), 8)
         pasts = [self.source.past("")]
@@ -150,27 +136,22 @@ class BatchDrafter:
 
     @property
     def told(self) -> bool:
-        """Return whether the engine reports which requests have finished."""
         return self.history is not None and self.history.told
 
     def tells(self) -> None:
-        """Rely on the engine's reports of finished requests from now on."""
         if self.history is not None:
             self.history.told = True
 
     def finish(self, request: Finished) -> None:
-        """Add a request that the engine reports as finished to the history, in the next step."""
         if self.history is not None and self.grows:
             self.history.finish(request)
 
     def draft_batch(
         self, rows: Rows, budgets: Sequence[int], asked: Sequence[Asked] | None = None
     ) -> list[DraftTree]:
-        """Return a tree of at most budgets[i] nodes for each rows[i]: all token ids of a request so
-        far, int32[n]. A row of budget 0 is not drafted for in this call.
+        """Return a tree of at most budgets[i] nodes for each row, a request's ids so far, int32[n].
 
-        `asked`: what is known of each row's request. Without it a request's prompt is all but the
-        last token of its first row.
+        Without `asked` a request's prompt is all but the last token of its first row.
         """
         return self._draft(rows, budgets, asked=asked)
 
@@ -182,18 +163,17 @@ class BatchDrafter:
         keep: Keep | None = None,
         asked: Sequence[Asked] | None = None,
     ) -> list[DraftTree]:
-        """Return for each row the path that is worth most, at most lengths[i] tokens, for engines
-        that verify one path.
+        """Return for each row the path that is worth most, at most lengths[i] tokens.
 
-        `cost` of a token in passes, in place of the own one; `keep` returns the part of a chain
-        that is verified; `asked` as in `draft_batch`.
+        `cost` of a token in passes, by default the controller's; `keep` returns the part of a chain
+        that is verified.
         """
         if cost is None:
             cost = self.budget.step(sum(length > 0 for length in lengths))
         return self._draft(rows, lengths, cost, keep, asked)
 
     def skip(self, row: TokenArray | None = None) -> None:
-        """Count a row that is not drafted for. If it is given, its session takes in its tokens."""
+        """Count a row without a draft; if given, its session reads its tokens."""
         self.statistics.paused += 1
         if row is not None:
             self._draft([row], [1], NEVER)
@@ -209,9 +189,8 @@ class BatchDrafter:
         keep: Keep | None = None,
         asked: Sequence[Asked] | None = None,
     ) -> list[DraftTree]:
-        """Draft trees, or chains where a token costs `cost` passes."""
         started = time.perf_counter()
-        # If requests are remembered, a row that is not drafted for is followed too.
+        # If requests are remembered, rows without a draft are followed too.
         follows = self.grows and not self.told
         wanted = [i for i in range(len(rows)) if (follows or sizes[i] > 0) and len(rows[i])]  # type: ignore[arg-type]
         contexts = [np.ascontiguousarray(rows[i], np.int32) for i in wanted]
@@ -248,8 +227,6 @@ class BatchDrafter:
         return drafts
 
     def _follow(self, history: GrowingHistory, begun: Mapping[Session, int]) -> None:
-        """Finish the requests whose rows are gone, and those whose sessions have `begun` another
-        one."""
         for session in [*self.sessions.left, *begun]:
             _finish(history, session)
         for session, prompt in begun.items():
@@ -258,7 +235,6 @@ class BatchDrafter:
     def _written(
         self, sessions: Sequence[Session], rows: Sequence[TokenArray]
     ) -> Sequence[TokenArray]:
-        """Return what was written of each row since its last draft; nothing of a new one's."""
         new = [
             NOTHING if session.request is None else row[session.kept :]
             for session, row in zip(sessions, rows, strict=True)
@@ -279,9 +255,10 @@ class BatchDrafter:
         prompt: int | None,
         asked: Asked | None,
     ) -> Job:
-        """Return what to do for one row, after learning what became of its last draft. Its past
-        requests may be `lag` to 2 `lag` versions old. `prompt`: the tokens of its prompt, if it
-        begins a request."""
+        """Learn from a row's last draft, and return its next job.
+
+        Past requests may be `lag` to 2 `lag` versions old.
+        """
         session.outcome = None
         begins = session.request is None or prompt is not None
         references = reference_texts(asked.references) if asked and begins else NONE
@@ -310,14 +287,13 @@ class BatchDrafter:
     def _run(
         self, sessions: Sequence[Session], jobs: Sequence[Job], cost: float | None
     ) -> list[DraftTree]:
-        """Return the jobs' drafts, drawn on as many threads as they are worth."""
         worth = sum(job.size for job in jobs) // SHARE
         parts = max(min(len(self._workspaces), len(jobs), worth), 1)
         if parts == 1:
             alone: list[DraftTree] = self._workspaces[0].drafts(jobs, cost)
             return alone
         shares: list[list[int]] = [[] for _ in range(parts)]
-        for k, session in enumerate(sessions):  # mostly those that a workspace holds samples of
+        for k, session in enumerate(sessions):  # mostly the workspace that holds its samples
             shares[session.number % parts].append(k)
         draws: list[Callable[[], list[DraftTree]]] = [
             workspace.prepare([jobs[k] for k in share], cost) if share else list
@@ -338,7 +314,7 @@ class BatchDrafter:
     def _settle(
         self, sessions: Sequence[Session], rows: Sequence[TokenArray], *, chained: bool
     ) -> None:
-        """Count a step, and learn from it: in the order of rows, on every rank."""
+        """Count and learn in the order of rows, on every rank."""
         counts = self.statistics
         outcomes = [session.outcome for session in sessions if session.outcome is not None]
         accepted = [right for _, right in outcomes]
@@ -355,7 +331,6 @@ class BatchDrafter:
             self.budget.observe([draft.scores for draft, _ in outcomes], accepted)
 
     def _report(self) -> None:
-        """Show the statistics; every so many rows, log them and write the file for Prometheus."""
         if self._counters is not None:
             self._counters.show(self.statistics)
         if not self._log_steps or self.statistics.rows - self._logged < self._log_steps:
@@ -371,8 +346,6 @@ class BatchDrafter:
 
 
 class _Pool:
-    """Threads of this process; a forked child has none of its parent's, and starts its own."""
-
     def __init__(self, threads: int) -> None:
         self._threads, self._process = threads, 0
 
@@ -386,9 +359,10 @@ class _Pool:
 def _begun(
     sessions: Sequence[Session], rows: Sequence[TokenArray], prompts: Sequence[int] | None
 ) -> dict[Session, int]:
-    """Return the sessions that begin a request in this step, and the lengths of their prompts: new
-    ones, and those that go on with a request that begins as theirs did, such as an agent's next
-    turn or the same question again."""
+    """Return the sessions that begin a request, and the lengths of their prompts.
+
+    An agent's next turn begins one in an existing session.
+    """
     begun = {}
     for i, (session, row) in enumerate(zip(sessions, rows, strict=True)):
         prompt = prompts[i] if prompts else _unwritten(session, len(row))
@@ -398,17 +372,16 @@ def _begun(
 
 
 def _unwritten(session: Session, size: int) -> int:
-    """Return how many of a row's tokens the model cannot have written in its last pass."""
+    """Return how many of a row's tokens the last pass cannot have written."""
     drafted = 0 if session.draft is None else len(session.draft)
     new = size - session.kept
     return size - (new if session.kept == session.size and new <= drafted + 1 else 1)
 
 
 def _finish(history: GrowingHistory, session: Session) -> None:
-    """Let what a session's model wrote, and is not remembered yet, join the history."""
     if session.request is not None and session.remembered < session.size:
         text, begin = session.request.tokens[: session.size], session.begin
-        if session.remembered > begin:  # its request came back, and goes again
+        if session.remembered > begin:  # its request returned, and ended again
             text, begin = text[session.remembered :], 0
         name = f"{session.number:020}"  # so that names are in order
         history.finish(Finished(text, begin, name, session.tenant))
@@ -416,7 +389,6 @@ def _finish(history: GrowingHistory, session: Session) -> None:
 
 
 def _finish_all(history: GrowingHistory, sessions: Sessions) -> None:
-    """Remember the last step's requests as the process ends, and write what waits."""
     if not history.told:
         for session in sessions.latest():
             _finish(history, session)
@@ -424,7 +396,7 @@ def _finish_all(history: GrowingHistory, sessions: Sessions) -> None:
 
 
 def accepted_length(tree: DraftTree, written: TokenArray) -> int:
-    """Return how many tokens of `written`, int32[n], are a path from the root of `tree`."""
+    """Return how many tokens of `written`, int32[n], are a path from the root."""
     if not len(tree):  # most drafts of a large batch
         return 0
     at, tokens, parents = -1, tree.token_ids.tolist(), tree.parents.tolist()

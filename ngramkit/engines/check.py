@@ -1,8 +1,4 @@
-"""A check of an engine: its version, the configuration, the artifacts, the tokenizer, a draft.
-
-`check_engine` is the command of that name. `plugin` is an entry point of vLLM's: each of its
-commands tells of a wrong NGRAMKIT_DRAFT before it loads a model.
-"""
+"""A check of an engine: version, configuration, artifacts, tokenizer, a draft."""
 
 from __future__ import annotations
 
@@ -31,15 +27,13 @@ from ngramkit.remote.urls import as_path, as_url
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
 
-TEXT = "The answer to the question is that"  # what is drafted for
-PROMPT = 16  # tokens of a datastore that are a prompt where there is no tokenizer
-CALLS = 20  # of which the median is told
+TEXT = "The answer to the question is that"  # the prompt
+PROMPT = 16  # tokens of a datastore that are the prompt without a tokenizer
+CALLS = 20  # timed calls, whose median is shown
 
 
 @dataclass(frozen=True)
 class CheckedArtifact(Result):
-    """An artifact that an engine would open."""
-
     path: str
     kind: str
     tokenizer: str  # the model that it was built for
@@ -48,7 +42,7 @@ class CheckedArtifact(Result):
 
 @dataclass(frozen=True)
 class CheckedEngine(Result):
-    """The findings about an engine; None where there was nothing to look at, as without a model."""
+    """The findings about an engine; None if there was nothing to check."""
 
     engine: str
     version: str | None  # installed here
@@ -74,12 +68,11 @@ def check_engine(
 ) -> CheckedEngine:
     """Open what an engine would open, compare it with `model`'s tokenizer, and draft once.
 
-    `engine`: one of `engines.config.ENGINES`. `draft`: a JSON object or a file of one; by default
-    NGRAMKIT_DRAFT, else the engines' own default. `tokens`: of the draft, at most. `model`: a short
-    name, a Hub id or a folder; without one nothing is compared, and a prompt is taken from a
-    datastore.
+    `engine`: one of `engines.config.ENGINES`. `draft`: a JSON object or a file of one (default:
+    NGRAMKIT_DRAFT, else the engines' default). `tokens`: maximum of the draft. `model`: a short
+    name, a Hub id or a folder; without one nothing is compared, and a datastore gives the prompt.
 
-    Raises UsageError for an unknown engine, InputError for metrics that cannot be written, and as
+    Raises UsageError for an unknown engine, InputError if metrics cannot be written, and as
     `DraftConfig.read`, `engines.source.open_source` and `require_same`.
     """
     from ngramkit.corpus.tokenizer import load_tokenizer
@@ -99,7 +92,7 @@ def check_engine(
     if config.metrics is not None:
         require_metrics(Path(config.metrics))
     for _, folder in _folders(config):
-        open_folder(folder)  # what is damaged is said before numba is imported
+        open_folder(folder)  # report damage before numba is imported
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
     from ngramkit.engines.batch import BatchDrafter
 
@@ -140,7 +133,6 @@ def check_engine(
 
 
 def require_engine(engine: str) -> None:
-    """Raise UsageError where there is no adapter for an engine of that name."""
     if engine not in ENGINES:
         raise UsageError(
             f"there is no adapter for {engine!r}", meant(engine, ENGINES), option="engine"
@@ -148,14 +140,12 @@ def require_engine(engine: str) -> None:
 
 
 def plugin() -> None:
-    """Do as `require_usable` in each of vLLM's processes, the first time before it knows its
-    options."""
+    """Call `require_usable` in each of vLLM's processes; an entry point of vLLM's."""
     require_usable("vllm")
 
 
 def require_usable(engine: str) -> None:
-    """Raise NgramkitError where NGRAMKIT_DRAFT is set and wrong for this engine, or names what is
-    not there."""
+    """Raise NgramkitError if NGRAMKIT_DRAFT is wrong for this engine."""
     try:
         _require_fit(DraftConfig.from_environment() or DraftConfig(), engine)
     except NgramkitError as error:
@@ -163,10 +153,10 @@ def require_usable(engine: str) -> None:
 
 
 def _require_fit(config: DraftConfig, engine: str) -> None:
-    """Raise what is wrong with a configuration by itself and by the manifests of its folders.
+    """Raise the errors of a configuration and of its folders' manifests.
 
-    Nothing else is read, and numba must not be imported here, since a worker of vLLM 0.33 on a CPU
-    looks through all modules when it starts and fails at one of llvmlite's.
+    numba must not be imported here: a worker of vLLM 0.33 on a CPU fails at one of llvmlite's
+    modules.
     """
     config.require_tenants(engine)
     config.require_clock(timed=ENGINES[engine].timed)
@@ -177,7 +167,6 @@ def _require_fit(config: DraftConfig, engine: str) -> None:
 
 
 def _folders(config: DraftConfig) -> Iterator[tuple[str, Path]]:
-    """Yield the role and the path of each artifact that is a folder of this machine."""
     for role, names in config.artifacts.items():
         for name in names:
             if as_url(name) is None and not is_hub_name(name):
@@ -187,10 +176,6 @@ def _folders(config: DraftConfig) -> Iterator[tuple[str, Path]]:
 def _context(
     tokenizer: TextTokenizer | None, artifacts: Sequence[Artifact]
 ) -> tuple[npt.NDArray[np.int32], str | None]:
-    """Return a prompt's token ids, and its text where there is a tokenizer.
-
-    Without one it is the first tokens of a datastore; nothing where there is none.
-    """
     if tokenizer is not None:
         return tokenizer.encode(TEXT), TEXT
     for artifact in artifacts:

@@ -24,16 +24,14 @@ from ngramkit.remote.urls import as_url
 VARIABLE = "NGRAMKIT_DRAFT"
 PATHS = (*TABLES, "history", "metrics")
 SWITCHES = ("pause", "clock", "store", "history_prompts")
-KEYS = ("lora", "salt", "key")  # what may tell the requests of one tenant
+KEYS = ("lora", "salt", "key")  # properties that may name a request's tenant
 
 
 class Engine(NamedTuple):
-    """A serving engine that an adapter was written for."""
-
     distribution: str
     tried: tuple[str, ...]  # versions
     shows: tuple[str, ...]  # those of KEYS that it shows a drafter
-    timed: bool = False  # one text at a time, whose passes are timed: `clock` is for it
+    timed: bool = False  # one text at a time, whose passes may be timed by `clock`
 
 
 ENGINES = {
@@ -63,31 +61,28 @@ class DraftConfig:
     frozen_table: str | None = None
     bigram: str | None = None
     unigram: str | None = None
-    history: str | bool | None = None  # a folder of past requests; True: in memory alone
-    history_tokens: int = HISTORY_TOKENS  # newest ones that are drafted from
-    history_bytes: int = 1 << 26  # of the folder's log; the oldest half of more is dropped
-    history_days: float | None = None  # after which requests are dropped from it
-    history_prompts: bool = False  # prompts are remembered too, not outputs alone
-    history_by: str | None = None  # one history for each: of KEYS
-    store: bool = True  # finished requests join the history
-    min_probability: float | None = None  # of a drafted token to be accepted; None: learnt
-    tokens: int | None = None  # of a chain, at most; None: what the engine asks for
-    budget: int | None = None  # nodes of a tree, at most; None: what the engine asks for
-    vocabulary: int | None = None  # ids of the model, where neither artifacts nor the engine tell
+    history: str | bool | None = None  # a folder of past requests; True: only in memory
+    history_tokens: int = HISTORY_TOKENS  # newest tokens that are drafted from
+    history_bytes: int = 1 << 26  # of the folder's log; of a larger one the oldest half is dropped
+    history_days: float | None = None  # age at which requests are dropped
+    history_prompts: bool = False  # remember prompts too, not only outputs
+    history_by: str | None = None  # one of KEYS: each of its values has a history
+    store: bool = True  # add finished requests to the history
+    min_probability: float | None = None  # minimum probability of a drafted token; None: learnt
+    tokens: int | None = None  # maximum of a chain; None: the engine's
+    budget: int | None = None  # maximum nodes of a tree; None: the engine's
+    vocabulary: int | None = None  # ids of the model, if neither artifacts nor engine give it
     sessions: int = 512  # requests remembered at once
-    threads: int | None = None  # None: one a core, four at most
-    pause: bool = True  # requests whose drafts do not pay are not drafted for
-    # Learn what drafted tokens cost from the time, in one process. None: the engine decides.
+    threads: int | None = None  # None: one per core, at most four
+    pause: bool = True  # do not draft for requests whose drafts do not pay
+    # Learn the cost of drafted tokens by time, in one process. None: the engine decides.
     clock: bool | None = None
     log_steps: int = 10_000  # rows between two lines in the log; 0: none
     metrics: str | None = None  # a file for Prometheus, written with each line in the log
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: str = "the configuration") -> DraftConfig:
-        """Return the configuration that `given` holds.
-
-        Raises UsageError, naming key and value, for the first that is unknown or out of range.
-        """
+        """Return the configuration that `given` holds. Raises UsageError."""
         names = [field.name for field in fields(cls)]
         for key, value in given.items():
             if key not in names:
@@ -106,18 +101,15 @@ class DraftConfig:
 
     @property
     def artifacts(self) -> dict[str, tuple[str, ...]]:
-        """The artifacts' names by role, without roles that have none."""
         given = {role: getattr(self, role) or () for role in KIND_OF_ROLE}
         named = {r: names if isinstance(names, tuple) else (names,) for r, names in given.items()}
         return {role: names for role, names in named.items() if names}
 
     @property
     def named(self) -> bool:
-        """Return whether an artifact or a history is named, whose ids must be the engine's."""
         return bool(self.artifacts) or isinstance(self.history, str)
 
     def require_tenants(self, engine: str) -> None:
-        """Raise UsageError where this engine shows no drafter what `history_by` names."""
         shown = ENGINES[engine].shows
         if self.history_by is not None and self.history_by not in shown:
             named = " or ".join(f'"{key}"' for key in shown)
@@ -129,10 +121,7 @@ class DraftConfig:
             )
 
     def require_vocabulary(self, known: int | None, hint: str) -> int:
-        """Return how many ids the model has: `known` from the engine, else `vocabulary`.
-
-        Raise UsageError if neither is given: no id may be drafted that the model does not have.
-        """
+        """Return the model's number of ids. Raises UsageError if it is unknown."""
         vocabulary = self.vocabulary if known is None else known
         if vocabulary is None:
             raise UsageError(
@@ -143,12 +132,10 @@ class DraftConfig:
         return vocabulary
 
     def require_sources(self) -> None:
-        """Raise UsageError where no artifact or history is named that the drafter needs."""
         given = {**self.artifacts, "history": self.history}
         require_sources(DrafterSpec.parse(self.drafter).name, given, "history")
 
     def require_clock(self, *, timed: bool) -> None:
-        """Raise UsageError for a `clock` where passes are not `timed`."""
         if self.clock and self.min_probability is None and not timed:
             raise UsageError(
                 "clock of the configuration is for engines of one text at a time: llama.cpp",
@@ -158,9 +145,9 @@ class DraftConfig:
 
     @classmethod
     def read(cls, text: str) -> DraftConfig:
-        """Return the configuration of a JSON object, or of a file that holds one.
+        """Read a JSON object, or a file that holds one.
 
-        Raises InputError where the file is missing or holds no JSON object, UsageError as `parse`.
+        Raises InputError if there is no JSON object, UsageError as `parse`.
         """
         hint = 'write {"drafter": "blend"}, or the path of a file that holds such an object'
         where = VARIABLE
@@ -178,16 +165,16 @@ class DraftConfig:
 
     @classmethod
     def from_environment(cls) -> DraftConfig | None:
-        """Return what NGRAMKIT_DRAFT configures; None where it is not set. Raises as `read`."""
+        """Return the configuration in NGRAMKIT_DRAFT, or None. Raises as `read`."""
         text = os.environ.get(VARIABLE, "")
         return cls.read(text) if text.strip() else None
 
 
 def existing_history(config: DraftConfig) -> History | None:
-    """Return the one history that an engine's requests draft from, if it is there.
+    """Return the one history that an engine's requests draft from, if it exists.
 
-    Raises ArtifactError where something else is, or where none is and none is made; UsageError for
-    a URL: a history grows while it is used.
+    Raises ArtifactError if something else is there, or nothing and none is made; UsageError for a
+    URL.
     """
     if not isinstance(config.history, str):
         return None
@@ -212,7 +199,6 @@ def existing_history(config: DraftConfig) -> History | None:
 
 
 def _expanded(name: str) -> str:
-    """Return the path with ~/ as the home folder: no shell has expanded what stands in JSON."""
     return str(Path(name).expanduser()) if name.startswith("~/") else name
 
 

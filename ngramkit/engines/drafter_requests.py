@@ -1,4 +1,4 @@
-"""Requests of drafters that are not blend: a drafter for each, over shared artifacts."""
+"""Requests of drafters other than blend: a drafter for each, over shared artifacts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from ngramkit.engines.workspace import RequestSource
 from ngramkit.kernels.draft_cut import LEVELS, RUNS, chances, update_record
 from ngramkit.kernels.tree_paths import best_path
 
-WIDTH = 4  # nodes of the tree that a chain is taken from, for each of its tokens
-FADE = 0.99  # of the record of scores, with each draft
+WIDTH = 4  # nodes of the tree per token of the chain that is its best path
+FADE = 0.99  # decay of the record of scores per draft
 
 
 class DrafterSource(RequestSource):
-    """A function that makes the drafter of each request, from its past requests where there are
-    any. Nothing is shared between threads but what is read only while they draft, so it is every
-    thread's workspace too."""
+    """A factory of one drafter per request; it is every thread's workspace too."""
 
     def __init__(self, make: Callable[..., Drafter], vocabulary: int) -> None:
         super().__init__()
@@ -39,19 +37,16 @@ class DrafterSource(RequestSource):
         past: PastRequests | None = None,
         references: ReferenceTexts = NONE,
     ) -> DrafterRequest:
-        """Begin a request, which drafts from `past` and `references`."""
         make = self.make if past is None else partial(self.make, past)
         return DrafterRequest(make, prompt, self.vocabulary, references)
 
     def refresh(self) -> None:
-        """Do nothing: drafters look at their past requests whenever they draft."""
+        """Do nothing: drafters read their past requests whenever they draft."""
 
     def prepare(self, jobs: Sequence[Job], cost: float | None) -> Callable[[], list[DraftTree]]:
-        """Return the function that drafts."""
         return partial(self.drafts, jobs, cost)
 
     def drafts(self, jobs: Sequence[Job], cost: float | None = None) -> list[DraftTree]:
-        """Draft as Workspace.drafts."""
         drafts = []
         for request, written, size, _, evidence in jobs:
             if len(written):
@@ -64,11 +59,7 @@ class DrafterSource(RequestSource):
 
 
 class DrafterRequest:
-    """A request and its drafter, which begins anew where tokens are taken back.
-
-    Scores that are shares of matches become probabilities by what such shares have come to in this
-    request.
-    """
+    """A request and its drafter, which is made again if tokens are removed."""
 
     def __init__(
         self,
@@ -83,7 +74,7 @@ class DrafterRequest:
     def _begin(self, tokens: TokenArray, prompt: int) -> None:
         self.prompt = prompt
         self._drafter = self._make()
-        # An unknown id of the text is the vocabulary's size, and may be copied from there.
+        # An unknown id is the vocabulary's size, and may be copied from the text.
         self._draft = drafts_of(self._drafter, self._vocabulary + 1)
         self._shares = getattr(self._drafter, "scores_are_shares", False)
         self._record = np.zeros((LEVELS, RUNS, 2), np.float32)
@@ -95,7 +86,6 @@ class DrafterRequest:
 
     @property
     def tokens(self) -> TokenArray:
-        """All tokens, int32[size]; a view, valid until the next call."""
         return self._live.tokens
 
     @property
@@ -103,20 +93,18 @@ class DrafterRequest:
         return self._live.length
 
     def rest(self) -> None:
-        """Do nothing: nothing is held but by the drafter."""
+        """Do nothing: only the drafter holds past requests."""
 
     def begin(self, workspace: DrafterSource, prompt: int, written: TokenArray) -> TokenArray:
-        """Return what is still to be taken in of what was written: all of it."""
+        """Return all of `written`: nothing is appended here."""
         return written
 
     def refer(self, references: ReferenceTexts) -> None:
-        """Draft from these references, as a request that begins here."""
         if len(references) or len(self._references):
             self._references = references
             self._begin(self.tokens.copy(), self.size)
 
     def append(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        """Append what was written."""
         if self._shares and len(self._last):
             last = self._last
             self._run = update_record(
@@ -128,17 +116,15 @@ class DrafterRequest:
         self._drafter.accept(tokens, evidence)
 
     def rewind(self, workspace: DrafterSource, size: int) -> None:
-        """Take back all but the first `size` tokens."""
         if size < self.size:
             self._begin(self.tokens[:size].copy(), min(size, self.prompt))
 
     def tree(self, budget: int) -> DraftTree:
-        """Return the drafter's tree of at most `budget` nodes."""
         self._last = self._draft(budget).below(self._vocabulary)
         return self._last
 
     def chain(self, length: int, cost: float) -> DraftTree:
-        """Return the tree's path that is worth most, where each token costs `cost` passes."""
+        """Return the tree's best path if each token costs `cost` passes."""
         tree = self.tree(WIDTH * length)
         scores = tree.scores
         if self._shares and len(tree):

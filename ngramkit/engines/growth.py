@@ -1,18 +1,11 @@
 """Histories that grow while an engine serves.
 
-A finished request joins the history in the step after its end, in memory, and every request drafts
-from it from then on. Within a run nothing else changes what is drafted from: the folder is read
-when the engine starts (a tenant's at its first request), and requests of other processes that share
-it come in at the next start. So ranks of one engine, which see the same requests in the same steps,
-draft alike without talking; one of them writes.
+A finished request joins the history in memory in the next step; folders are read only when the
+engine starts (a tenant's at its first request). So ranks, which see the same requests in the same
+steps, draft alike; one of them writes. No step waits for the threads that write and merge. A killed
+process loses unwritten requests.
 
-Writing is a thread's (`HistoryWriter`): no step waits for it. So is merging what has grown: what
-comes of it is drafted from after as many tokens more on every rank. A request is written within
-moments of its end. A process that ends writes what is left; one that is killed loses that, but no
-request that was counted (`HistoryWriter.written`).
-
-What is remembered is somebody's text. It is off unless a history was named, said in the log where
-it is on, and lies in files that only their owner may read.
+Users' texts are remembered only if a history was named; the log says so, and its files are private.
 """
 
 from __future__ import annotations
@@ -43,55 +36,53 @@ from ngramkit.formats.manifest import NAME
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
-# The key of a request's own parameters that names its tenant; false or 0: it is not remembered.
+# The parameter of a request that names its tenant; false or 0: it is not remembered.
 REQUEST_KEY = "ngramkit_history"
-OFF = ("false", "off", "no", "0")  # texts that mean false there
+OFF = ("false", "off", "no", "0")  # texts that mean false
 TENANTS = 64  # histories in memory at once
-FOLDERS = 4096  # tenants with a folder in one run, at most; others are in memory alone
-DIGITS = 32  # of a tenant's folder
+FOLDERS = 4096  # maximum tenants with a folder in one run; others are only in memory
+DIGITS = 32  # hex digits of a tenant's folder name
 LONGEST_KEY = 4096  # characters of a tenant's key
-WATCHED = 4096  # requests that may wait to go on
-WAITING = 4096  # requests that wait to be written, at most
+WATCHED = 4096  # maximum requests that are watched
+WAITING = 4096  # maximum requests that wait to be written
 DAY = 86_400.0  # seconds
-LOOKS = 50  # in an age: how often requests that are older are looked for
-LONGEST_PAUSE = 3600.0  # seconds between two looks
-PART, LEAST = 16, 1 << 12  # an index lacks so small a part of what is searched, or so many tokens
-PATIENCE = 10.0  # seconds for which a process that ends waits for its thread
-EXIT_PRIORITY = 10  # of Finalize: in children of multiprocessing too, which run no atexit
+LOOKS = 50  # searches for expired requests per age
+LONGEST_PAUSE = 3600.0  # maximum seconds between two searches
+PART, LEAST = 16, 1 << 12  # an index lacks 1/PART of the searched tokens at most, or LEAST
+PATIENCE = 10.0  # seconds that an ending process waits for its thread
+EXIT_PRIORITY = 10  # of Finalize, which also runs in multiprocessing children, unlike atexit
 
 
 class Finished(NamedTuple):
-    """A request that ended."""
-
     tokens: TokenArray  # int32[n], prompt and output
     prompt: int  # tokens of the prompt
-    name: str = ""  # by which the engine knows it
+    name: str = ""  # its name in the engine
     key: str = ""  # of its tenant
 
 
 class _FixedPastRequests(PastRequests):
-    """Past requests that no other process adds to, so that every rank of an engine has the same."""
+    """Past requests that only this engine adds to, so that all ranks have the same."""
 
     def refresh(self) -> None: ...
 
 
 class GrowingHistory:
-    """The past requests that an engine drafts from, by tenant: "" where there is one history.
+    """The past requests that an engine drafts from, by tenant: "" if there is one history.
 
-    `stores`: requests of this engine join them; `writes`: this process writes them to the folder.
-    Raises ArtifactError where something else is there, or a history of another tokenizer.
+    `stores`: this engine's requests join; `writes`: this process writes them. Raises ArtifactError
+    for another kind of folder or another tokenizer.
     """
 
     def __init__(
         self, config: DraftConfig, tokenizer: TokenizerRecord, *, stores: bool, writes: bool
     ) -> None:
         self.stores = stores
-        self.told = False  # the engine says which requests have finished
+        self.told = False  # the engine reports finished requests
         self.keyed = config.history_by is not None
         self._folder = Path(config.history) if isinstance(config.history, str) else None
         self._tokenizer, self._tokens = tokenizer, config.history_tokens
         self._prompts = config.history_prompts
-        self._waiting: list[Finished] = []  # to be taken in, in the next step
+        self._waiting: list[Finished] = []  # to be added in the next step
         self._taken_in = 0  # requests
         self._by_key: OrderedDict[str, PastRequests] = OrderedDict()  # by use, the oldest first
         self._read: set[str] = set()  # tenants whose folders were read in this run
@@ -109,7 +100,6 @@ class GrowingHistory:
 
     @property
     def notice(self) -> str:
-        """The sentence for whoever runs the server: what is remembered, and where."""
         what = "prompts and answers" if self._prompts else "answers"
         where = "in memory" if self._folder is None else f"in {self._folder}"
         whose = ", by tenant" if self.keyed else ""
@@ -117,15 +107,13 @@ class GrowingHistory:
 
     @property
     def remembered(self) -> int:
-        """The number of requests of this run that are in the folder, or in memory where this
-        process writes to none."""
+        """The number of this run's requests that were written, or added if none are written."""
         return self._taken_in if self._writer is None else self._writer.written
 
     def past(self, key: str) -> PastRequests:
-        """Return a tenant's past requests, read from its folder in the tenant's first step.
+        """Return a tenant's past requests, read from its folder in its first step.
 
-        Those of the least recent tenant are let go for a new one, and begin with nothing should it
-        come back: what its folder holds by then may not be the same to every rank.
+        A tenant that was evicted begins with nothing, since ranks may then read different folders.
         """
         past = self._by_key.get(key)
         if past is None:
@@ -151,8 +139,7 @@ class GrowingHistory:
         return past
 
     def dummy(self, tokens: TokenArray) -> PastRequests:
-        """Return past requests, in memory, to which the same int32[n] were added until they were
-        merged and the oldest dropped: drafting from them compiles every kernel."""
+        """Return in-memory past requests with which drafting compiles every kernel."""
         past = PastRequests(
             tokenizer=self._tokenizer,
             capacity=8 * len(tokens),
@@ -165,10 +152,10 @@ class GrowingHistory:
         return past
 
     def finish(self, request: Finished) -> None:
-        """Hand over a request that ended; it is drafted from in the next step, and written."""
+        """Queue a finished request for the next step, and for writing."""
         begin = min(request.prompt, len(request.tokens))
         tokens, eos = request.tokens, self._tokenizer.eos
-        if eos is not None:  # a pass may have gone on behind it
+        if eos is not None:  # a pass may have gone beyond it
             ends = np.flatnonzero(tokens[begin:] == eos)
             tokens = tokens[: begin + ends[0] + 1] if len(ends) else tokens
         if len(tokens) <= begin:
@@ -182,10 +169,7 @@ class GrowingHistory:
             self._writer.put(request.key, tokens, begin)
 
     def take_in(self) -> int:
-        """Let requests be drafted from that ended since the last step; return how many.
-
-        In the order of their names, which is the same on every rank.
-        """
+        """Add requests that ended since the last step, ordered by name; return how many."""
         count = len(self._waiting)
         for request in sorted(self._waiting, key=lambda each: each.name):
             self.past(request.key).remember(request.tokens, request.prompt)
@@ -194,22 +178,20 @@ class GrowingHistory:
         return count
 
     def flush(self) -> None:
-        """Wait until all finished requests are written, or cannot be."""
         if self._writer is not None:
             self._writer.flush()
 
     def _has_folder(self, key: str) -> bool:
-        """Return whether a tenant has a folder; keys may come from anybody, so not all have one."""
+        """Return whether a tenant may have a folder; anybody may send keys."""
         return self._folder is not None and (key in self._read or len(self._read) < FOLDERS)
 
 
 def forbids_remembering(parameters: Mapping[str, Any]) -> bool:
-    """Return whether a request's own parameters say that it is not to be remembered."""
     return is_off(parameters.get(REQUEST_KEY))
 
 
 def is_off(value: object) -> bool:
-    """Return whether a request's parameter means no: false, 0, or one of OFF as text.
+    """Return whether a parameter is false, 0, or one of OFF as text.
 
     >>> is_off(False), is_off(0.0), is_off("False"), is_off(None), is_off("")
     (True, True, True, False, False)
@@ -218,30 +200,26 @@ def is_off(value: object) -> bool:
 
 
 def tenant_of(said: Any) -> str | None:
-    """Return the key of a tenant by what a client sent, which may be anything; "" for nothing.
+    """Return a tenant's key from a client's value, "" for None.
 
-    None if it is not a number or a text of at most LONGEST_KEY characters: such a request is not
-    remembered.
+    Returns None for other types and long values: such requests are not remembered.
     """
     if said is None:
         return ""
     if not isinstance(said, str | int | float):
         return None
-    if isinstance(said, int) and said.bit_length() > LONGEST_KEY:  # Python writes no such number
+    if isinstance(said, int) and said.bit_length() > LONGEST_KEY:  # Python may refuse to print it
         return None
     key = str(said)
     return key if len(key) <= LONGEST_KEY else None
 
 
 def tenant_folder(key: str) -> str:
-    """Return the name of a tenant's folder: the first digits of the key's sha256."""
     raw = key.encode(errors="surrogatepass")  # JSON may hold half a surrogate pair
     return hashlib.sha256(raw).hexdigest()[:DIGITS]
 
 
 class Folders:
-    """An engine's histories in `folder`: one, or one for each tenant, by key."""
-
     def __init__(
         self, folder: Path, tokenizer: TokenizerRecord, *, keyed: bool, stores: bool
     ) -> None:
@@ -249,12 +227,11 @@ class Folders:
         self._keyed, self._stores = keyed, stores
 
     def open(self, key: str) -> History | None:
-        """Open a tenant's history; None where there is none and none is made."""
+        """Open a tenant's history; None if it would stay empty."""
         folder = self._folder / tenant_folder(key) if self._keyed else self._folder
         return PastUse(folder, recorded=not self._stores).history(self._tokenizer)
 
     def all(self) -> list[Path]:
-        """Return the folder of every history that is there."""
         found = self._folder.iterdir() if self._keyed else [self._folder]
         return [folder for folder in found if (folder / NAME).exists()]
 
@@ -262,11 +239,8 @@ class Folders:
 class HistoryWriter:
     """A thread that writes requests to the histories of `folders`; it ends with this object.
 
-    Of a log of more than `most` bytes the oldest half is dropped, and so are requests of more than
-    `days`, where that is given, of every history that is there: what was there when it was first
-    looked at counts as written then. Its index is kept over the newest `searched` tokens, for the
-    next start. Where nothing can be written, as on a full disk, that is logged once, and drafts go
-    on.
+    Beyond `most` bytes a log's oldest half is dropped, and so are requests older than `days`;
+    earlier ones count as written when first seen. The index covers the newest `searched` tokens.
     """
 
     def __init__(
@@ -279,17 +253,15 @@ class HistoryWriter:
     ) -> None:
         age = None if days is None else days * DAY
         self._work = _Writing(folders, most, searched, age, clock)
-        self._process = 0  # whose thread it is; a forked child has none
+        self._process = 0  # id of the thread's process; a forked child has no thread
         if days is not None:
             self._start()
 
     @property
     def written(self) -> int:
-        """The number of requests that were written."""
         return self._work.written
 
     def put(self, key: str, tokens: TokenArray, prompt: int) -> None:
-        """Add a finished request, int32[n], to those that wait; return at once."""
         if self._process != os.getpid():
             self._start()
         if self._work.queue.qsize() >= WAITING:
@@ -298,7 +270,6 @@ class HistoryWriter:
             self._work.queue.put((key, tokens, prompt))
 
     def flush(self) -> None:
-        """Wait until all that was put is written, or cannot be; for PATIENCE seconds at most."""
         if self._process == os.getpid():
             self._work.flush()
 
@@ -309,7 +280,7 @@ class HistoryWriter:
 
 
 class _Writing:
-    """The work of a HistoryWriter's thread, which does not hold the writer."""
+    """The work of a HistoryWriter's thread, which has no reference to the writer."""
 
     def __init__(
         self,
@@ -330,7 +301,7 @@ class _Writing:
         self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._histories: dict[str, History] = {}
         self._unsorted: dict[str, int] = {}  # tokens that each index lacks
-        # When requests that are too old were looked for; not yet, since other ranks may still read.
+        # When expired requests were last searched; not yet, since other ranks may still read.
         self._looked = self._clock()
         self._idle = True  # nothing was written yet
         self._thread = threading.Thread(target=self._run, name="ngramkit history", daemon=True)
@@ -373,7 +344,7 @@ class _Writing:
         if history is None:
             return
         history.append(tokens, prompt)
-        self._histories[key] = history  # one that failed is opened anew
+        self._histories[key] = history  # after an error it is opened again
         self.written += 1
         if self._idle:
             self._idle, self._looked = False, -math.inf
@@ -385,7 +356,6 @@ class _Writing:
             History(history.path, history.manifest).extend_index(self._searched)
 
     def _pause(self) -> float:
-        """Return the seconds between two looks for requests that are too old."""
         return min(max((self._age or 0.0) / LOOKS, 1.0), LONGEST_PAUSE)
 
     def _expire_if_due(self) -> None:
@@ -415,24 +385,22 @@ def _log_dropped(history: History, dropped: Dropped) -> None:
 
 
 class Departures:
-    """Requests that an engine shows while they run, and that say whether they have finished.
+    """Requests that an engine shows while they run, and that know whether they have finished.
 
-    One that is not shown has finished, was aborted, or waits to go on; it may say so only later.
+    Others have finished, were aborted, or are preempted.
     """
 
     def __init__(self) -> None:
         self._seen: dict[str, Any] = {}
 
     def left(self, running: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-        """Return those that are not `running`, in the order of their names, and remember these
-        with them."""
+        """Return watched requests that are not `running`, by name, and watch the running ones."""
         now = dict(running)
         left = {name: self._seen[name] for name in sorted(self._seen.keys() - now.keys())}
         self._seen.update(now)
-        while len(self._seen) > max(WATCHED, len(now)):  # some never say that they were aborted
+        while len(self._seen) > max(WATCHED, len(now)):  # some never report that they were aborted
             del self._seen[next(iter(self._seen))]
         return left
 
     def forget(self, name: str) -> None:
-        """Look for a request no more."""
         self._seen.pop(name, None)

@@ -1,12 +1,6 @@
-"""Adapter for llama-cpp-python: `Llama(draft_model=Drafter(), logits_all=True)` (contract read in
-0.3.36).
+"""Adapter for llama-cpp-python: `Llama(draft_model=Drafter(), logits_all=True)` (read in 0.3.36).
 
-The engine calls the drafter before every pass with all token ids so far, int32[n], and takes one
-chain, int32[k]. It tells of no start or end, and verifies a chain whatever that costs. The ids are
-the beginning of an array that the Llama holds, by which several Llamas are told apart. A text that
-is continued or shortened is found again.
-
-Configured by NGRAMKIT_DRAFT, or by a DraftConfig:
+The engine passes all token ids so far, int32[n], takes one chain, and reports no start or end.
 
     from ngramkit.engines.llama_cpp import Drafter
     drafter = Drafter(vocabulary=49152)
@@ -37,24 +31,21 @@ from ngramkit.engines.growth import Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.engines.timed_drafter import Clock, TimedDrafter
 
-# What a drafted token costs, in passes, where they are not timed: a pass of two tokens took 1.6
+# Cost of a drafted token in passes, if they are not timed: a pass of two tokens took 1.6
 # passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread).
 MIN_PROBABILITY = 0.6
 FORCED = 0.9  # probability of a token that a grammar forces: others may spell the same text
-WRITTEN = 8  # last tokens of a text that tell a grammar how it goes on
+WRITTEN = 8  # last tokens of a text that a grammar reads
 TOKENS = 8
 SESSIONS = 8
 
 
 class Drafter:
-    """A drafter that `Llama(draft_model=)` takes, of one or several. `enabled = False` switches it
-    off.
+    """A drafter for `Llama(draft_model=)`, of one or several. `enabled = False` switches it off.
 
-    `vocabulary`: how many ids the model has, `llama.n_vocab()`. It is needed without artifacts, and
-    with them unless `check` is called before the first text.
-    `clock` returns the seconds by which passes are timed: not wall-clock time where other work goes
-    on between passes. `config`: in place of NGRAMKIT_DRAFT; without either, blend over the text
-    itself.
+    `config`: in place of NGRAMKIT_DRAFT; without either, blend over the text itself. `vocabulary`:
+    `llama.n_vocab()`; not needed with artifacts if `check` is called before the first text.
+    `clock`: seconds by which passes are timed; it must not count other work between passes.
 
     Raises as `DraftConfig.read` and `engines.source.open_source`.
     """
@@ -83,14 +74,14 @@ class Drafter:
         self._checked = False
         self._lock = Lock()
         self._texts: list[_Text] = []
-        self._running: _Text | None = None  # that of the last call
+        self._running: _Text | None = None  # text of the last call
         self._grammars: weakref.WeakKeyDictionary[Any, LlamaGrammar] = weakref.WeakKeyDictionary()
         if self._batch.grows:
             self._batch.tells()
             Finalize(self, _finish_all, (self._batch, self._texts), exitpriority=FIRST + 1)
 
     def __call__(self, input_ids: npt.NDArray[np.intc], /, **options: Any) -> npt.NDArray[np.intc]:
-        """Return intc[k], tokens that may follow `input_ids`, intc[n]; none while switched off."""
+        """Return intc[k], tokens that may follow `input_ids`, intc[n]."""
         if not self.enabled or len(input_ids) == 0:
             return np.empty(0, np.intc)
         with self._lock:
@@ -113,10 +104,9 @@ class Drafter:
             return chain.token_ids.astype(np.intc)
 
     def _text_of(self, input_ids: npt.NDArray[np.intc]) -> _Text:
-        """Return the text of the Llama that holds `input_ids`, whose time runs from now on.
+        """Return the text of the Llama that holds `input_ids`, and start its clock.
 
-        A Llama that loads a state holds another array from then on, so a text that nobody holds is
-        taken over.
+        Texts without a holder are reused: a Llama that loads a state holds another array.
         """
         holder = input_ids.base if isinstance(input_ids.base, np.ndarray) else None
         by_holder = {id(text.holder()): text for text in reversed(self._texts)}
@@ -135,15 +125,13 @@ class Drafter:
         return text
 
     def _grammar_of(self, holder: Any) -> LlamaGrammar | None:
-        """Return the grammar of the Llama that holds the array, if it was checked."""
         for llama, grammar in self._grammars.items():
             if llama.input_ids is holder:
                 return grammar
         return None
 
     def _follow(self, text: _Text, input_ids: npt.NDArray[np.intc]) -> None:
-        """Finish a Llama's text where it writes another: a pass writes what was drafted and one
-        token, and all else that is new is another prompt."""
+        """Finish a Llama's text unless at most the draft and one token were appended to it."""
         size = len(text.ids)
         goes_on = 0 < len(input_ids) - size <= text.drafted + 1
         if not goes_on or not np.array_equal(input_ids[:size], text.ids):
@@ -152,12 +140,10 @@ class Drafter:
         text.ids = input_ids.copy()
 
     def check(self, llama: Any) -> None:
-        """Compare the drafter with `llama`, a Llama: the engine tells a drafter nothing about its
-        model. From then on drafts obey the grammars of this Llama's requests.
+        """Compare the drafter with a Llama, and obey the grammars of its requests from then on.
 
-        Raise ArtifactError if an artifact was built for another tokenizer, or has ids that the
-        model does not have. Raise UsageError if `vocabulary` is not the model's, or if the engine
-        would fail in the middle of a text.
+        Raises ArtifactError for an artifact of another tokenizer, UsageError if `vocabulary` is not
+        the model's, or if the engine would fail within a text.
         """
         kept = len(llama.scores)
         if kept < llama.n_ctx():
@@ -187,8 +173,6 @@ class Drafter:
 
 
 class OwnClock:
-    """Seconds of `clock`, of which only those count in which it runs."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock, self._spent = clock, 0.0
         self._since: float | None = None  # when it was started
@@ -207,13 +191,11 @@ def _nobody() -> None: ...
 
 
 class _Text:
-    """The text that one Llama writes, and the timer of its passes."""
-
     def __init__(self, clock: OwnClock) -> None:
         self.clock = clock
         self.timed: TimedDrafter | None = None
-        self.holder: Callable[[], Any] = _nobody  # the array that its ids stand in
-        self.ids = np.empty(0, np.int32)  # of the last call, where they are to be remembered
+        self.holder: Callable[[], Any] = _nobody  # the array that holds its ids
+        self.ids = np.empty(0, np.int32)  # of the last call, if they are to be remembered
         self.drafted = 0  # tokens of the last draft
         self.prompt = 0  # tokens that the model did not write
 
@@ -221,7 +203,6 @@ class _Text:
 def _obeying(
     grammar: LlamaGrammar | None, text: npt.NDArray[np.intc], chain: DraftTree
 ) -> DraftTree:
-    """Return what the grammar forces behind `text`, int32[n], else what it lets pass of a chain."""
     if grammar is None:
         return chain
     forced = grammar.forced(text[-WRITTEN:].tolist())
@@ -236,7 +217,6 @@ def _obeying(
 
 
 def _finish(batch: BatchDrafter, text: _Text) -> None:
-    """Let what a text's model wrote join the history."""
     if len(text.ids):
         batch.finish(Finished(text.ids, text.prompt))
     text.ids = np.empty(0, np.int32)

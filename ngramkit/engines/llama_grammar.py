@@ -1,9 +1,7 @@
 """Text that a grammar of llama-cpp-python forces ahead of the model, and drafts that it refuses.
 
-A schema forces names and punctuation. They are forced as text: `{"name": "` is one way to go on,
-but its first token may be `{`, `{"` or a longer one. So the text is found character by character
-and tokenised as a whole, as the model would. The engine's grammar lies in its sampler, of which a
-copy is asked (`Llama._sampler`, read in 0.3.36).
+Text is forced and then tokenized as a whole, since tokens may span it in several ways. The grammar
+is a copy of `Llama._sampler` (read in 0.3.36).
 """
 
 from __future__ import annotations
@@ -16,25 +14,25 @@ from typing import Any, Protocol
 
 import numpy as np
 
-MOST = 80  # characters of a forced text
+MOST = 80  # maximum characters of a forced text
 SPACE = ord(" ")
-SPACED = b":,{[}]"  # behind these, models write a space or none, by habit
+SPACED = b":,{[}]"  # after these, models write a space or none, by habit
 USUALLY = b":,"  # as json.dumps does
-REFUSED = -1e30  # logits below are
+REFUSED = -1e30  # logits below this are refused
 TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
 class Grammar(Protocol):
-    """A grammar, behind what was written."""
+    """A grammar's state after the written text."""
 
     def next(self) -> bytes | None:
-        """Return the characters that may follow; None where the text may end."""
+        """Return the characters that may follow; None if the text may end."""
 
     def accept(self, character: int) -> None: ...
 
 
 class Habits:
-    """The choice of a space behind a character where a grammar leaves it open: as the last time."""
+    """The choice of a space if a grammar leaves it open: as the last time."""
 
     def __init__(self) -> None:
         self._spaced = {character: character in USUALLY for character in SPACED}
@@ -45,7 +43,6 @@ class Habits:
                 self._spaced[character] = following == SPACE
 
     def choose(self, last: int, choices: bytes) -> int | None:
-        """Return which of `choices` follows `last`; None where that is open."""
         if len(choices) == 2 and SPACE in choices:
             spaced = self._spaced.get(last, False)
             return next(each for each in choices if (each == SPACE) == spaced)
@@ -53,8 +50,7 @@ class Habits:
 
 
 def forced_text(grammar: Grammar, last: int, habits: Habits) -> bytes:
-    """Return the text that follows the character `last` by the grammar, whatever the model; the
-    grammar stands behind it then."""
+    """Advance the grammar by the text that it forces after `last`, and return it."""
     text = bytearray()
     while len(text) < MOST:
         choices = grammar.next()
@@ -68,7 +64,7 @@ def forced_text(grammar: Grammar, last: int, habits: Habits) -> bytes:
 
 
 class LlamaGrammar:
-    """The grammar of what a Llama writes at any time. `api`: the module llama_cpp."""
+    """The grammar of a Llama's current text. `api`: the module llama_cpp."""
 
     def __init__(self, llama: Any, api: Any) -> None:
         self._llama = weakref.ref(llama)  # it holds the drafter, which holds this
@@ -81,8 +77,6 @@ class LlamaGrammar:
                 self._tokens.setdefault(piece[0], token)
 
     def forced(self, text: Sequence[int]) -> list[int]:
-        """Return the tokens that the grammar forces behind a text that ends in the tokens `text`;
-        none without a grammar."""
         llama, copy = self._llama(), self._copy()
         if llama is None or copy is None:
             return []
@@ -95,7 +89,6 @@ class LlamaGrammar:
         return tokens
 
     def allowed(self, draft: Sequence[int]) -> int:
-        """Return how many tokens of `draft` the grammar lets pass; all without a grammar."""
         copy = self._copy()
         if copy is None:
             return len(draft)
@@ -116,8 +109,6 @@ class LlamaGrammar:
 
 
 class _Copy:
-    """A copy of a sampler of llama.cpp that knows a grammar."""
-
     def __init__(self, sampler: Any, tokens: dict[int, int], eos: int, api: Any) -> None:
         self._sampler = api.llama_sampler_clone(sampler)
         self._tokens, self._eos, self._api = tokens, eos, api
@@ -134,14 +125,12 @@ class _Copy:
         self.take(self._tokens[character])
 
     def take(self, token: int) -> None:
-        """Go on behind a token that may follow."""
         self._api.llama_sampler_accept(self._sampler, token)
 
     def lets_pass(self, tokens: Sequence[int]) -> set[int]:
-        """Return those of `tokens` that may follow."""
         api, rows = self._api, np.zeros(len(tokens), TOKEN_DATA)
         rows["id"] = tokens
         data = rows.ctypes.data_as(ctypes.POINTER(api.llama_token_data))
         array = api.llama_token_data_array(data, len(rows), -1, False)
-        api.llama_sampler_apply(self._sampler, ctypes.byref(array))  # leaves them in their places
+        api.llama_sampler_apply(self._sampler, ctypes.byref(array))  # keeps their order
         return set(rows["id"][rows["logit"] > REFUSED].tolist())

@@ -1,5 +1,4 @@
-"""Counters of an engine's drafts: a line for its log, a file for Prometheus, and counters beside
-the engine's own."""
+"""Counters of an engine's drafts: a log line, a file for Prometheus, /metrics."""
 
 from __future__ import annotations
 
@@ -29,8 +28,6 @@ COUNTERS = {
 
 @dataclass
 class Statistics:
-    """Totals since the engine started."""
-
     draft_tokens: int = 0
     accepted_tokens: int = 0
     seconds: float = 0.0
@@ -38,13 +35,10 @@ class Statistics:
     rows: int = 0
     paused: int = 0
     requests: int = 0
-    remembered: int = 0  # written, where the history is a folder
+    remembered: int = 0  # written, if the history is a folder
 
     def line(self) -> str:
-        """Return a line for the log, `ngramkit: 1,204 drafted, 873 accepted (72.5%), ...`
-
-        A step is a request in a step of the engine.
-        """
+        """Return a log line; a step is a request in a step of the engine."""
         share = 100 * self.accepted_tokens / max(self.draft_tokens, 1)
         steps = max(self.rows, 1)
         return (
@@ -56,7 +50,6 @@ class Statistics:
         )
 
     def prometheus(self) -> str:
-        """Return the counters in Prometheus' text format, version 0.0.4."""
         lines = []
         for name, (help_text, attribute) in COUNTERS.items():
             value = getattr(self, attribute)
@@ -64,10 +57,7 @@ class Statistics:
         return "\n".join(lines) + "\n"
 
     def write(self, path: Path) -> None:
-        """Replace a file of node_exporter's textfile collector, whole or not at all.
-
-        Raises OSError where it cannot be written.
-        """
+        """Replace a file of node_exporter's textfile collector atomically. Raises OSError."""
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -81,7 +71,6 @@ class Statistics:
 
 
 def require_metrics(path: Path) -> None:
-    """Raise InputError where a file for Prometheus could not be written."""
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -96,16 +85,15 @@ def require_metrics(path: Path) -> None:
 
 
 class EngineCounters:
-    """The counters in the registry of prometheus_client, which the engine's /metrics shows.
+    """The counters in prometheus_client's registry, which the engine's /metrics shows.
 
-    Where PROMETHEUS_MULTIPROC_DIR is set, that of all processes. Without prometheus_client, none.
+    With PROMETHEUS_MULTIPROC_DIR it is that of all processes.
     """
 
     def __init__(self) -> None:
         self._counters, self._shown = registered_counters(), Statistics()
 
     def show(self, statistics: Statistics) -> None:
-        """Raise the counters to `statistics`, which count from 0 on."""
         for attribute, counter in self._counters.items():
             value = getattr(statistics, attribute)
             counter.inc(value - getattr(self._shown, attribute))
@@ -114,7 +102,7 @@ class EngineCounters:
 
 @cache
 def registered_counters() -> dict[str, Any]:
-    """Return prometheus_client's counters by attribute; a process may register them once."""
+    """Return prometheus_client's counters; a process may register them once."""
     try:
         client = importlib.import_module("prometheus_client")
     except ImportError:

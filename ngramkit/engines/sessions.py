@@ -1,10 +1,7 @@
 """Requests found by their tokens: engines hand over rows of token ids, in any order.
 
-A row belongs to the session whose tokens it begins with (it was continued), or to the one that
-shares most of its tokens (the engine took some back); else it begins a new session. Most rows stand
-where they stood in the last step; else a session is looked up by a hash of a few tokens and their
-position. Either way it is compared token by token, so it never goes on with another request's
-tokens. Equal rows have a session each. The least recently used session is forgotten first.
+A row belongs to the session that it continues, or to the one that shares most of its tokens; else
+it begins a session. Rows are always compared token by token. Equal rows have a session each.
 """
 
 from __future__ import annotations
@@ -20,16 +17,14 @@ from ngramkit.budget.pause import Pause
 from ngramkit.drafters.base import DraftTree, TokenArray, common_beginning
 
 TAIL = 16  # tokens that are hashed
-NEAR = 16  # tokens that one step of an engine appends, mostly at most
-ALL_IDS = (1 << 31) - 1  # a vocabulary that knows every id
+NEAR = 16  # usual maximum of tokens that a step appends
+ALL_IDS = (1 << 31) - 1  # vocabulary of all ids
 STRIDE = 64  # a session is also found by the tokens before every multiple of this
 
 Key = tuple[int, int]
 
 
 class Session:
-    """A request and its last draft."""
-
     __slots__ = (
         "begin", "draft", "drafting", "kept", "keys", "marks", "number", "outcome", "pause",
         "remembered", "request", "size", "tenant", "used",
@@ -37,10 +32,10 @@ class Session:
 
     def __init__(self, number: int, tenant: str = "") -> None:
         self.number = number  # of all sessions, from 0
-        self.tenant = tenant  # whose requests it may be found by
+        self.tenant = tenant  # only this tenant's rows find it
         self.request: Any = None  # None until it is begun
         self.size = 0  # tokens that it is found by
-        self.kept = 0  # of these, those that its row begins with in this step; 0: it is new
+        self.kept = 0  # tokens of these that its row begins with in this step; 0: it is new
         self.keys: list[Key] = []  # of its end first, then of marks before it; [] if forgotten
         self.marks = -1  # whole strides when those marks were taken; -1: none
         self.draft: DraftTree | None = None  # proposed last
@@ -48,20 +43,19 @@ class Session:
         self.pause = Pause()
         self.drafting = False  # in this step; else it pauses
         self.used = 0  # last step in which it was asked for
-        self.begin = 0  # where what the model wrote begins
-        self.remembered = 0  # tokens that joined a history, or are never to
+        self.begin = 0  # start of the model's output
+        self.remembered = 0  # tokens that joined a history, or never will
 
 
 class Sessions:
-    """At most `most` sessions, but as many as one step asks for. Ids that are not in the vocabulary
-    are all alike."""
+    """At most `most` sessions, evicted by use, but as many as one step asks for."""
 
     def __init__(self, most: int = 512, vocabulary: int = ALL_IDS, *, stride: int = STRIDE) -> None:
         self.most, self._vocabulary, self._stride = most, vocabulary, stride
         self._placed: list[Session] = []  # of the last step's rows
         self._before: list[Session] = []  # of the step's before it
         self._by_key: dict[Key, list[Session]] = {}
-        # Those whose end has moved since they were filed under a key of it, the last settled last.
+        # Sessions whose end has moved since they were indexed by it, the last settled last.
         self._moved: dict[Session, None] = {}
         self._order: OrderedDict[int, Session] = OrderedDict()  # by use, the oldest first
         self._step = self._begun = 0
@@ -70,13 +64,12 @@ class Sessions:
         return len(self._order)
 
     def latest(self) -> list[Session]:
-        """Return the sessions that were drafted for in the last step."""
         return [session for session in self._order.values() if session.used == self._step]
 
     def find(self, rows: Sequence[TokenArray], tenants: Sequence[str] = ()) -> list[Session]:
         """Return a session for each row, int32[n], no session twice, none of another tenant.
 
-        Continued sessions are looked for first, so that no row rewinds another row's session.
+        Continued sessions first, so that no row rewinds another row's session.
         """
         self._step += 1
         asked = list(zip(rows, tenants or [""] * len(rows), strict=True))
@@ -104,7 +97,6 @@ class Sessions:
         return sorted(gone, key=lambda session: session.number)
 
     def settle(self, session: Session, size: int) -> None:
-        """Let the session be found by the first `size` of its request's tokens from now on."""
         stride = self._stride
         whole = size // stride
         self._moved.pop(session, None)
@@ -120,8 +112,6 @@ class Sessions:
         session.size = size
 
     def _file(self) -> None:
-        """File those whose end has moved, but for the ones whose row was found in its place: none
-        looks for these."""
         for session in [each for each in self._moved if each.used < self._step]:
             del self._moved[session]
             self._drop(session, session.keys[:1])
@@ -129,12 +119,10 @@ class Sessions:
             self._by_key.setdefault(session.keys[0], []).append(session)
 
     def clear(self) -> None:
-        """Forget all sessions."""
         for session in list(self._order.values()):
             self._forget(session)
 
     def _in_place(self, session: Session | None, row: TokenArray, tenant: str) -> Session | None:
-        """Return the session whose row stood there in the last step, if the row continues it."""
         if session is None or not session.keys or session.tenant != tenant:
             return None
         size = session.size
@@ -143,7 +131,6 @@ class Sessions:
         return self._take(session, size)
 
     def _begins(self, row: TokenArray, session: Session) -> bool:
-        """Return whether the row begins with the session's tokens."""
         tokens = session.request.tokens[: session.size].tobytes()
         beginning = row[: session.size]
         if tokens == beginning.tobytes():  # half the time of comparing arrays
@@ -163,7 +150,6 @@ class Sessions:
         return None
 
     def _rewound(self, row: TokenArray, tenant: str) -> Session | None:
-        """Return the session that shares most tokens with the row, but for its last ones."""
         best, most = None, 0
         clear = clipped(row, self._vocabulary)
         n, stride = len(row), self._stride
@@ -205,11 +191,10 @@ class Sessions:
 
 
 def clipped(row: TokenArray, vocabulary: int) -> TokenArray:
-    """Return token ids as int32[n], unknown ones as the vocabulary's size."""
+    """Return int32[n] with unknown ids as the vocabulary's size."""
     clipped: TokenArray = np.minimum(row.view(np.uint32), np.uint32(vocabulary)).view(np.int32)
     return clipped
 
 
 def _key(row: TokenArray, length: int) -> Key:
-    """Return the position `length` and a hash of the tokens before it."""
     return length, hash(row[max(length - TAIL, 0) : length].tobytes())

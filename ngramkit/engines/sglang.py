@@ -3,11 +3,8 @@
     NGRAMKIT_DRAFT='{"datastores": ["hf://me/chat@v1"]}' python -m sglang.launch_server \\
       --model-path MODEL --speculative-algorithm NGRAM --speculative-num-draft-tokens 16
 
-Installed beside SGLang, ngramkit is a plugin of it (`engines.sglang_plugin`) that replaces its
-n-gram corpus, only where NGRAMKIT_DRAFT is set. SGLang hands over only the last tokens of each
-request; the others are read from the requests of its batch. With
-`--speculative-ngram-max-bfs-breadth 1` a chain is drafted. A request whose sampling parameters say
-`"custom_params": {"ngramkit": false}` (or 0, "false", "off") is not drafted for.
+A breadth of 1 (`--speculative-ngram-max-bfs-breadth`) drafts a chain. The sampling parameter
+`"custom_params": {"ngramkit": false}` (or 0, "false", "off") switches drafts off for a request.
 """
 
 from __future__ import annotations
@@ -41,10 +38,9 @@ Ids = npt.NDArray[np.int64]
 
 
 class NgramCorpus:
-    """Stand-in for SGLang's NgramCorpus. Of its options only the draft's size and a breadth of 1
-    change anything.
+    """Replacement of SGLang's NgramCorpus. Only its draft size and a breadth of 1 have an effect.
 
-    Raises as `DraftConfig.read` and `engines.source.open_source`: the server does not start then.
+    Raises as `DraftConfig.read` and `engines.source.open_source`.
     """
 
     def __init__(
@@ -73,10 +69,10 @@ class NgramCorpus:
         self._compared = False
 
     def see(self, requests: Sequence[Any]) -> None:
-        """Take the batch's requests, whose tokens complete those that `batch_get` is given.
+        """Take the batch's requests, whose tokens complete those given to `batch_get`.
 
-        The first request ever also brings the model's tokenizer. Where an artifact has another one,
-        that is logged and nothing is drafted: a running server is not stopped.
+        If an artifact has another tokenizer than the first request, that is logged and nothing is
+        drafted.
         """
         if requests and not self._compared:
             self._compared = True
@@ -92,8 +88,6 @@ class NgramCorpus:
             self._remember()
 
     def _remember(self) -> None:
-        """Remember the requests that left the batch and have finished by now: SGLang may say so a
-        step later, and one that it took back says nothing until it goes on."""
         for name, request in self._departures.left(self._requests.items()).items():
             reason = request.finished_reason
             if reason is None:
@@ -113,11 +107,11 @@ class NgramCorpus:
         batch_tokens: Sequence[Sequence[int]],
         total_lens: Sequence[int],
     ) -> tuple[Ids, Ids]:
-        """Return trees of K = draft_token_num nodes each: tokens int64[rows * K] and masks
-        int64[rows * K * K]. Node 0 is the context's last token; row i of a mask marks node i and
-        its ancestors; what is not drafted is token 0 under node 0.
+        """Return trees of K nodes: tokens int64[rows * K] and masks int64[rows * K * K].
 
-        `batch_tokens`: the last tokens of each request, of total_lens[i].
+        K is draft_token_num. Node 0 is the context's last token; row i of a mask marks node i and
+        its ancestors; padding is token 0 under node 0. `batch_tokens`: the last tokens of each
+        request.
         """
         rows = [self._text(*each) for each in zip(req_ids, batch_tokens, total_lens, strict=True)]
         draft = self._batch.chain_batch if self._chain else self._batch.draft_batch
@@ -129,8 +123,7 @@ class NgramCorpus:
         return pack_trees(trees, last, self.draft_token_num)
 
     def erase_match_state(self, req_ids: Sequence[str]) -> None:
-        """Forget requests that left the batch; should they come back, they are found by their
-        tokens."""
+        """Forget requests; if they return, their tokens find them."""
         for name in req_ids:
             self._texts.pop(name, None)
 
@@ -163,11 +156,9 @@ class NgramCorpus:
         return {}
 
     def _wanted(self, name: str) -> bool:
-        """Return whether the request, as far as it is known, did not switch drafting off."""
         return not is_off(_parameters(self._requests.get(name)).get("ngramkit"))
 
     def _remembered(self, request: Any) -> bool:
-        """Return whether a request leaves it to the configuration that it is remembered."""
         said = _parameters(request)
         return not is_off(said.get("ngramkit")) and not forbids_remembering(said)
 
@@ -184,13 +175,12 @@ class NgramCorpus:
     def _asked(self, name: str, row: TokenArray) -> Asked:
         request = self._requests.get(name)
         if request is None:
-            return Asked(len(row))  # its prompt is not known: nothing of it is remembered
+            return Asked(len(row))  # its prompt is not known, so it is not remembered
         unknown = self._texts[name][1]
         prompt = len(request.origin_input_ids_unpadded) - unknown
         return Asked(max(prompt, 0), self._tenant(request) or "")
 
     def _text(self, name: str, tail: Sequence[int], total: int) -> TokenArray:
-        """Return all tokens of the request, int32[total]; its tail where the rest is unknown."""
         end = np.array(tail, np.int32)
         text, skipped = self._texts.get(name, (None, 0))
         if text is None or not _continued(text, end, total - skipped):
@@ -208,14 +198,12 @@ class NgramCorpus:
 
 
 def _parameters(request: Any) -> dict[str, Any]:
-    """Return the request's custom_params."""
     custom = getattr(getattr(request, "sampling_params", None), "custom_params", None)
     return custom if isinstance(custom, dict) else {}
 
 
 def _of_server(config: DraftConfig) -> tuple[Any, int | None, int]:
-    """Return the server's tokenizer if a history needs it, how many ids its model has, and the
-    tensor-parallel rank of this process."""
+    """Return the tokenizer if a history needs it, the vocabulary size, and the TP rank."""
     context = sys.modules.get("sglang.srt.runtime_context")
     if context is None:
         return None, None, 0
@@ -233,8 +221,7 @@ def _of_server(config: DraftConfig) -> tuple[Any, int | None, int]:
 
 
 def _continued(text: LiveContext, tail: TokenArray, total: int) -> bool:
-    """Append what `text` lacks of `total` tokens that end with `tail`; return False where it does
-    not continue that way."""
+    """Append what `text` lacks of `total` tokens that end with `tail`; False if it differs."""
     new = total - text.length
     if not 0 <= new <= len(tail):
         return False

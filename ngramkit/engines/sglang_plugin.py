@@ -1,8 +1,6 @@
-"""The plugin of SGLang's that has `engines.sglang` draft: an entry point, which each of its
-processes imports.
+"""SGLang's plugin for `engines.sglang`: an entry point that each of its processes imports.
 
-One of them drafts. So this imports no numba: that and the rest come with the corpus, where one is
-made.
+Only one of them drafts, so numba is imported when a corpus is made.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ PREPARE = "sglang.srt.speculative.ngram_worker.NGRAMWorker._prepare_draft_tokens
 
 
 def plugin() -> None:
-    """Register the hooks, in each process of SGLang; nothing where NGRAMKIT_DRAFT is not set.
+    """Register the hooks if NGRAMKIT_DRAFT is set.
 
-    Raises SystemExit where it is wrong, or names what is not there: before a model is loaded, since
-    SGLang calls this first. Any other exception of a plugin it logs, and serves without the plugin.
+    Raises SystemExit if it is wrong: SGLang logs any other exception of a plugin, and serves
+    without it.
     """
     if not os.environ.get(VARIABLE, "").strip():
         return
@@ -37,7 +35,7 @@ def plugin() -> None:
 
 
 class LateCorpus:
-    """Stand-in for SGLang's corpus class: making one makes our `NgramCorpus`."""
+    """Replacement of SGLang's corpus class that makes `NgramCorpus`."""
 
     def __new__(cls, **options: Any) -> Any:
         from ngramkit.engines.sglang import NgramCorpus
@@ -46,7 +44,6 @@ class LateCorpus:
 
 
 def with_requests(original: Any, worker: Any, batch: Any) -> Any:
-    """Show the batch's requests to the corpus, then prepare drafts as the worker does."""
     if hasattr(worker.ngram_corpus, "see"):  # else it is SGLang's own
         worker.ngram_corpus.see(batch.reqs)
     return original(worker, batch)

@@ -1,10 +1,6 @@
-"""The source that all of an engine's requests draft from: opened once, and checked against the
-engine's model.
+"""The source that an engine's requests draft from, checked against the engine's model.
 
-Another tokenizer's artifact costs speed, never correctness, and nothing shows it; so it is refused.
-Compared is what the two tokenizers encode (formats.tokenizer_record), not what they are called.
-Where the engine gives no tokenizer, or the artifact is of an older format, only the number of ids
-is.
+An artifact of another tokenizer costs speed and nothing shows it, so it is refused.
 """
 
 from __future__ import annotations
@@ -40,15 +36,14 @@ def open_source(
     tokenizer: TokenizerRecord | None = None,
     writes: bool = True,
 ) -> DraftSource:
-    """Open the artifacts and the history that `config` names, and log what was opened.
+    """Open the artifacts and the history that `config` names.
 
-    `vocabulary` is how many ids the engine's model knows: an artifact with more is another
-    tokenizer's. Without artifacts and history it must be given, here or in `config`. `tokenizer`:
-    the engine's own, where it is known, for a new history. `writes`: this process writes finished
-    requests to the history; of several ranks one does.
+    `vocabulary`: ids of the engine's model, needed without sources, here or in `config`.
+    `tokenizer`: the engine's own, for a new history. `writes`: this rank, only one of all, writes
+    the history.
 
-    Raises ArtifactError where an artifact cannot be opened or does not fit, UsageError where the
-    drafter misses one or a tokenizer, NetworkError where the Hub cannot be reached.
+    Raises ArtifactError if an artifact cannot be opened or has other ids, UsageError for a missing
+    source or tokenizer, NetworkError if the Hub cannot be reached.
     """
     config.require_sources()
     spec = DrafterSpec.parse(config.drafter)
@@ -95,7 +90,6 @@ def open_source(
 def _tokenizer(
     artifacts: Sequence[Artifact], vocabulary: int | None, engine: TokenizerRecord | None
 ) -> TokenizerRecord | None:
-    """Return the artifacts' tokenizer, else the engine's, else one made up of its vocabulary."""
     if vocabulary is not None:
         require_known(artifacts, vocabulary)
     if artifacts:
@@ -106,7 +100,7 @@ def _tokenizer(
 
 
 def require_known(artifacts: Sequence[Artifact], vocabulary: int) -> None:
-    """Raise ArtifactError if an artifact has ids that a model of `vocabulary` ids does not have."""
+    """Raise ArtifactError if an artifact has ids beyond `vocabulary`."""
     for artifact in artifacts:
         record = artifact.tokenizer
         if record.vocabulary > vocabulary:
@@ -118,10 +112,10 @@ def require_known(artifacts: Sequence[Artifact], vocabulary: int) -> None:
 
 
 def require_same(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
-    """Raise ArtifactError, naming a text, where an artifact's tokenizer encodes it otherwise.
+    """Raise ArtifactError, naming a text, if an artifact's tokenizer encodes it differently.
 
-    `tokenizer`: a fast one of transformers, or a function from text to ids without BOS; None or any
-    other where the engine gives no such. What could not be compared is logged.
+    `tokenizer`: a fast one of transformers, or a function from text to ids without BOS; for others
+    a warning is logged.
     """
     if not artifacts:
         return
@@ -148,13 +142,12 @@ def require_same(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
         if backend is not None:
             vocabulary = backend.get_vocab(with_added_tokens=True)
             differs = difference(record.encodes, encodes(vocabulary, encode))
-            if differs:  # as where tokens were added
+            if differs:  # for example, tokens were added
                 LOG.warning("%s and the engine's model: %s", path, differs)
 
 
 def engine_record(tokenizer: Any, vocabulary: int | None) -> TokenizerRecord | None:
-    """Return the record of an engine's tokenizer, for a new history; None of no fast one, or of one
-    with more ids than the model knows."""
+    """Return the record of a fast tokenizer; None for others, or more ids than the model has."""
     from ngramkit.corpus.tokenizer import digests
 
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -174,10 +167,9 @@ def _encode(backend: Any, text: str) -> Sequence[int]:
 
 
 def load_engine_tokenizer(name: str, *, trust_remote_code: bool = False, **options: Any) -> Any:
-    """Load the tokenizer of a Hub id or folder by the engine's own transformers.
+    """Load a tokenizer (Hub id or folder) by transformers; log errors and return None.
 
-    Returns None, and logs why, where it cannot be loaded. Code that it brings is run only where the
-    engine was told to trust it.
+    Its own code runs only with `trust_remote_code`.
     """
     try:
         return importlib.import_module("transformers").AutoTokenizer.from_pretrained(

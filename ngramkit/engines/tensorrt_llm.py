@@ -4,10 +4,7 @@
     from ngramkit.engines.tensorrt_llm import make_drafter
     config = UserProvidedDecodingConfig(max_draft_len=8, drafter=make_drafter(8, vocabulary=128256))
 
-Before every pass the drafter is shown the requests that generate, and sets each one's
-`py_draft_tokens` to a chain. It is told of no end: a request is found by its tokens. The arguments
-of TensorRT-LLM's Drafter differ between versions, so its signature is read. Untested on a real
-engine.
+The arguments of its Drafter differ between versions. Untested on a real engine.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from ngramkit.engines.growth import Departures, Finished, tenant_of
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 BASE = "tensorrt_llm._torch.speculative.drafter"
-MOST = 64  # tokens of a chain
+MOST = 64  # maximum tokens of a chain
 COMPLETE, CANCELLED = "is_generation_complete_state", "is_finished_due_to_cancellation"
 TENANT_OF = {"lora": "lora_task_id", "salt": "cache_salt_id"}  # attributes of a request
 
@@ -45,18 +42,16 @@ def make_drafter(
 ) -> Any:
     """Return a Drafter of TensorRT-LLM's, for `UserProvidedDecodingConfig(drafter=)`.
 
-    `enabled = False` switches it off, `statistics` counts. Another process makes its own, of the
-    same arguments.
+    `enabled = False` switches it off, `statistics` counts.
 
     `max_draft_len`: as in UserProvidedDecodingConfig. `config`: in place of NGRAMKIT_DRAFT; without
-    either, blend over the requests' own text. `vocabulary`: how many ids the model has; needed
-    without `tokenizer`. `tokenizer`: the model's, as transformers loads it, or its Hub id or
-    folder: artifacts of another one are refused; without it only the number of ids is compared.
-    `max_concurrency`, `draft_len_schedule`: TensorRT-LLM's own limits of how many requests at once
-    are drafted for.
+    either, blend over the requests' own text. `vocabulary`: the model's number of ids; needed
+    without `tokenizer`. `tokenizer`: the model's, from transformers, or its Hub id or folder:
+    artifacts of another one are refused; without it only the number of ids is compared.
+    `max_concurrency`, `draft_len_schedule`: TensorRT-LLM's own limits of concurrent drafts.
 
-    Raises as `DraftConfig.read` and `engines.source.open_source`; UsageError where TensorRT-LLM is
-    not installed or its Drafter knows no such option.
+    Raises as `DraftConfig.read` and `engines.source.open_source`; UsageError if TensorRT-LLM is not
+    installed or its Drafter lacks such an option.
     """
     require_between("max_draft_len", max_draft_len, 1, MOST)
     options = {"max_concurrency": max_concurrency, "draft_len_schedule": draft_len_schedule}
@@ -67,7 +62,7 @@ def make_drafter(
 
 
 def _class() -> type[Any]:
-    """Return our class over TensorRT-LLM's Drafter, whose import takes a GPU."""
+    """Return our class; importing TensorRT-LLM's Drafter needs a GPU."""
     try:
         base = importlib.import_module(BASE).Drafter
     except ImportError as error:
@@ -80,7 +75,7 @@ def _class() -> type[Any]:
 @cache
 def _class_over(base: type[Any]) -> type[Any]:
     class Drafter(base):  # type: ignore[misc]
-        # Its sampler takes back as many tokens as the padded draft has.
+        # Its sampler removes as many tokens as the padded draft has.
         _needs_padding_kv_extension = True
 
         def __init__(
@@ -112,7 +107,6 @@ def _class_over(base: type[Any]) -> type[Any]:
             self.enabled = True
 
         def __reduce__(self) -> Any:
-            """Pickle the arguments: another process opens the artifacts itself."""
             return _make, self._made_of
 
         def prepare_draft_tokens(
@@ -136,7 +130,6 @@ def _class_over(base: type[Any]) -> type[Any]:
                 request.py_draft_tokens = chain.token_ids.tolist()
 
         def _remember(self, requests: Sequence[Any]) -> None:
-            """Remember those that are gone and complete, where this version's requests say so."""
             if requests and all(hasattr(request, COMPLETE) for request in requests):
                 self._batch.tells()
             if not self._batch.grows or not self._batch.told:
@@ -157,7 +150,6 @@ def _class_over(base: type[Any]) -> type[Any]:
             return tenant_of(attribute and getattr(request, attribute, None))
 
         def _longest(self) -> int:
-            """Return the longest chain that TensorRT-LLM's schedule allows now."""
             now = getattr(self, "max_total_draft_tokens", None)
             return self._length if now is None else min(self._length, int(now))
 
@@ -169,7 +161,6 @@ def _make(*given: Any) -> Any:
 
 
 def _arguments(base: type[Any], length: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of this version's Drafter. UsageError for an option that it lacks."""
     parameters = inspect.signature(base.__init__).parameters
     for name in options:
         if name not in parameters:
@@ -179,21 +170,17 @@ def _arguments(base: type[Any], length: int, options: Mapping[str, Any]) -> dict
 
 
 def _rank() -> int:
-    """Return the rank of this process, by the variables of the launchers that TensorRT-LLM is run
-    under."""
     names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK")
     ranks = [os.environ[name] for name in names if os.environ.get(name, "").isdigit()]
     return int(ranks[0]) if ranks else 0
 
 
 def _prompt(request: Any, row: Sized) -> int:
-    """Return the tokens of the request's prompt; all but the last where it does not tell."""
     prompt = getattr(request, "py_orig_prompt_len", None)
     return len(row) - 1 if prompt is None else int(prompt)
 
 
 def _room(request: Any, tokens: int) -> int:
-    """Return how many drafted tokens the request may still take beside the model's own."""
     prompt = getattr(request, "py_orig_prompt_len", None)
     new = getattr(request, "py_max_new_tokens", None)
     return MOST if prompt is None or new is None else int(prompt) + int(new) - tokens - 1

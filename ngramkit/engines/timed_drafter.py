@@ -1,7 +1,6 @@
-"""Drafts for one text at a time, sized by measured pass times, for engines in one process.
+"""Drafts for one text at a time, sized by measured pass times (`budget.rule`).
 
-It uses the decode loop's controller (`budget.rule`). Since the engine reports nothing, a pass is
-the time between two calls, and the new tokens are what the pass wrote.
+A pass is the time between two calls, and writes the new tokens.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ Clock = Callable[[], float]  # seconds
 
 
 class TimedDrafter:
-    """Chains from `batch`, opened with `timed=True`, for one text after another.
+    """Chains from `batch`, opened with `timed=True`, for one text after another, on one thread.
 
-    With `pause` False it drafts in every step. One thread calls it at a time.
+    With `pause` False it drafts in every step.
     """
 
     def __init__(self, batch: BatchDrafter, clock: Clock, *, pause: bool = True) -> None:
@@ -38,7 +37,9 @@ class TimedDrafter:
 
     def chain(self, row: TokenArray, length: int, change: Keep | None = None) -> DraftTree:
         """Return at most `length` tokens that may follow `row`, int32[n], the whole text so far.
-        `change` replaces a drafted chain before it is cut."""
+
+        `change` replaces a drafted chain before it is cut.
+        """
         budget = self._learn(row)
         self._size = len(row)
         self._asked = budget.opens() or not self._pause
@@ -50,7 +51,7 @@ class TimedDrafter:
         def keep(chain: DraftTree) -> DraftTree:
             return budget.cut(change(chain) if change else chain, len(row))
 
-        # Scores may be too low, so tokens are drafted from half of their price on.
+        # Scores may be too low, so tokens are drafted at half their price.
         price = budget.price(len(row)) / 2
         (draft,) = self._batch.chain_batch([row], [length], price, keep)
         self._text, self._settled, self._drafted = row.copy(), len(row), len(draft)
@@ -58,7 +59,6 @@ class TimedDrafter:
         return draft
 
     def _learn(self, row: TokenArray) -> AutoBudget:
-        """Return the text's controller, after it learnt from the last pass."""
         new = len(row) - self._size
         if not self._asked:  # a comparison of lengths is enough if there is nothing to learn
             continues = new == 1
@@ -73,7 +73,7 @@ class TimedDrafter:
         return self._budget
 
     def _skip(self, row: TokenArray) -> None:
-        """Skip a step. The session reads the text every NEAR tokens, to find it again quickly."""
+        """Skip a step; every NEAR tokens the session reads the text."""
         near = 0 <= len(row) - self._settled < NEAR
         if not near:
             self._settled = len(row)

@@ -4,10 +4,8 @@
       '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer",
         "num_speculative_tokens": 8}'
 
-vLLM makes a Proposer on every rank and asks it after every step for the chains of all rows. It
-swaps rows between steps and does not say which request a row is: a request is found by its tokens.
-Where requests are remembered, its model runner is made to show them, and tells of each that ends
-(`watch`). Nothing here depends on time, so every rank drafts the same. Imports nothing of vLLM.
+vLLM swaps rows between steps, so requests are found by their tokens. Nothing depends on time, so
+every rank drafts the same.
 """
 
 from __future__ import annotations
@@ -41,8 +39,8 @@ SHOWN, ENDED = "propose_draft_token_ids", "_on_request_state_removed"  # its met
 class Proposer:
     """The class that vLLM's `create_custom_proposer` makes. `enabled = False` switches it off.
 
-    Configured by NGRAMKIT_DRAFT, else by the key "ngramkit" of --additional-config; without either,
-    blend over the requests' own text. Raises NgramkitError, which vLLM shows as it stops.
+    Configured by NGRAMKIT_DRAFT, else by "ngramkit" in --additional-config; without either, blend
+    over the requests' own text. Raises NgramkitError.
     """
 
     def __init__(self, vllm_config: Any) -> None:
@@ -63,7 +61,7 @@ class Proposer:
                 cost=TokenCost.on(device),
                 counters=None if rank else EngineCounters(),  # ranks count alike
                 tokenizer=engine_record(tokenizer, vocabulary),
-                # Of ranks that hold parts of one layer the first; none else need have a drafter.
+                # The first of the ranks that share a layer; others may have no drafter.
                 writes=rank % getattr(parallel, "tensor_parallel_size", 1) == 0,
             )
             self._batch.require_same(tokenizer)
@@ -78,11 +76,11 @@ class Proposer:
         self._length = min(config.tokens or asked, asked)
         self._longest = int(vllm_config.model_config.max_model_len)
         self._tenants = config.history_by
-        self._states: list[Any] = []  # of the requests that the next rows are
+        self._states: list[Any] = []  # requests of the next rows
         self.enabled = True
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: there is no model. vLLM's CPU runner calls this without asking for it."""
+        """Do nothing: vLLM's CPU runner calls this although there is no model."""
 
     def propose(
         self,
@@ -91,11 +89,10 @@ class Proposer:
         token_ids_cpu: npt.NDArray[np.int32],
         slot_mappings: Any = None,
     ) -> list[list[int]]:
-        """Return a chain for every row of `sampled_token_ids`; [] for a row that sampled nothing,
-        which is not to be drafted for.
+        """Return a chain for every row of `sampled_token_ids`; [] for a row that sampled nothing.
 
-        `num_tokens_no_spec` int32[rows or more] counts a row's tokens, the sampled ones included;
-        `token_ids_cpu` int32[rows or more, max_model_len].
+        `num_tokens_no_spec`: int32[rows or more], the rows' tokens, sampled ones included.
+        `token_ids_cpu`: int32[rows or more, max_model_len].
         """
         count = len(sampled_token_ids)
         if not self.enabled:
@@ -108,7 +105,7 @@ class Proposer:
         ]
         rows = [token_ids_cpu[i, :size] for i, size in enumerate(sizes)]
         asked = None
-        if self._batch.history is not None:  # else nobody looks at it
+        if self._batch.history is not None:  # else it is unused
             told = self._states if len(self._states) == count else [None] * count
             tenants = ["" if state is None else self._tenant(state) or "" for state in told]
             prompts = [size - new for size, new in zip(sizes, written, strict=True)]
@@ -117,12 +114,10 @@ class Proposer:
         return [chain.token_ids.tolist() for chain in chains]
 
     def see(self, states: Sequence[Any]) -> None:
-        """Take the requests, CachedRequestState, that the rows of the next `propose` are."""
         self._states = list(states)
         self._batch.tells()
 
     def left(self, name: str, state: Any) -> None:
-        """Remember a request that ended, a CachedRequestState, unless it was aborted."""
         prompt, sampling = state.prompt_token_ids, state.sampling_params
         if prompt is None or sampling is None or forbids_remembering(sampling.extra_args or {}):
             return
@@ -141,11 +136,10 @@ class Proposer:
 
 
 def watch(*, tenants: bool) -> None:
-    """Let vLLM's model runners show their requests to a Proposer that drafts for them.
+    """Patch vLLM's model runner, once in a process, to show its requests to a Proposer.
 
-    A class of vLLM's is changed, once in a process, and only where requests are remembered. Where
-    another vLLM has no such methods, a request has ended when its row is gone. Raises UsageError
-    there if requests of several `tenants` have to be told apart.
+    If its methods are missing, a request ends when its row is gone; `tenants` then raise
+    UsageError.
     """
     runner = getattr(sys.modules.get(RUNNER), "GPUModelRunner", None)
     if not hasattr(runner, SHOWN) or not hasattr(runner, ENDED):
@@ -178,10 +172,10 @@ def watch(*, tenants: bool) -> None:
 
 
 def answer_ids(state: Any, longest: int) -> list[int] | None:
-    """Return the token ids of a request's answer; None where it was aborted.
+    """Return the token ids of a request's answer; None if it was aborted.
 
-    The last pass may have gone on behind its end. A stop text ends a request as an abort does, so
-    one that has any counts as finished.
+    The last pass may have gone beyond its end. Requests with stop texts count as finished: they end
+    as aborted ones do.
     """
     sampling, output = state.sampling_params, list(state.output_token_ids)
     stops = {*(sampling.stop_token_ids or ()), sampling.eos_token_id}
@@ -193,10 +187,7 @@ def answer_ids(state: Any, longest: int) -> list[int] | None:
 
 
 def _log_where_vllm_does() -> None:
-    """Send our log to vLLM's handlers, at its level, unless somebody chose others.
-
-    vLLM shows the lines of its own loggers, and of others warnings alone.
-    """
+    """Send our log to vLLM's handlers: of other loggers vLLM shows only warnings."""
     theirs = logging.getLogger("vllm")
     if LOG.hasHandlers() or not theirs.handlers:
         return
@@ -207,7 +198,6 @@ def _log_where_vllm_does() -> None:
 
 
 def _tokenizer(model_config: Any) -> Any:
-    """Load the tokenizer that vLLM serves with; None where it serves without."""
     name = getattr(model_config, "tokenizer", None)
     if not name or getattr(model_config, "skip_tokenizer_init", False):
         return None

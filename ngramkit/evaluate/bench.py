@@ -1,8 +1,7 @@
 """`ngramkit.bench`: compare drafters with each other and with no drafts on a model.
 
-All contestants answer a question before the next is asked, in rotating order, so a machine that
-drifts favours none. A drafter lives through the whole benchmark; after an interruption it learns
-the earlier answers again.
+Contestants answer each question in rotating order, so machine drift favours none. After an
+interruption drafters relearn the earlier answers.
 """
 
 from __future__ import annotations
@@ -71,30 +70,29 @@ if TYPE_CHECKING:
     from ngramkit.decode.result import Decoded
     from ngramkit.decode.session import Session
 
-DRAFTERS = ("blend", "rest", "cacheback", "ssd")  # where none is named, those of them that fit
+DRAFTERS = ("blend", "rest", "cacheback", "ssd")  # default; those without sources are left out
 NEW_TOKENS = 256
 TOO_LONG = "left out, longer than the model's context: {}"
 BUDGETS = (2, 4, 8, 16, 32, 64)  # draft nodes per pass of the replays
-Budget = int | Literal["auto"]  # of a contestant; 0: none of its own
+Budget = int | Literal["auto"]  # of a contestant; 0: the benchmark's
 
 
 @dataclass(frozen=True, repr=False)
 class BenchResults(Tabular):
-    """The results, baseline first, and the folder of the benchmark."""
+    """The results, baseline first."""
 
     results: list[BenchResult]
-    runs: list[QuestionRun]  # a drafter's, the baseline's too, of questions that all answered
+    runs: list[QuestionRun]  # of questions that all drafters and the baseline answered
     plan: dict[str, Any]
     folder: Path
-    missing: dict[str, str] = field(default_factory=dict)  # what drafters need that were left out
+    missing: dict[str, str] = field(default_factory=dict)  # drafters left out -> what they need
 
     @property
     def identical(self) -> bool:
-        """Whether every answer is the model's own, token for token."""
+        """Whether every answer is the model's own."""
         return all(result.identical for result in self.results)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a row per drafter and question."""
         for run in self.runs:
             yield {
                 "drafter": run.drafter,
@@ -108,10 +106,7 @@ class BenchResults(Tabular):
             }
 
     def ratios(self, of: Literal["tokens/step", "tokens/s"] = "tokens/s") -> list[Ratio]:
-        """Return each drafter over every later one, with 95 % intervals over questions.
-
-        There is no interval for drafters that learn from one question to the next.
-        """
+        """Return each drafter over every later one, without intervals if one learns."""
         gain, cost = {
             "tokens/step": ("tokens", "passes"),
             "tokens/s": ("new_tokens", "seconds"),
@@ -126,7 +121,6 @@ class BenchResults(Tabular):
         return ratios(columns, dependent=learns)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as `ngramkit bench --json` prints them."""
         units: tuple[Literal["tokens/step"], Literal["tokens/s"]] = ("tokens/step", "tokens/s")
         return {
             "results": [result.to_dict() for result in self.results],
@@ -175,17 +169,16 @@ def bench(
     """Measure `drafters` (default: all that fit) and no drafter on `questions`.
 
     `questions`: a file, see ngramkit.evaluate.records, or Questions (default: the embedded model's
-    prompts). `drafters` as in `choose_drafter`; the option `budget` of a drafter is its own budget,
-    and generate and generate-lookup are transformers' own methods. `template`: how conversations
-    become prompts; auto: the model's own, else the one known for its name. `limit`: only the first
-    questions. All other parameters are as in `DecodeOptions`. Results are kept in `out` (default:
-    bench/QUESTIONS-MODEL); after an interruption, the same call continues, and `force` starts over.
+    prompts). `drafters`: as in `choose_drafter`, optionally with a `budget` each, or transformers'
+    generate and generate-lookup. `template`: auto is the model's own, else the one known for its
+    name. `limit`: only the first questions. Others: as in `DecodeOptions`. `out`: folder of the
+    results (default: bench/QUESTIONS-MODEL), which the same call continues; `force` starts over.
 
     Raises UsageError for options that cannot work, and if `out` holds another benchmark.
     """
     names = listed_drafters(drafters)
     check_types(bool, force=force)
-    for each in names:  # before a model is loaded in vain
+    for each in names:  # fail before loading a model
         if not isinstance(each, str) or _is_transformers(each):
             continue
         if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
@@ -226,7 +219,7 @@ def bench(
         "stop": list(options.stop),
         "sampling": asdict(options.sampling),
     }
-    if not force:  # before artifacts are made, and the model is loaded, in vain
+    if not force:  # fail before building artifacts and loading the model
         known = {} if prepared.context is None else question_facts(fitting(wanted, prepared, form))
         nodes = {"budget": options.budget or "auto"} if options.cache is None else {}
         require_begun_with(folder, {**settings, **known, **nodes})
@@ -265,10 +258,6 @@ def bench(
 def _choices(
     names: Sequence[Any], model: PendingModel, artifacts: Sources, options: DecodeOptions
 ) -> tuple[dict[str, Budget], list[DrafterChoice], dict[str, str]]:
-    """Return the budgets, the drafters, and what the missing ones need.
-
-    Raises ArtifactError if no named drafter can be used.
-    """
     choices: list[DrafterChoice] = []
     budgets: dict[str, Budget] = {}
     missing: dict[str, str] = {}
@@ -304,9 +293,8 @@ def _choices(
 class Contestant:
     """One contestant of a benchmark.
 
-    `make(remember)` creates a drafter; with False it adds nothing to past requests. `learns`: its
-    answers depend on earlier questions. `session`: its own, if its budget differs. `answer`:
-    decodes in another way. `wants_evidence`: without evidence it drafts little or nothing.
+    `make(remember)` creates a drafter; with False it adds no past requests. `session`: for another
+    budget. `answer`: another method.
     """
 
     name: str
@@ -317,7 +305,6 @@ class Contestant:
     wants_evidence: bool = False
 
     def task(self, task: Session) -> Session:
-        """Return the task with the budget of this contestant."""
         if self.name == BASELINE:
             return task.undrafted()
         return task if self.session is None else replace(self.session, options=task.options)
@@ -350,12 +337,10 @@ def split_budget(text: str) -> tuple[str, Budget]:
 
 
 def _is_transformers(drafter: Any) -> bool:
-    """Whether a drafter is a method of transformers; it may be unhashable."""
     return isinstance(drafter, str) and drafter in TRANSFORMERS_WAYS
 
 
 def _transformers_ways(ways: Sequence[str], task: Session) -> list[Contestant]:
-    """Return a contestant per method of transformers, with plain weights."""
     if not ways:
         return []
     from ngramkit.decode.compare import answer_by, require_plain
@@ -372,7 +357,6 @@ def _drafting(
     task: Session,
     options: DecodeOptions,
 ) -> Iterator[Contestant]:
-    """Yield a contestant per drafter; those of one budget share a session."""
     from ngramkit.decode.session import Session
 
     sessions = {
@@ -395,11 +379,7 @@ def _artifacts(choices: Sequence[DrafterChoice]) -> list[str]:
 
 
 class Bench:
-    """A benchmark: `task` answers, `template` makes prompts of conversations.
-
-    Each question has its own seed. Questions that leave no room in the context are left out; raises
-    InputError if none is left.
-    """
+    """A benchmark, with a seed per question."""
 
     def __init__(
         self,
@@ -416,7 +396,6 @@ class Bench:
         self.too_long = len(questions) - len(self.questions)
 
     def run(self, runs: Runs, reporter: Reporter = SILENT) -> None:
-        """Answer what `runs` does not hold yet, and add it there."""
         reporter.stage("answers", len(self.questions) * len(self.contestants), "answers")
         drafters = {c.name: c.make(True) for c in self.contestants}
         pairs = ((c, q) for q in self.questions for c in self.contestants)
@@ -436,7 +415,6 @@ class Bench:
                 reporter.advance(1, **figures_so_far(runs, self.contestants))
 
     def records(self, runs: Runs, drafter: str) -> list[Record]:
-        """Return the answers of `drafter` as records to replay."""
         records = []
         for question in self.questions:
             run = runs.found[drafter, str(question.id)]
@@ -473,11 +451,9 @@ class Bench:
         return QuestionRun(contestant.name, question.id, question.category, turns, load)
 
     def conversation(self, question: Question, turns: list[TurnRun]) -> Iterator[TokenArray]:
-        """Yield the prompts of the turns, see `records.conversation`."""
         return conversation(self.model, self.template, question, turns)
 
     def turn_run(self, decoded: Decoded) -> TurnRun:
-        """Return the text of a request, and its figures."""
         written = decoded.token_ids.tolist()
         return TurnRun(
             text=answer_text(self.model.tokenizer, self.template, written),
@@ -491,7 +467,6 @@ class Bench:
         )
 
     def _relearn(self, drafter: Drafter, question: Question, run: QuestionRun) -> None:
-        """Have a drafter that learns from finished requests learn from this one."""
         prompts = self.conversation(question, run.turns)
         for prompt, turn in zip(prompts, run.turns, strict=False):
             drafter.start(prompt)
@@ -500,7 +475,7 @@ class Bench:
 
 
 def tokens_per_pass(decoded: Decoded) -> list[int]:
-    """Count as Spec-Bench: accepted draft tokens and the model's own; the mean is tokens/step."""
+    """Return each pass's tokens as Spec-Bench counts them; their mean is tokens/step."""
     lengths = [accepted + 1 for accepted in decoded.accepted_per_pass]
     if lengths:
         lengths[-1] = len(decoded.token_ids) - 1 - sum(lengths[:-1])
@@ -508,7 +483,6 @@ def tokens_per_pass(decoded: Decoded) -> list[int]:
 
 
 def figures_so_far(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str, Any]:
-    """Return tokens/step and speed-up over the questions that the baseline answered too."""
     shown: dict[str, Any] = {}
     for contestant in contestants[1:]:
         mine = [run for run in runs.found.values() if run.drafter == contestant.name]
@@ -524,13 +498,12 @@ def figures_so_far(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str
     return shown
 
 
-# A finished benchmark to its files: answers, results.json and report.html.
+# Writing answers, results.json and report.html.
 
 
 def fitting(
     questions: Sequence[Question], model: LanguageModel | PendingModel, template: Template
 ) -> list[Question]:
-    """Return the questions that fit the context. Raises InputError if there are none."""
     fit = [
         q for q in questions if next(conversation(model, template, q, (), room=2), None) is not None
     ]
@@ -544,7 +517,6 @@ def fitting(
 
 
 def question_facts(questions: Sequence[Question]) -> dict[str, Any]:
-    """Return the number of questions and their digest, for the plan."""
     texts = json.dumps([asdict(question) for question in questions])
     return {
         "count": len(questions),
@@ -553,7 +525,6 @@ def question_facts(questions: Sequence[Question]) -> dict[str, Any]:
 
 
 def plan_of(bench: Bench, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all that decides what is measured, except the speed of the machine."""
     from ngramkit.decode.generation import applied_facts
     from ngramkit.decode.load import device_facts
 
@@ -562,7 +533,7 @@ def plan_of(bench: Bench, settings: Mapping[str, Any]) -> dict[str, Any]:
         **applied_facts(bench.model, bench.task.options.sampling),
         **question_facts(bench.questions),
         "budget": bench.task.shown_budget,
-        "engine": "eager",  # so that runs begun by earlier versions go on
+        "engine": "eager",  # so that runs of earlier versions can be continued
         **device_facts(bench.model.model),
     }
 
@@ -576,8 +547,7 @@ def publish(
     missing: Mapping[str, str] = MappingProxyType({}),
     others: float | None = None,
 ) -> list[BenchResult]:
-    """Write all files into `folder`. `missing`: what drafters lacked; `others`: cores used by other
-    programs."""
+    """Write all files into `folder`; `others`: cores used by other programs."""
     from ngramkit.decode.load import device_facts
 
     tokenizer = bench.model.tokenizer
@@ -610,7 +580,6 @@ def publish(
 
 
 def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
-    """Return the questions whose answers first differ from the baseline at a near tie."""
     from ngramkit.decode.compare import part
 
     questions = {str(question.id): question for question in bench.questions}
@@ -628,7 +597,7 @@ def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
 
 
 def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Replay]:
-    """Replay the baseline's answers with every drafter that needs no evidence, by budget."""
+    """Replay the baseline's answers by budget."""
     records = bench.records(runs, BASELINE)
     drafters = [
         each

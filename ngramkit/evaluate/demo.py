@@ -1,7 +1,4 @@
-"""Held-out prompts decoded with and without drafts: `python -m ngramkit.evaluate.demo`.
-
-Takes what `make demo` builds under artifacts/ for the embedded model, or builds it.
-"""
+"""Decode held-out prompts with and without drafts: `python -m ngramkit.evaluate.demo`."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from ngramkit.drafters.sources import Sources
 PROMPTS = 3
 NEW_TOKENS = 128
 HEAD = ("drafter", "tokens/step", "tokens/s", "without", "speed-up", "output")
-LINE = "{:<9}  {:>11}  {:>8}  {:>7}  {:>19}  {:>13}"  # a terminal's 80 columns
+LINE = "{:<9}  {:>11}  {:>8}  {:>7}  {:>19}  {:>13}"  # fits 80 columns
 
 
 def main() -> int:
@@ -47,15 +44,12 @@ def main() -> int:
 
 
 class Notes(Reporter):
-    """A reporter that prints what is taken and built."""
-
     def note(self, text: str) -> None:
         print(text, file=sys.stderr)
 
 
 def demo_drafters(model: LanguageModel) -> dict[str, Callable[[], Drafter]]:
-    """Return what makes each drafter; blend drafts from the datastores alone, as the frozen table
-    is of the same corpus."""
+    """Return {name: factory}; blend omits the frozen table of the same corpus."""
     record, notes = model.tokenizer.record, Notes()
     rest = choose_drafter("rest", record, reporter=notes)
     cacheback = choose_drafter("cacheback", record, reporter=notes)

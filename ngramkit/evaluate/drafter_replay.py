@@ -1,8 +1,6 @@
 """Replay of one drafter: tokens/step on recorded answers, without a model.
 
-Greedy decoding accepts a draft node exactly if the model wrote its token, so the recorded answer
-decides which nodes are accepted. Drafters get the model's top-k as evidence if there is a
-TopKRecord.
+Greedy decoding accepts a draft node exactly if the model wrote its token.
 """
 
 from __future__ import annotations
@@ -27,16 +25,14 @@ from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.statistics import Reliability
 from ngramkit.evaluate.topk_record import Misses, ReplayedEvidence, TopKRecord
 
-END = -1  # no token: the record is over
-MAX_MISSING = 0.01  # of contexts that a top-k record may lack, for a figure to be the drafter's
-CHAIN_WIDTH = 4  # nodes of the tree that a chain is taken from, for each of its tokens, as engines
+END = -1  # follows the last recorded token
+MAX_MISSING = 0.01  # maximum share of contexts missing from a top-k record
+CHAIN_WIDTH = 4  # tree nodes drafted per token of a chain, as in engines
 
 
 @dataclass
 class Tally:
-    """Counts over some passes."""
-
-    tokens: int = 0  # after the prefill's own
+    tokens: int = 0  # without the prefill's
     passes: int = 0
     empty: int = 0  # passes without a draft
     lengths: Counter[int] = field(default_factory=Counter)  # tokens of a pass -> passes
@@ -44,18 +40,15 @@ class Tally:
 
     @property
     def tokens_per_step(self) -> float:
-        """Return the mean number of tokens of a pass; nan without passes."""
         return self.tokens / self.passes if self.passes else math.nan
 
     def count(self, written: int, *, empty: bool) -> None:
-        """Count a pass that wrote so many tokens, the bonus token included."""
         self.tokens += written
         self.passes += 1
         self.empty += empty
         self.lengths[written] += 1
 
     def figures(self) -> dict[str, Any]:
-        """Return tokens, passes and tokens/step as plain values."""
         return {
             "tokens": self.tokens,
             "passes": self.passes,
@@ -63,7 +56,6 @@ class Tally:
         }
 
     def draft_us(self, percentile: float) -> float:
-        """Return a percentile of the drafts' times, in microseconds."""
         return float(np.percentile(self.draft_ns, percentile)) / 1e3 if self.draft_ns else 0.0
 
     def add(self, other: Tally) -> None:
@@ -76,29 +68,27 @@ class Tally:
 
 @dataclass(repr=False)
 class Replay:
-    """The result of one drafter at one budget. If `missing` names a missing source, it was not
-    replayed and all figures are nan."""
+    """The result of one drafter at one budget; nan if `missing` names a source."""
 
     drafter: str
     budget: int
     total: Tally = field(default_factory=Tally)
     by_category: dict[str, Tally] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)  # of the records, in the order replayed
+    names: list[str] = field(default_factory=list)  # of the records, in replay order
     by_record: list[Tally] = field(default_factory=list)  # likewise
     categories: list[str] = field(default_factory=list)  # likewise
     runs: list[str] = field(default_factory=list)  # likewise
-    asked_before: list[bool] = field(default_factory=list)  # likewise: the same first prompt
+    asked_before: list[bool] = field(default_factory=list)  # likewise: a repeated first prompt
     reliability: Reliability = field(default_factory=Reliability)
     misses: Misses | None = None  # of the top-k record, for a drafter that wants evidence
-    bytes: int = 0  # of the artifacts that it drafts from
+    bytes: int = 0  # of its artifacts
     sources: list[str] = field(default_factory=list)  # artifacts with their builds, the history
     missing: str | None = None
-    _prompts: set[Any] = field(default_factory=set)  # first ones so far, as bytes
+    _prompts: set[Any] = field(default_factory=set)  # first prompts so far, as bytes
 
     @property
     def incomplete(self) -> str | None:
-        """Why the figures are too low (a top-k record lacks over MAX_MISSING of the contexts), or
-        None."""
+        """Why the figures are too low, or None."""
         misses = self.misses
         if misses is None or misses.missing <= MAX_MISSING * misses.rows:
             return None
@@ -109,11 +99,9 @@ class Replay:
 
     @property
     def comparable(self) -> bool:
-        """Whether it has figures that ratios can compare."""
         return self.missing is None and self.incomplete is None and self.total.passes > 0
 
     def add(self, record: Record, tally: Tally, name: str | None = None) -> None:
-        """Add the counts of a record, by default under its own name."""
         self.total.add(tally)
         self.by_category.setdefault(record.category, Tally()).add(tally)
         self.names.append(record.name if name is None else name)
@@ -125,7 +113,6 @@ class Replay:
         self.by_record.append(tally)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a row per question, in the order replayed."""
         for name, category, tally in zip(self.names, self.categories, self.by_record, strict=True):
             yield {
                 "drafter": self.drafter,
@@ -136,7 +123,6 @@ class Replay:
             }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, per question too."""
         total, replayed = self.total, self.missing is None
         whole = ("drafter", "budget")
         return {
@@ -181,11 +167,9 @@ def replay_drafter(
     vocabulary: int = ANY_VOCABULARY,
     reporter: Reporter = SILENT,
 ) -> Replay:
-    """Replay `records` in their order, or with `keep_state` turn by turn in the order of places.
+    """Replay `records` in order, or with `keep_state` turn by turn in the order of places.
 
-    `make` creates a fresh drafter: once per record, or once in all with `keep_state`. The turns of
-    a record share a drafter. `chain` as in `replay_turn`. `topk_record` gives evidence to drafters
-    that want it. `vocabulary` is the number of the tokenizer's ids.
+    `make` creates a fresh drafter, without `keep_state` one per record.
     """
     result = Replay(name, budget)
     drafter = make()
@@ -194,7 +178,7 @@ def replay_drafter(
     if topk_record is not None:
         result.misses = Misses()
     way: dict[str, Any] = {"chain": chain, "vocabulary": vocabulary}
-    if records:  # compilation and cold pages are not a draft's cost
+    if records:  # warm up: exclude compilation and cold pages from draft times
         first = records[0].turns[0]
         replay_turn(make(), replace(first, answer=first.answer[:16]), budget, **way)
     tallies = [Tally() for _ in records]
@@ -228,10 +212,9 @@ def replay_turn(
     chain: bool = False,
     vocabulary: int = ANY_VOCABULARY,
 ) -> Tally:
-    """Run the decode loop with the recorded answer in place of the model.
+    """Run the decode loop with the recorded answer instead of the model.
 
-    With `chain` a draft is one path of at most `budget` tokens, as for engines that verify no
-    trees.
+    `chain`: drafts are one path of at most `budget` tokens.
     """
     drafts = drafts_of(drafter, vocabulary)
     drafted = partial(draft_chain, drafts) if chain else drafts
@@ -239,10 +222,10 @@ def replay_turn(
     evidence = None if recorded is None else recorded.after_prompt()
     start(drafter, turn.prompt, turn.references)
     position = 0
-    if len(answer):  # the prefill's own token
+    if len(answer):  # the prefill's token
         position = _write(drafter, answer[:1], evidence, recorded)
     while position < len(answer):
-        # As decoding: no more nodes than could still be written besides the model's own token.
+        # As in decoding: at most the tokens that may still be written, less the model's own.
         left = budget if turn.longest is None else min(budget, turn.longest - position - 1)
         begun = time.perf_counter_ns()
         tree = drafted(left) if left > 0 else DraftTree.empty()
@@ -274,7 +257,6 @@ def _write(
     evidence: Evidence | None,
     recorded: ReplayedEvidence | None,
 ) -> int:
-    """Tell the drafter the accepted tokens, with evidence if it wants any; return their number."""
     if evidence is None:
         drafter.accept(tokens)
     else:
@@ -285,18 +267,15 @@ def _write(
 
 
 def shuffle(records: Sequence[Record], seed: int) -> list[Record]:
-    """Return the records in a random order."""
     require_between("seed", seed, 0, (1 << 64) - 1)
     order = np.random.default_rng(seed).permutation(len(records))
     return [records[i] for i in order]
 
 
 def categories(results: Iterable[Replay]) -> list[str]:
-    """Return every category, in the order first met."""
     return list(dict.fromkeys(c for result in results for c in result.by_category))
 
 
 def _recorded_tokens(tokens: TokenArray) -> Callable[[int], int]:
-    """Return a chooser that gives the recorded tokens one after another."""
     rest = iter(tokens.tolist())
     return lambda row: next(rest, END)

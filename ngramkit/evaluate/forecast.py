@@ -29,42 +29,39 @@ if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter
 
 CONCURRENCY = 16  # requests at once
-TOKENS = (16,)  # of a draft, at most
-PARTS = 10  # of the log, to show how the history warms up
+TOKENS = (16,)  # maximum lengths of a draft
+PARTS = 10  # parts of the log in `over_time`
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The traffic of a log with drafts of at most `tokens`.
+    """A log's traffic with drafts of at most `tokens`, see `Served.fullest`.
 
-    All figures are of the passes with the fullest batches, see `Served.fullest`; shares compare
-    with the same requests without drafts in batches of the same size.
+    Shares compare with the same requests without drafts, in batches of the same size.
     """
 
     tokens: int
     concurrency: int
-    batch: float  # requests of a pass, on average
+    batch: float  # mean requests per pass
     passes: int
     passes_share: float
     time_share: float
-    output_share: float  # of the log's output tokens that these passes wrote
+    output_share: float  # of the log's output tokens
     drafted: int  # tokens
-    draft_us: float  # of drafting for one request in one pass, on this machine
+    draft_us: float  # per request and pass, on this machine
     replay: Replay = field(repr=False)  # tallies by request, in the order in which they ended
 
     @property
     def accepted(self) -> int:
-        """Return the number of drafted tokens that were accepted."""
         return self.replay.total.tokens - self.replay.total.passes
 
     @property
     def accepted_share(self) -> float:
-        """Return the share of drafted tokens that were accepted."""
         return self.accepted / max(self.drafted, 1)
 
     @property
     def warning(self) -> str | None:
-        """Why the figures are not those of a full batch, or None."""
+        """Why the batches are not full, or None."""
         if self.batch >= self.concurrency:
             return None
         return (
@@ -76,14 +73,12 @@ class Forecast:
         return self.replay.by_category
 
     def by_run(self) -> dict[str, Tally]:
-        """Return {run: tally} in numerical order; empty without runs."""
         runs: dict[str, Tally] = {}
         for run, tally in zip(self.replay.runs, self.replay.by_record, strict=True):
             runs.setdefault(run, Tally()).add(tally)
         return dict(sorted(runs.items(), key=_by_number)) if len(runs) > 1 else {}
 
     def over_time(self) -> list[float]:
-        """Return tokens/step of each tenth of the requests, in the order of their ends."""
         tallies = self.replay.by_record
         parts = np.array_split(np.arange(len(tallies)), min(PARTS, len(tallies)))
         return [
@@ -117,7 +112,6 @@ def _by_number(run: tuple[str, Tally]) -> tuple[int, str]:
 
 
 def _row(tally: Tally) -> dict[str, Any]:
-    """Return the figures of requests; a step is a request's part in a pass."""
     return {
         "output_tokens": tally.tokens,
         "steps": tally.passes,
@@ -127,7 +121,7 @@ def _row(tally: Tally) -> dict[str, Any]:
 
 
 def passes_share(tally: Tally) -> float:
-    """Return passes as a share of those without drafts."""
+    """Return passes relative to decoding without drafts."""
     return tally.passes / max(tally.tokens, 1)
 
 
@@ -146,7 +140,6 @@ class Forecasts(Entries[Forecast], Tabular):
 
     @property
     def sentence(self) -> str:
-        """Return the best forecast, in words."""
         best = self.best
         return (
             f"With drafts of at most {best.tokens} tokens and {best.batch:.1f} requests in a "
@@ -156,7 +149,6 @@ class Forecasts(Entries[Forecast], Tabular):
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row per length and kind of request."""
         return [
             {"tokens": each.tokens, "kind": kind, **_row(tally)}
             for each in self
@@ -164,7 +156,6 @@ class Forecasts(Entries[Forecast], Tabular):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as `ngramkit forecast --json` prints them."""
         return {
             "drafter": self.drafter,
             "concurrency": self.concurrency,
@@ -201,15 +192,14 @@ def forecast(
     history_tokens: int = HISTORY_TOKENS,
     store: bool = True,
 ) -> Forecasts:
-    """Simulate a server with drafts on the requests of its logs.
+    """Simulate a server with drafts on the requests of its logs, by the engine's own rules.
 
-    The engine's own rules decide what is drafted. `files`, `format`, `columns`, `where`: see
-    ngramkit.logs.read.read_log; or Records, as in `replay`. Sources are as in `decode`; a history
-    grows unless `store` is False, and an existing one is not changed. `concurrency`: requests at
-    once; `tokens`: the maximum length of drafts, one forecast each. `pass_cost`: the time of a pass
-    of 9 tokens in passes of one, a curve or a profile, see evaluate.pass_times (default: the
-    engines' assumption for a GPU). `prompts`: the history remembers prompts too. `limit`: only the
-    first conversations.
+    `files`, `format`, `columns`, `where`: see ngramkit.logs.read.read_log; or Records. Sources: as
+    in `decode`; a history grows unless `store` is False, but its file does not change.
+    `concurrency`: requests at once. `tokens`: maximum lengths of drafts, one forecast each.
+    `pass_cost`: time of a pass of 9 tokens in passes of one, a curve or a profile, see
+    evaluate.pass_times (default: the engines' assumption for a GPU). `prompts`: the history
+    remembers prompts too. `limit`: only the first conversations.
 
     Raises UsageError for options that cannot work, InputError for unreadable files and logs without
     a pass.
@@ -258,7 +248,6 @@ def forecast(
 
 
 def _forecast(served: Served, times: PassTimes, concurrency: int, tokens: int) -> Forecast:
-    """Return the figures of the passes with the fullest batches."""
     chosen = served.fullest()
     batches = np.array(served.batches)
     written, drafted = np.array(served.written), np.array(served.drafted)
@@ -303,7 +292,6 @@ def _engine(
     *,
     prompts: bool,
 ) -> BatchDrafter:
-    """Return the drafter of an engine that has just started."""
     from ngramkit.engines.batch import BatchDrafter
 
     past = sources.past

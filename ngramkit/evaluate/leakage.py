@@ -1,7 +1,6 @@
-"""Leakage: recorded answers that a datastore's corpus contains verbatim flatter its drafts.
+"""Leakage: answers that a datastore's corpus contains verbatim inflate its figures.
 
-The n-grams of WINDOW tokens of an answer are searched in the suffix arrays. Independent prose
-shares almost none of them.
+An answer's n-grams of WINDOW tokens are searched; independent prose shares almost none.
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ from ngramkit.evaluate.records import Record
 from ngramkit.formats.datastore import Datastore, search_table
 
 WINDOW = 32  # tokens
-STRIDE = 8
-LEAKED = 0.5  # of an answer's windows
+STRIDE = 8  # tokens
+LEAKED = 0.5  # leaked: a larger share of an answer's windows
 
 
 def leaked_share(answer: TokenArray, datastores: Sequence[Datastore]) -> float:
-    """Return the share of an answer's windows in a datastore; 0 if it is too short."""
     begins = range(0, len(answer) - WINDOW + 1, STRIDE)
     if not len(begins):
         return 0.0
@@ -39,7 +37,6 @@ def leaked_share(answer: TokenArray, datastores: Sequence[Datastore]) -> float:
 
 
 def find_leaked(records: Sequence[Record], datastores: Sequence[Datastore]) -> list[bool]:
-    """Return for each record whether over half of an answer is in a datastore."""
     return [
         any(leaked_share(turn.answer, datastores) > LEAKED for turn in record.turns)
         for record in records
@@ -48,8 +45,6 @@ def find_leaked(records: Sequence[Record], datastores: Sequence[Datastore]) -> l
 
 @dataclass(frozen=True)
 class Leakage:
-    """The number of leaked records, and whether they were dropped."""
-
     records: int  # replayed
     leaked: int
     dropped: bool
@@ -58,7 +53,7 @@ class Leakage:
 def without_leaks(
     records: list[Record], choices: list[DrafterChoice], drop: bool, reporter: Reporter
 ) -> tuple[list[Record], Leakage]:
-    """Return the records to replay, and report the leaked ones."""
+    """Report leaked records, and remove them if `drop`."""
     datastores = {a.path: a for c in choices for a in c.artifacts.get("datastores", [])}
     flags = find_leaked(records, [datastores[path] for path in sorted(datastores)])
     count = sum(flags)

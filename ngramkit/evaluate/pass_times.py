@@ -1,4 +1,4 @@
-"""The time of a server's passes by their number of tokens."""
+"""Times of a server's passes by their number of tokens."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.budget.costs import FREE_TOKENS
 from ngramkit.budget.profile import Pass, Profile
 
-SHOWN = 9  # tokens of the pass whose cost is told
+SHOWN = 9  # tokens of the pass whose cost is reported
 MOST_COST = SHOWN - 0.01
-UNBOUNDED = 1e9  # tokens that cost nothing
+UNBOUNDED = 1e9  # tokens, the maximum of `free`
 Floats = npt.NDArray[np.float64]
 Cost = float | Mapping[int, float] | str | Path | None
 
 
 class PassTimes:
-    """The times of passes, in passes of one token.
+    """The times of passes, relative to a pass of one token.
 
-    `cost` is the time of a pass of SHOWN tokens: a pass of T tokens takes 1 + T / free, as in
-    budget.costs.TokenCost; None is the engines' assumption for a GPU. It may also be times by
-    tokens, such as {1: 57, 9: 109}, or the path of a profile of `ngramkit calibrate`. Times are
-    interpolated, and extrapolated beyond the last. Raises UsageError for an invalid cost,
-    InputError for a file that is not a profile.
+    `cost`: the time of a pass of SHOWN tokens, where T tokens take 1 + T / free (None: the engines'
+    assumption for a GPU); times by tokens, such as {1: 57, 9: 109}; or the path of a profile of
+    `ngramkit calibrate`. Times are inter- and extrapolated. Raises UsageError or InputError for an
+    invalid cost.
     """
 
     def __init__(self, cost: Cost = None) -> None:
@@ -40,14 +39,13 @@ class PassTimes:
         self.cost = (1 + SHOWN / self.free) / (1 + 1 / self.free)
 
     def of(self, tokens: Floats, contexts: Floats) -> Floats:
-        """Return the times of passes, float64[n], by `tokens` and mean context length."""
+        """Return relative times, float64[n], by `tokens` and mean context length."""
         if self._seconds is not None:
             return self._measured(tokens, contexts)
         times: Floats = (1 + tokens / self.free) / (1 + 1 / self.free)
         return times
 
     def _read(self, given: Mapping[int, float] | str | Path) -> float:
-        """Read a curve or profile, and return the time of a pass of SHOWN tokens."""
         curve = isinstance(given, Mapping)
         profile = _curve(given) if isinstance(given, Mapping) else _profile(Path(given))
         seconds = profile.table() if profile.passes else np.zeros((1, 1))

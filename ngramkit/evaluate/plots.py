@@ -1,7 +1,4 @@
-"""Plots of replays: tokens/step by draft nodes, requests answered, bytes and category.
-
-matplotlib is imported only when a plot is drawn.
-"""
+"""Plots of replays."""
 
 from __future__ import annotations
 
@@ -23,14 +20,14 @@ from ngramkit.evaluate.drafter_replay import Replay, Tally, categories
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
 MUTED = "#6a737d"
-MOST_ROWS = 40  # of kinds of requests
-PALETTE = (  # told apart on white by the colour-blind too: tests/evaluate/test_plots.py
+MOST_ROWS = 40  # kinds of requests per plot
+PALETTE = (  # distinct on white for the colour-blind too: tests/evaluate/test_plots.py
     "#0066cc", "#dd5500", "#00a664", "#222222", "#8800ff",
     "#772211", "#aa6699", "#550066", "#3300aa", "#665555",
 )  # fmt: skip
-LEGEND_ROOM = 0.6  # inches of a figure's height that a legend may take, three lines
-MARKS = "os^DvPX"  # of lines, for those who see few of the colours
-STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; the mark tells curves of one point apart
+LEGEND_ROOM = 0.6  # inches of height for a legend, three lines
+MARKS = "os^DvPX"  # of lines, for the colour-blind
+STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; marks distinguish curves of one point
 Points = Sequence[tuple[int, float]]  # bytes, tokens/step
 ByBytes = Mapping[str, Mapping[str, Points]]  # {drafter: {curve: points}}
 Colors = Mapping[str, str]
@@ -38,7 +35,6 @@ Panels = dict[str, Callable[[Any], None]]
 
 
 def require_picture(path: Path) -> None:
-    """Raise UsageError for an unsupported image format."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"unknown image format {path.suffix!r} of {path}",
@@ -63,10 +59,9 @@ def plot(
     learning: bool = False,
     by_bytes: ByBytes | None = None,
 ) -> None:
-    """Draw all results into an image of the format of `path`'s suffix.
+    """Draw all results into an image; `path`'s suffix sets the format.
 
-    `learning` adds tokens/step by requests answered, for drafters that kept their state. `by_bytes`
-    draws only tokens/step by bytes.
+    `learning` adds tokens/step by requests answered; `by_bytes` draws tokens/step by bytes only.
     """
     require_picture(path)
     nodes = max(result.budget for result in results)
@@ -87,7 +82,6 @@ def plot(
 
 
 def plot_warming(results: Sequence[Replay], path: Path) -> None:
-    """Draw tokens/step by requests answered, a line per result, and by kind of request."""
     require_picture(path)
     colors = colors_of(result.drafter for result in results)
     panels: Panels = {
@@ -101,7 +95,6 @@ def plot_warming(results: Sequence[Replay], path: Path) -> None:
 
 
 def _draw_panels(path: Path, panels: Panels) -> None:
-    """Draw axes side by side, {title: what draws into them}."""
     with saved_figure(path, (0.5 + 6.3 * len(panels), 5.5)) as figure:
         places = figure.subplots(1, len(panels), squeeze=False)[0]
         for axes, (title, draw) in zip(places, panels.items(), strict=True):
@@ -110,7 +103,6 @@ def _draw_panels(path: Path, panels: Panels) -> None:
 
 
 def draw_steps(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
-    """Draw tokens/step by category."""
     rows = categories(results)
     values = {
         r.drafter: [r.by_category.get(row, Tally()).tokens_per_step for row in rows]
@@ -123,8 +115,7 @@ def draw_steps(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
 def saved_figure(target: Path | IO[bytes], size: tuple[float, float]) -> Iterator[Any]:
     """Yield a matplotlib figure of `size` inches, and save it to `target`.
 
-    A path's suffix sets the format; a file gets an SVG. The same drawing gives the same bytes, and
-    text is plain: `$5 to $9` is not a formula.
+    A path's suffix sets the format; a file gets an SVG. Output is deterministic.
     """
     import matplotlib
 
@@ -151,7 +142,6 @@ def saved_figure(target: Path | IO[bytes], size: tuple[float, float]) -> Iterato
 
 
 def _grow(figure: Any) -> None:
-    """Make the figure higher if a legend is higher than LEGEND_ROOM."""
     renderer = figure.canvas.get_renderer()
     legends = [axes.get_legend() for axes in figure.axes]
     heights = [each.get_window_extent(renderer).height for each in legends if each is not None]
@@ -160,17 +150,15 @@ def _grow(figure: Any) -> None:
 
 
 def colors_of(names: Any) -> dict[str, str]:
-    """Return a colour for each name, in the order first met."""
     return {name: f"C{i}" for i, name in enumerate(dict.fromkeys(names))}
 
 
 def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
-    """Draw tokens/step against budget, a line per drafter."""
     from matplotlib.ticker import NullLocator
 
     for mark, (name, color) in zip(cycle(MARKS), colors.items(), strict=False):
         points = sorted((r.budget, r.total.tokens_per_step) for r in results if r.drafter == name)
-        if not points:  # cannot be replayed: transformers' own ways
+        if not points:  # not replayed, such as transformers' own methods
             continue
         budgets, heights = zip(*points, strict=True)
         label = shown_name(name, "n/a" if math.isnan(heights[-1]) else f"{heights[-1]:.2f}")
@@ -187,7 +175,7 @@ def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
 def draw_learning(
     axes: Any, results: Sequence[Replay], colors: Colors, what: str = "questions"
 ) -> None:
-    """Draw tokens/step against questions answered; those asked before are broken lines."""
+    """Draw tokens/step by questions answered; repeated ones are dashed."""
     for mark, result in zip(cycle(MARKS), results, strict=False):
         color = colors[result.drafter]
         for again, style in ((False, "-"), (True, "--")):
@@ -207,7 +195,7 @@ def draw_learning(
 def learning_curve(result: Replay, *, again: bool) -> tuple[Any, Any]:
     """Return requests answered and tokens/step around them, float64[n] each.
 
-    Only requests asked for the first time, or `again`; means over a tenth of them.
+    `again` selects those with a repeated first prompt.
     """
     rows = [
         (i, tally.tokens, tally.passes)
@@ -224,7 +212,6 @@ def learning_curve(result: Replay, *, again: bool) -> tuple[Any, Any]:
 
 
 def draw_bytes(axes: Any, curves: ByBytes) -> None:
-    """Draw tokens/step by bytes: a colour per drafter, a stroke and mark per named curve."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     names = list(dict.fromkeys(name for lines in curves.values() for name in lines))
@@ -252,10 +239,7 @@ def draw_categories(
     colors: Colors,
     unit: str,
 ) -> None:
-    """Draw a row of dots per category; `values` has a figure per row for each name.
-
-    Each name has its own height in a row, so that no dot hides another. The figure grows if needed.
-    """
+    """Draw a row of dots per category; `values`: figures by name and row."""
     step = min(0.15, 0.7 / max(len(values) - 1, 1))
     for i, (mark, (name, figures)) in enumerate(zip(cycle(MARKS), values.items(), strict=False)):
         heights = [row + (i - (len(values) - 1) / 2) * step for row in range(len(rows))]
@@ -277,18 +261,16 @@ def draw_categories(
 
 
 def shown_name(name: str, *figures: str) -> str:
-    """Return the label of a name; matplotlib omits labels that begin with "_"."""
+    """Return a name's label; matplotlib omits labels that begin with "_"."""
     label = " ".join([fold_name(name), *figures])
     return f"\u200b{label}" if label.startswith("_") else label
 
 
 def draw_no_gain(line: Callable[..., Any]) -> None:
-    """Draw the line of decoding without drafts, with `axes.axhline` or `axes.axvline`."""
     line(1, color=MUTED, linewidth=1.2, linestyle="--", zorder=0)
 
 
 def legend_below(axes: Any, title: str = "") -> None:
-    """Put the legend below the axes, in as many columns as fit."""
     from matplotlib.transforms import ScaledTranslation
 
     labels = axes.get_legend_handles_labels()[1]

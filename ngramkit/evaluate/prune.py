@@ -18,7 +18,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.remote.fetch import default_output, open_fetched
 from ngramkit.remote.publishing import build_at, require_out
 
-CONTEXT = 8  # tokens of a prompt that its answer's first n-grams reach back into
+CONTEXT = 8  # tokens of the prompt, for an answer's first n-grams
 
 
 def prune(
@@ -33,13 +33,11 @@ def prune(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Artifact:
-    """Write a datastore or frozen table of at most `bytes` ("2G") that keeps the best drafts per
-    byte.
+    """Write a datastore or frozen table of at most `bytes` ("2G"), with the best drafts per byte.
 
-    `answers` and `questions` are recorded answers as in `replay`, of the kind to draft for; `model`
-    and `template` say how to read them (default: the artifact's tokenizer). Without answers, the
-    artifact's own text is the measure. `out` is by default next to the artifact. Raises as
-    `ngramkit.builders.prune`, and UsageError for invalid `bytes`.
+    `answers`, `questions`: recorded answers as in `replay`, to measure drafts (default: the
+    artifact's own text), read with `model` (default: the artifact's) and `template`. `out`: default
+    next to the artifact. Raises as `ngramkit.builders.prune`, and UsageError for invalid `bytes`.
     """
     size = parse_size(bytes) if isinstance(bytes, str) else bytes
     require_template(template)
@@ -73,7 +71,6 @@ def _answers(
     template: str,
     reporter: Reporter,
 ) -> list[TokenArray]:
-    """Return every answer after the last tokens of its prompt."""
     tokenizer = load_tokenizer(model or artifact.tokenizer.id)
     artifact.tokenizer.require(tokenizer.record, str(artifact.path))
     records, _ = read_records(answers, questions, tokenizer, template, reporter=reporter)

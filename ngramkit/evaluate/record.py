@@ -1,8 +1,4 @@
-"""`ngramkit.record`: a model's answers and its top-k at every verified node, for later replays.
-
-With this record a drafter that wants evidence can be replayed without the model. See
-ngramkit.formats.evidence.
-"""
+"""`ngramkit.record`: a model's answers and its top-k at every verified node, for replays."""
 
 from __future__ import annotations
 
@@ -52,7 +48,7 @@ class Recording(Result):
     questions: int = 0
     answers: int = 0  # one per question, turn and drafter
     tokens: int = 0  # of the answers
-    rows: int = 0  # contexts that were new
+    rows: int = 0  # new contexts
     seconds: float = 0.0
 
     def __repr__(self) -> str:
@@ -86,10 +82,9 @@ def record(
 ) -> Recording:
     """Answer `questions` greedily and add the model's top-k at every verified node to `out`.
 
-    `questions`, `template` and `limit` are as in `bench`, `drafters` (default: blend) as in
-    `choose_drafter`, all others as in `DecodeOptions`; the drafter none records only the answers'
-    positions. Every question begins with a new drafter. Recorded questions are not asked again, so
-    an interrupted call can be repeated.
+    `questions`, `template`, `limit`: as in `bench`. `drafters` (default: blend): as in
+    `choose_drafter`, each new for every question; none records only the answers' positions. Others:
+    as in `DecodeOptions`. Repeated calls skip recorded questions.
 
     Raises UsageError for options that cannot work, and if `out` is the record of another model.
     """
@@ -131,11 +126,11 @@ def record(
 
 
 class RecordingVerifier:
-    """A verifier whose every pass is added to `request`."""
+    """A verifier that adds every pass to `request`."""
 
     def __init__(self, verifier: Verifier, request: RequestRows) -> None:
         self._verifier, self._request = verifier, request
-        self._read = UNKNOWN  # the row of all that the model has read
+        self._read = UNKNOWN  # row of the context that the model has read
         self._rows: list[int] = []  # of the last pass
 
     def __getattr__(self, name: str) -> Any:
@@ -164,7 +159,6 @@ class RecordingVerifier:
 def _record_all(
     bench: Bench, folder: EvidenceFolder, choices: Sequence[DrafterChoice], reporter: Reporter
 ) -> Recording:
-    """Ask the questions, and add the answers and their top-k to `folder`."""
     result = Recording(folder.path, len(bench.questions))
     done = {(each.about.question, each.about.drafter) for each in folder.requests()}
     if bench.too_long:
@@ -199,7 +193,6 @@ def _answer(
     name: str,
     requests: dict[bytes, RequestRows],
 ) -> list[RequestRows]:
-    """Answer every turn with one drafter; return the recorded requests."""
     turns: list[TurnRun] = []
     answered: list[RequestRows] = []
     for prompt in bench.conversation(question, turns):
@@ -218,12 +211,12 @@ def _answer(
 
 
 class VerifyingModel:
-    """A loaded model that verifies missing contexts. Common beginnings are read once."""
+    """A model that verifies missing contexts; it reads common beginnings once."""
 
     def __init__(self, task: Session) -> None:
         self._task = task
         self._verifier: ResumableVerifier | None = None
-        self._prompt = self._tokens = NOTHING  # of the open request; what its verifier has read
+        self._prompt = self._tokens = NOTHING  # of the open request; tokens its verifier has read
 
     def after_prompt(self, prompt: TokenArray) -> TopK:
         import torch
@@ -241,7 +234,6 @@ class VerifyingModel:
             return _top_k(self._having_read(prompt, tokens).verify(int(written[-1]), tree))
 
     def _having_read(self, prompt: TokenArray, tokens: TokenArray) -> ResumableVerifier:
-        """Return a verifier that has read exactly `tokens`, which begin with `prompt`."""
         if self._verifier is None or not np.array_equal(prompt, self._prompt):
             self._verifier, self._prompt = self._task.open(prompt), prompt
         else:
@@ -257,10 +249,7 @@ class VerifyingModel:
 def verifying_model(
     folder: EvidenceFolder, model: str | LanguageModel, reporter: Reporter
 ) -> VerifyingModel:
-    """Load the model of a record as it was loaded then.
-
-    Raises UsageError for another model, or one that verifies no trees.
-    """
+    """Load a record's model. Raises UsageError for another one, or without tree verification."""
     dtype = folder.plan.get("dtype")
     options = DecodeOptions(
         model,

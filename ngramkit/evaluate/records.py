@@ -1,6 +1,6 @@
 """Questions and recorded answers, read from the usual files.
 
-Question files, told apart by their keys:
+Question files, recognised by their keys:
 
     {"question_id": 81, "category": "writing", "turns": ["...", "..."]}      MT-Bench, Spec-Bench
     {"task_id": "HumanEval/0", "prompt": "...", "canonical_solution": ...}   HumanEval
@@ -8,11 +8,11 @@ Question files, told apart by their keys:
     {"prompt": "..."}                                 plain; id and category optional
     a .txt file                                       plain, one per line
 
-Recorded answers are all formats of ngramkit.logs; next to a question file they are FastChat's:
+Recorded answers have any format of ngramkit.logs; with a question file they are FastChat's:
 
     {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}
 
-A record is tokenised as the model saw it: the answer follows the prompt and includes EOS.
+Records are tokenised as the model saw them: the answer follows the prompt and includes EOS.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ NAME = 80  # characters of a request's name and kind
 class Question:
     id: int | str
     category: str
-    turns: list[str]  # what the user says, one after another
+    turns: list[str]  # the user's texts, in order
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -77,7 +77,6 @@ class Questions(tuple[Question, ...]):
 
 
 def require_files(*paths: str | Path | Any) -> None:
-    """Raise InputError for a missing file of answers or questions."""
     for path in paths:
         if isinstance(path, str | Path) and not Path(path).exists():
             raise InputError(f"no such file: {path}", "check the path")
@@ -86,10 +85,7 @@ def require_files(*paths: str | Path | Any) -> None:
 def questions_for(
     given: str | Path | Sequence[Question] | None, model: str, limit: int | None = None
 ) -> Questions:
-    """Return the first `limit` questions of a file or list, or the embedded model's own.
-
-    Raises UsageError if there are none.
-    """
+    """Return the first `limit` questions. Raises UsageError if there are none."""
     if isinstance(given, str | Path):
         given = read_questions(Path(given))
     elif given is None:
@@ -115,8 +111,7 @@ def questions_for(
 
 
 def read_questions(path: Path) -> Questions:
-    """Return the questions of a file. Raises InputError, with file and line, for an unknown shape
-    and a repeated id."""
+    """Read a file. Raises InputError for unknown shapes and repeated ids."""
     require_files(path)
     questions = list(_plain(path) if reader_suffix(path) == ".txt" else _objects(path))
     if not questions:
@@ -125,7 +120,7 @@ def read_questions(path: Path) -> Questions:
 
 
 def embedded_questions(count: int = EMBEDDED) -> Questions:
-    """Return the embedded model's own: beginnings of functions and classes that it never saw."""
+    """Return beginnings of code that the embedded model never saw."""
     from ngramkit.demo import demo_prompts
 
     prompts = demo_prompts(count)
@@ -179,9 +174,9 @@ class Turn:
     """One request: the whole prompt and the whole answer."""
 
     prompt: TokenArray  # int32[n], earlier turns of the question included
-    answer: TokenArray  # int32[m], the last is EOS where the tokenizer has one
-    references: References = ()  # what the answer was likely to repeat
-    longest: int | None = None  # tokens that it could have, at most; None: not known
+    answer: TokenArray  # int32[m], ends with EOS if the tokenizer has one
+    references: References = ()  # what the answer probably repeats
+    longest: int | None = None  # maximum tokens of the answer; None: unknown
     place: int = 0  # in the log, from 0
     after: int | None = None  # the place of the request that it continues
 
@@ -197,7 +192,7 @@ class Record:
     name: str
     category: str
     turns: list[Turn]
-    run: str = ""  # of the same tasks, as a trial, or a step of training
+    run: str = ""  # trial or training step of the same tasks
 
 
 def read_records(
@@ -211,11 +206,10 @@ def read_records(
     where: Mapping[str, str] | None = None,
     reporter: Reporter = SILENT,
 ) -> tuple[list[Record], Template | None]:
-    """Return all records, and the template of their prompts (None: prompts are used as they are).
+    """Return all conversations, and their prompts' template (None: used as they are).
 
-    A record is a conversation, see ngramkit.logs.conversations. Requests are sorted by time if all
-    have one; records by their first request. `format`, `columns` and `where`: see
-    ngramkit.logs.read. Raises InputError if no request is left.
+    Requests are sorted by time if all have one, records by their first request. `format`,
+    `columns`, `where`: see ngramkit.logs.read. Raises InputError without answers.
     """
     files = [answers] if isinstance(answers, str | Path) else list(answers)
     if questions is not None:
@@ -246,12 +240,11 @@ def read_records(
 
 
 def units_of(records: Sequence[Record], *, dependent: bool = False) -> Units:
-    """Return the independent units of records: tasks.
+    """Return the independent units: tasks, or conversations if no task has two.
 
-    Records of a task share category and name, or the first prompt, or one continues the other. If
-    no task has two records, the units are called conversations.
+    Records of a task share category and name, or the first prompt, or one continues the other.
     """
-    tasks = list(range(len(records)))  # of each record, that of an earlier one or its own
+    tasks = list(range(len(records)))  # union-find: an earlier record of the task, or itself
 
     def task_of(number: int) -> int:
         while tasks[number] != number:
@@ -314,7 +307,6 @@ def _alternate(
 
 
 def _choices(where: FilePlace, body: dict[str, Any]) -> list[list[str]]:
-    """Return the turns of each choice."""
     choices = [
         require_field(where, each, "turns", list)
         for each in require_field(where, body, "choices", list)
@@ -335,10 +327,7 @@ def conversation(
     turns: Sequence[Any],
     room: int = 1,
 ) -> Iterator[TokenArray]:
-    """Yield every turn's prompt, up to the one that leaves no `room` in the model's context.
-
-    `turns` are the answers so far, with their `text`; the caller appends to them.
-    """
+    """Yield prompts until one leaves no `room`; the caller appends to `turns`."""
     messages: list[Message] = []
     for number, text in enumerate(question.turns):
         if number:
@@ -352,6 +341,5 @@ def conversation(
 
 
 def answer_text(tokenizer: TextTokenizer, template: Template, token_ids: Sequence[int]) -> str:
-    """Return the text of an answer for the next prompt of its conversation."""
     text: str = tokenizer.backend.decode(token_ids, skip_special_tokens=True)
     return text if template.name == "none" else text.strip()

@@ -42,14 +42,17 @@ from ngramkit.remote.fetch import open_fetched
 BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 
 CONVERSATIONS = Units("conversations")
-Curves = Mapping[str, Sequence[Given]]  # name -> artifacts, each drafted from by itself
+Curves = Mapping[str, Sequence[Given]]  # name -> artifacts, each drafted from separately
 ByBytes = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 @dataclass(frozen=True)
 class KeepState:
-    """One drafter for all requests, which learns: in order of time, or shuffled by `seed`, `repeat`
-    times. With `prompts` it remembers prompts too."""
+    """Keep one drafter, which learns, for all requests.
+
+    They are in order of time, or shuffled by `seed`, `repeat` times. `prompts`: remember prompts
+    too.
+    """
 
     seed: int | None = None
     repeat: int = 1
@@ -60,7 +63,7 @@ class KeepState:
         require_between("repeat", self.repeat, 1)
 
     def order(self, records: list[Record]) -> list[Record]:
-        """Return the records in the order of the replay, with new places."""
+        """Return the records in replay order."""
         if self.seed is None:
             length = 1 + max((turn.place for each in records for turn in each.turns), default=0)
             return [
@@ -81,16 +84,12 @@ def _placed(record: Record, place_of: Callable[[int], int]) -> Record:
 
 
 class Curve(NamedTuple):
-    """One drafter over the artifacts of one curve of the plot by bytes."""
-
     drafter: str
     name: str
     labels: tuple[str, ...]  # of its replays
 
 
 class Replays(Entries[Replay], Tabular):
-    """One Replay per drafter and budget, over the same questions."""
-
     def __init__(
         self,
         results: Sequence[Replay],
@@ -111,16 +110,13 @@ class Replays(Entries[Replay], Tabular):
         return self._entries
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a row per drafter, budget and question."""
         for result in self.results:
             yield from result.rows()
 
     def ratios(self, budget: int | None = None) -> list[Ratio]:
-        """Return tokens/step of every drafter over every later one, at `budget` (default: the
-        largest).
+        """Return tokens/step of each drafter over every later one, at `budget` (default: largest).
 
-        The 95 % intervals are over conversations, or over tasks with several of them; there is none
-        if drafters kept their state. Drafters without figures are left out.
+        95 % intervals are over conversations or tasks; none if drafters kept their state.
         """
         nodes = budget or max(r.budget for r in self.results)
         return ratios(
@@ -133,8 +129,7 @@ class Replays(Entries[Replay], Tabular):
         )
 
     def by_bytes(self, budget: int | None = None) -> ByBytes:
-        """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first, at `budget`
-        (default: the largest)."""
+        """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first."""
         nodes = budget or max(r.budget for r in self)
         steps = {
             r.drafter: (r.bytes, r.total.tokens_per_step)
@@ -148,17 +143,12 @@ class Replays(Entries[Replay], Tabular):
         return points
 
     def plot(self, path: str | Path) -> None:
-        """Draw tokens/step by budget, requests (if drafters kept their state) or bytes (for
-        curves).
-
-        The suffix of `path` sets the format. Raises UsageError for an unsupported one.
-        """
+        """Draw tokens/step by budget and requests, or by bytes for curves."""
         from ngramkit.evaluate.plots import plot
 
         plot(self.results, Path(path), learning=self.kept_state, by_bytes=self.by_bytes())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as `ngramkit replay --json` prints them."""
         budgets = sorted({r.budget for r in self.results})
         return {
             "results": [result.to_dict() for result in self.results],
@@ -213,17 +203,15 @@ def replay(
 ) -> Replays:
     """Count the passes that drafters would have needed for recorded answers, without a model.
 
-    `answers` and `questions`: see ngramkit.evaluate.records; answers may be Records, then `model`
-    is the TokenizerRecord of their ids. `format`, `columns`, `where`: see
-    ngramkit.logs.read.read_log. `model`: whose tokenizer reads the answers (default: the model of
-    `ngramkit use`). `template`: how prompts were built; auto: the model's own, else the one known
-    for its name.
+    `answers`, `questions`: see ngramkit.evaluate.records; or Records, with their TokenizerRecord as
+    `model`. `format`, `columns`, `where`: see ngramkit.logs.read.read_log. `model`: whose tokenizer
+    reads the answers (default: the model of `ngramkit use`). `template`: auto is the model's own,
+    else the one known for its name.
 
-    `oracle`: a folder of `record` in place of answers: drafters get its top-k as evidence. If
-    `model` is given too, it verifies what is missing and adds it. `drafters` are as in
-    `choose_drafter`, and sources as in `decode`; `artifacts` may be {curve: artifacts}, each of
-    which is drafted from separately. `budgets`: draft nodes per pass; with `chain` a draft is one
-    path. `drop_leaked` leaves out answers that a datastore's corpus contains. `limit`: only the
+    `oracle`: a folder of `record` instead of answers; its top-k is the evidence, and `model`, if
+    given, verifies missing contexts. `drafters`: as in `choose_drafter`. Sources: as in `decode`;
+    `artifacts` may be {curve: artifacts}. `budgets`: draft nodes per pass. `chain`: drafts are one
+    path. `drop_leaked`: leave out answers that a datastore's corpus contains. `limit`: only the
     first records.
 
     Raises UsageError for options that cannot work, InputError for files that cannot be read.
@@ -329,7 +317,6 @@ def replay(
 def _nothing_to_replay(
     choices: Sequence[DrafterChoice], lacking: Mapping[str, str | None]
 ) -> NgramkitError:
-    """Return the first drafter's error, if each lacks a source."""
     first = choices[0]
     if first.absent is not None:
         return first.absent
@@ -348,8 +335,6 @@ def _choices(
     *,
     evidence: bool,
 ) -> tuple[list[DrafterChoice], list[Curve]]:
-    """Choose every drafter, over the sources or over each artifact of the curves separately."""
-
     def load_model() -> Any:
         from ngramkit.decode.load import load_model
 
@@ -418,7 +403,6 @@ def _require_drafts_from(drafter: DrafterSpec, artifact: Artifact) -> None:
 def _suit_references(
     records: list[Record], choice: DrafterChoice, reporter: Reporter
 ) -> list[Record]:
-    """Remove the references from records if the drafter cannot use them."""
     given = sum(len(turn.references) > 0 for record in records for turn in record.turns)
     able = choice.made is not None or DRAFTERS[choice.spec.name].references
     if not given or able:
@@ -440,7 +424,6 @@ def read_answers(
     where: Mapping[str, str] | None,
     reporter: Reporter,
 ) -> tuple[TokenizerRecord, list[Record], Template | None]:
-    """Return the tokenizer, the records and the template of their prompts. Raises as `replay`."""
     if answers is None:
         raise UsageError(
             "answers must be given, or a folder of `record`",
@@ -477,7 +460,7 @@ def read_answers(
 
 
 def _require_turns(record: Record, vocabulary: int) -> None:
-    """Raise UsageError for a record without prompts or with unknown ids; kernels trust them."""
+    """Raise UsageError for missing prompts and unknown ids; kernels trust them."""
     turns = record.turns if isinstance(record.turns, list | tuple) else ()
     if not turns or not all(isinstance(each, Turn) and len(each.prompt) for each in turns):
         raise UsageError(
@@ -505,7 +488,6 @@ def _open_record(path: str | Path, files: Any) -> TopKRecord:
 
 
 def _verify_by(record: TopKRecord, model: Any, reporter: Reporter) -> None:
-    """Let a model verify missing contexts, if one is given."""
     if model is not None and not isinstance(model, TextTokenizer):
         from ngramkit.evaluate.record import verifying_model
 

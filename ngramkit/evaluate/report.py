@@ -1,6 +1,6 @@
 """report.html of a benchmark: one file with its pictures.
 
-The template report.html.jinja escapes every value; this module provides texts and pictures.
+The template report.html.jinja escapes every value.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ngramkit.evaluate.runs import BASELINE
 from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.resumable_writer import write_text
 
-BREAKS = re.compile(r"(?<=[:,=_])(?=\w)|(?<=\.)(?=[^\W\d])")  # of a name
-LENGTHS = 10  # shown one by one, the last for all that are longer
+BREAKS = re.compile(r"(?<=[:,=_])(?=\w)|(?<=\.)(?=[^\W\d])")  # possible line breaks in a name
+LENGTHS = 10  # bars; the last counts all longer ones too
 COLUMNS = (
     "drafter",
     "answers as without drafts",
@@ -64,13 +64,12 @@ REPLAYED = (
 
 
 def breakable(text: str) -> Markup:
-    """Return a name or path as HTML that may be broken between its parts."""
     return Markup("<wbr>").join(BREAKS.split(text))
 
 
 class Picture(NamedTuple):
     title: str
-    description: str  # what it shows, in words, for those who do not see it
+    description: str  # alternative text
     data: str  # the SVG as a data: URI
 
 
@@ -83,8 +82,7 @@ def write_report(
     machine: Mapping[str, str],
     missing: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write the page. `results[0]` is the baseline, `curves` are replays of its answers, `missing`
-    names what drafters lacked."""
+    """Write the page; `results[0]` is the baseline."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -128,12 +126,10 @@ def _row(result: BenchResult) -> tuple[str, ...]:
 
 
 def _missing_rows(missing: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """Return a row for each drafter that was not measured."""
     return [(name, f"n/a: {needs}", *[""] * (len(COLUMNS) - 2)) for name, needs in missing.items()]
 
 
 def _interval(result: BenchResult) -> str:
-    """Return the interval of the speed-up, or why there is none."""
     return shown_interval(result.speedup_low, result.speedup_high) or result.speedup_interval
 
 
@@ -145,7 +141,6 @@ def _explanation(budget: int | str, replayed: bool) -> str:
 def _budgets(
     drafters: Sequence[BenchResult], curves: Sequence[Replay], budget: int | str
 ) -> list[tuple[str, ...]]:
-    """Return the curves as a table, head first."""
     if not curves:
         return []
     nodes = sorted({curve.budget for curve in curves})
@@ -162,7 +157,6 @@ def _budgets(
 
 
 def _categories(drafters: Sequence[BenchResult]) -> list[tuple[str, ...]]:
-    """Return a head, then a row per category."""
     rows = [("category", *(result.drafter for result in drafters))]
     for name in drafters[0].by_category if drafters else ():
         figures = [result.by_category[name] for result in drafters]
@@ -173,7 +167,6 @@ def _categories(drafters: Sequence[BenchResult]) -> list[tuple[str, ...]]:
 
 
 def _facts(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return what has a value, as text."""
     texts = {key: _text(value) for key, value in facts.items()}
     if "device" in texts:
         texts["device"] = device_text(texts["device"])
@@ -230,7 +223,7 @@ def _has_interval(drafters: Sequence[BenchResult]) -> bool:
 def _picture(
     title: str, description: str, draw: Callable[[Any], None], height: float = 4.2
 ) -> Picture:
-    """Draw into axes 5 inches wide, which is readable on a phone."""
+    """Draw into axes 5 inches wide, readable on a phone."""
     out = io.BytesIO()
     with saved_figure(out, (5.0, height)) as figure:
         draw(figure.add_subplot())
@@ -239,7 +232,6 @@ def _picture(
 
 
 def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -> None:
-    """Draw bars with their figures; the interval is a line below its bar."""
     for i, result in enumerate(drafters):
         axes.barh(i - 0.1, result.speedup or 0.0, height=0.42, color=colors[result.drafter])
         axes.annotate(
@@ -261,7 +253,6 @@ def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -
 
 
 def _draw_lengths(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -> None:
-    """Draw a histogram of tokens per pass for each drafter."""
     longest = max((int(n) for r in drafters for n in r.accepted_lengths), default=1)
     shown, width = min(longest, LENGTHS), 0.8 / max(len(drafters), 1)
     for i, result in enumerate(drafters):

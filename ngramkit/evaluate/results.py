@@ -1,7 +1,7 @@
-"""The results of a benchmark: a row of figures per drafter, with the speed-up's interval.
+"""The results of a benchmark: a row of figures per drafter.
 
 The speed-up is the ratio of two token rates over the same questions, with a 95 % bootstrap interval
-over questions. Drafters that learn from earlier questions have no interval.
+unless the drafter learns.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PACKAGES = ("ngramkit", "torch", "transformers", "tokenizers", "numpy", "numba")
 
 @dataclass
 class BenchResult(Result):
-    """The figures of one drafter; `tokens` exclude those of the prefills."""
+    """The figures of one drafter; `tokens` exclude the prefills'."""
 
     drafter: str
     tokens: int
     passes: int
     tokens_per_step: float
     tokens_per_second: float
-    speedup: float | None  # None of texts that part elsewhere than at near ties
+    speedup: float | None  # None if answers differ other than at near ties
     speedup_low: float | None  # of the 95 % interval; None if there is none
     speedup_high: float | None
     identical: bool  # every answer is the baseline's, token for token
@@ -48,8 +48,8 @@ class BenchResult(Result):
     by_category: dict[str, dict[str, Any]] = field(default_factory=dict)
     accepted_lengths: dict[str, int] = field(default_factory=dict)  # tokens of a pass -> passes
     differing: list[str] = field(default_factory=list)  # questions with another answer
-    near_ties: list[str] = field(default_factory=list)  # of these, where it parts at a near tie
-    drafted: int | None = None  # draft nodes that were verified; None where that was not kept
+    near_ties: list[str] = field(default_factory=list)  # of these, those that part at a near tie
+    drafted: int | None = None  # verified draft nodes; None if not recorded
     spec_bench: dict[str, float] = field(default_factory=dict)  # see `spec_bench`
     speedup_interval: str = ""  # what it is over, or why there is none
     learns: bool = False  # from one question to the next
@@ -61,7 +61,7 @@ class BenchResult(Result):
         return ", so no speed-up is given" if self.speedup is None else ""
 
     def judge(self, near_ties: list[str]) -> None:
-        """Set the answers that part at near ties; if others differ too, drop all speed-ups."""
+        """Set the answers that part at near ties; drop all speed-ups if others differ."""
         self.near_ties = near_ties
         if len(near_ties) < len(self.differing):
             self.speedup = self.speedup_low = self.speedup_high = None
@@ -71,7 +71,6 @@ class BenchResult(Result):
 
     @property
     def remarks(self) -> str:
-        """Remarks on the figures: differing answers, nothing drafted."""
         wrong = len(self.differing)
         differ = [f"{many(wrong, 'answer')} differ{'s' * (wrong == 1)}{self._why}"] * bool(wrong)
         nothing = self.drafted == 0 and self.drafter not in (BASELINE, *TRANSFORMERS_WAYS)
@@ -88,10 +87,9 @@ def summarize(
     count: Callable[[str], int] | None = None,
     learning: Collection[str] = (),
 ) -> list[BenchResult]:
-    """Return the baseline's result, then those of `drafters`, over questions that all answered.
+    """Return the results of the baseline and `drafters`, over questions that all answered.
 
-    `learning`: drafters that learn from earlier questions. `count` returns the tokens of a text
-    with its special tokens, for `spec_bench`.
+    `learning`: drafters that learn. `count`: counts a text's tokens, special ones included.
     """
     shared = runs.shared_by([BASELINE, *drafters])
     base = shared[BASELINE]
@@ -147,8 +145,8 @@ def spec_bench(
 ) -> dict[str, float]:
     """Compute the speed-up of Spec-Bench's evaluation/speed.py ("overall").
 
-    It averages rates over questions, so short answers weigh as much as long ones. It counts the
-    baseline's tokens from its text: one less for BOS, with or without a BOS, and no final EOS.
+    It averages rates over questions. The baseline's tokens are counted from its text, less one for
+    BOS even without a BOS, and without a final EOS.
     """
     rates = [run.new_tokens / run.seconds for run in runs]
     baseline = [sum(count(turn.text) - 1 for turn in run.turns) / run.seconds for run in base]
@@ -174,7 +172,6 @@ def _by_category(runs: list[QuestionRun], base: list[QuestionRun]) -> dict[str, 
 def speedup_of(
     runs: Sequence[QuestionRun], base: Sequence[QuestionRun], *, dependent: bool = False
 ) -> Ratio:
-    """Return the speed-up with its interval, see ngramkit.evaluate.statistics."""
     own, others = (
         ("", [run.new_tokens for run in each], [run.seconds for run in each])
         for each in (runs, base)
@@ -183,7 +180,6 @@ def speedup_of(
 
 
 def machine(device: dict[str, str]) -> dict[str, str]:
-    """Return what the figures depend on besides the code: hardware, Python, packages."""
     versions = {name: version_of(name) or "" for name in PACKAGES}
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {
@@ -198,7 +194,7 @@ def machine(device: dict[str, str]) -> dict[str, str]:
 
 
 def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
-    """Write one drafter's answers in Spec-Bench's format, for its evaluation/speed.py."""
+    """Write one drafter's answers for Spec-Bench's evaluation/speed.py."""
     lines = []
     for run in runs.found.values():
         if run.drafter == drafter:
@@ -225,7 +221,6 @@ def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
 
 
 def write_results(folder: Path, results: Sequence[BenchResult], **facts: Any) -> Path:
-    """Write results.json: `facts` (the plan, the machine), and a row per drafter."""
     path = folder / "results.json"
     body = {**facts, "results": [result.to_dict() for result in results]}
     write_text(path, json.dumps(body, indent=2, ensure_ascii=False) + "\n")

@@ -1,8 +1,7 @@
 """The runs of a benchmark: one line per answered question and drafter.
 
-The first line of runs.jsonl is the plan, which decides what is measured; a file with another plan
-is not continued. Each further line is a QuestionRun. An unfinished last line is dropped, so an
-interrupted benchmark continues.
+The first line of runs.jsonl is the plan; each further line is a QuestionRun. An unfinished last
+line is dropped.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, require_writable, sync_folder
 from ngramkit.formats.resumable_writer import write_text
 
-BASELINE = "none"  # the drafter of the runs that others are compared with
+BASELINE = "none"  # the drafter that others are compared with
 NAME = "runs.jsonl"
-MOST = 1 << 31  # bytes of it
-FIRST = 1 << 26  # of its first line
+MOST = 1 << 31  # bytes of runs.jsonl
+FIRST = 1 << 26  # bytes of its first line
 PUBLISHED = ("results.json", "report.html", "answers-*.jsonl")  # in the same folder, at the end
 T = TypeVar("T")
 Key = tuple[str, str]  # drafter, question
@@ -37,24 +36,22 @@ class TurnRun:
     """One request. Seconds are wall-clock, the prefill included."""
 
     text: str
-    token_ids: list[int]  # what was written
+    token_ids: list[int]  # written tokens
     tokens_per_pass: list[int]  # tokens written per pass, the model's own included
     seconds: float
     prefill_seconds: float
     draft_seconds: float
     verify_seconds: float
-    drafted: int | None = None  # draft nodes that were verified; runs of earlier versions lack it
+    drafted: int | None = None  # verified draft nodes; missing in runs of earlier versions
 
 
 @dataclass(frozen=True)
 class QuestionRun:
-    """One question, answered with one drafter."""
-
     drafter: str
     question: int | str
     category: str
     turns: list[TurnRun]
-    load: float = 0.0  # of the machine when it began: processes that ran or waited, over a minute
+    load: float = 0.0  # 1-minute load average of the machine at the start
 
     @property
     def key(self) -> Key:
@@ -62,7 +59,7 @@ class QuestionRun:
 
     @property
     def tokens(self) -> int:
-        """Tokens after the prefills' own."""
+        """Tokens without the prefills' own."""
         return sum(len(turn.token_ids) - 1 for turn in self.turns)
 
     @property
@@ -79,7 +76,6 @@ class QuestionRun:
 
     @property
     def drafted(self) -> int | None:
-        """Verified draft nodes, None if they were not recorded."""
         nodes = [turn.drafted for turn in self.turns]
         return None if None in nodes else sum(filter(None, nodes))
 
@@ -92,7 +88,6 @@ class QuestionRun:
 
 
 def require_room(folder: Path) -> None:
-    """Raise UsageError or InputError if no benchmark can be kept in `folder`."""
     require_fit_for_output(folder)
     if os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"{folder} must be a folder", "choose another out", option="out")
@@ -100,15 +95,12 @@ def require_room(folder: Path) -> None:
 
 
 def require_begun_with(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Raise UsageError if the benchmark in `folder` has other `settings`."""
     if (line := _plan_line(folder)) is not None:
         there = _plan_in(folder / NAME, line)
         _require_same(folder, {name: there[name] for name in settings if name in there}, settings)
 
 
 def _plan_line(folder: Path) -> str | None:
-    """Return the line of the plan, None if no benchmark was begun. Raises UsageError for foreign
-    files."""
     path = folder / NAME
     with suppress(FileNotFoundError):
         with open_stream(path) as file:
@@ -132,7 +124,7 @@ def _plan_line(folder: Path) -> str | None:
 
 
 def _require_same(folder: Path, there: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
-    here = json.loads(json.dumps(plan))  # as it reads back: tuples and the like are lists there
+    here = json.loads(json.dumps(plan))  # as read back from JSON, with lists for tuples
     if there != here:
         raise UsageError(
             f"cannot continue {folder}, another benchmark: {plan_difference(there, here)}",
@@ -143,7 +135,6 @@ def _require_same(folder: Path, there: Mapping[str, Any], plan: Mapping[str, Any
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Lock `folder`. Raises InputError if another benchmark writes there."""
     require_fit_for_output(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = folder.parent / f"{folder.name}.lock"
@@ -152,10 +143,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 class Runs:
-    """The runs of a folder, by drafter and question.
-
-    Raises UsageError for runs of another plan without `force`, and for foreign files.
-    """
+    """The runs of a folder. Raises UsageError for another plan without `force`."""
 
     def __init__(self, folder: Path, plan: Mapping[str, Any], *, force: bool = False) -> None:
         self.path = folder / NAME
@@ -176,11 +164,9 @@ class Runs:
         self.found[run.key] = run
 
     def answered(self, drafter: str, question: int | str) -> QuestionRun | None:
-        """Return an existing run, or None."""
         return self.found.get((drafter, str(question)))
 
     def shared_by(self, drafters: Sequence[str]) -> dict[str, list[QuestionRun]]:
-        """Return each drafter's runs of the questions that all `drafters` answered."""
         questions = dict.fromkeys(question for _, question in self.found)
         shared = [q for q in questions if all((name, q) in self.found for name in drafters)]
         return {name: [self.found[name, question] for question in shared] for name in drafters}
@@ -196,7 +182,7 @@ class Runs:
             self.found[run.key] = run
 
 
-# Settings of a plan that users do not know by these names; a digest's values say nothing.
+# Names of plan settings in messages; values of digests are not shown.
 SETTINGS = {
     "count": "the number of questions",
     "questions": "the questions' file",
@@ -206,14 +192,14 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def plan_difference(there: Any, here: Mapping[str, Any]) -> str:
-    """Return the first differing setting of two plans with its values, and the number of others.
+    """Return the first differing setting of two plans, and the number of others.
 
     >>> plan_difference({"budget": 8, "count": 1}, {"budget": 8, "count": 2})
     'the number of questions was 1, is 2'
     """
     there = there if isinstance(there, dict) else {}
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
-    if "count" in names and "questions_sha256" in names:  # which follows from it
+    if "count" in names and "questions_sha256" in names:  # a consequence of the count
         names.remove("questions_sha256")
     first, more = names[0], len(names) - 1
     name = SETTINGS.get(first, first.replace("_", " "))

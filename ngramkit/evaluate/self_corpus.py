@@ -1,14 +1,10 @@
-"""`ngramkit.self_corpus`: a model's own answers as a corpus.
-
-The best corpus resembles the model's own output, so a small one of answers replaces a larger one of
-other texts. The answers are lines of a jsonl file that builders read; the plan next to it decides
-them:
+"""`ngramkit.self_corpus`: a model's own answers as a corpus, in a jsonl file with a plan.
 
     answers.jsonl         {"text": ANSWER, "prompt": QUESTION, "question": ID, "turn": 0, ...}
     answers.jsonl.plan    {"plan": {"model": ..., "max_new_tokens": ..., ...}, "done": N, ...}
 
-A batch of answers is appended, then the plan's file gets the new length. Bytes beyond that length
-are from a killed process and are dropped, so the same call continues after the last whole batch.
+A batch is appended, then the plan gets the new length. Bytes beyond it are from a killed process
+and are dropped, so the same call continues.
 """
 
 from __future__ import annotations
@@ -52,10 +48,7 @@ AGAIN = "start over with force=True or another out"
 
 @dataclass
 class SelfCorpus(Result):
-    """The answers so far, with those of earlier calls.
-
-    Questions that are too long for the context are left out; repeated answers are written once.
-    """
+    """The answers so far, with those of earlier calls; repeated ones are written once."""
 
     path: Path
     answers: int = 0
@@ -90,9 +83,9 @@ def self_corpus(
 ) -> SelfCorpus:
     """Ask `model` every turn of all `questions`, `batch` at a time, and write its answers.
 
-    `questions` and `template` are as in `bench`, the other options as in `DecodeOptions`. `out`: a
-    jsonl file (default: self-corpus/QUESTIONS-MODEL.jsonl). An interrupted call continues when it
-    is repeated; `force` starts over.
+    `questions`, `template`: as in `bench`. Others: as in `DecodeOptions`. `out`: a jsonl file
+    (default: self-corpus/QUESTIONS-MODEL.jsonl). The same call continues after an interruption;
+    `force` starts over.
 
     Raises UsageError for options that cannot work, and if `out` holds anything else.
     """
@@ -170,10 +163,8 @@ def self_corpus(
 
 @dataclass(frozen=True)
 class WrittenAnswer:
-    """A line of the file."""
-
     text: str
-    prompt: str  # what the user said last
+    prompt: str  # the user's last message
     question: int | str
     turn: int
     tokens: int
@@ -189,10 +180,7 @@ def answer_batch(
     max_new_tokens: int,
     sampling: Sampling,
 ) -> list[list[WrittenAnswer]]:
-    """Ask every turn of the `index`-th batch together; return each question's answers.
-
-    A conversation that outgrows the context has fewer answers.
-    """
+    """Ask every turn of the `index`-th batch together; return each question's answers."""
     from ngramkit.decode.batch import seeded, write_batch
 
     answers: list[list[WrittenAnswer]] = [[] for _ in questions]
@@ -220,12 +208,10 @@ def answer_batch(
 
 
 def plan_path(path: Path) -> Path:
-    """Return the path of a self-corpus's plan."""
     return path.with_name(f"{path.name}.plan")
 
 
 def require_own(path: Path) -> None:
-    """Raise UsageError if `path` exists without a plan."""
     if path.exists() and not plan_path(path).exists():
         raise UsageError(
             f"cannot replace {path}: it has no plan of a self-corpus",
@@ -237,15 +223,14 @@ def require_own(path: Path) -> None:
 class AnswerFile:
     """The answers on disk and their progress.
 
-    Raises UsageError for answers of another plan without `force` and for a foreign file, InputError
-    for a damaged one.
+    Raises UsageError for another plan or a foreign file, InputError for damage.
     """
 
     def __init__(self, path: Path, plan: dict[str, Any], *, force: bool) -> None:
         self.result = SelfCorpus(path)
         self.done = 0  # questions
         self._path, self._plan_path = path, plan_path(path)
-        self._plan: dict[str, Any] = json.loads(json.dumps(plan))  # as it reads back
+        self._plan: dict[str, Any] = json.loads(json.dumps(plan))  # as read back from JSON
         self._digests: set[str] = set()
         state = self._read_plan()
         if state is not None and not force:
@@ -256,7 +241,6 @@ class AnswerFile:
             pass
 
     def add(self, answers: Iterable[WrittenAnswer], *, questions: int, left_out: int) -> None:
-        """Append the answers to a number of questions, on disk."""
         lines = []
         for answer in answers:
             self.result.new_tokens += answer.tokens
@@ -279,7 +263,6 @@ class AnswerFile:
         write_text(self._plan_path, json.dumps({"plan": self._plan, **state}, indent=1) + "\n")
 
     def _read_plan(self) -> Any:
-        """Read the plan's file; None where nothing was begun."""
         if self._plan_path.exists():
             return read_json(self._plan_path, error=InputError, hint=AGAIN) or {}
         require_own(self._path)

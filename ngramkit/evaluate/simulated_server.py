@@ -1,9 +1,8 @@
-"""A simulated server that answers recorded requests pass by pass, as an engine's adapter sees it.
+"""A simulated server that answers recorded requests pass by pass.
 
-At most `concurrency` requests run at once. Each pass writes one token of a request, and the drafted
-tokens that match the record. Requests start in the order of the log, and after the request that
-they continue. Drafting and learning are the engines' own (`engines.batch`): a request joins the
-history in the pass after its last.
+Each pass writes one token of each running request, and the drafted tokens that match the record.
+Requests start in log order, after those that they continue. A request joins the history in the pass
+after its last, as in engines.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ from ngramkit.evaluate.records import Record
 if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter
 
-LEAST_SHARE = 0.5  # of the output tokens, that the fullest passes must hold
+LEAST_SHARE = 0.5  # minimum share of the output tokens in the fullest passes
 
 
 @dataclass
 class Served:
-    """The passes of a server. A step is one request's part in a pass; the prefill is in no pass."""
+    """The passes of a server. A step is one request's part in a pass; prefills are not passes."""
 
-    requests: list[Record] = field(default_factory=list)  # of each, by its number
-    ended: list[int] = field(default_factory=list)  # numbers of requests, in the order of their end
+    requests: list[Record] = field(default_factory=list)  # of each request, by number
+    ended: list[int] = field(default_factory=list)  # numbers of requests, in order of their ends
     batches: list[int] = field(default_factory=list)  # requests of each pass
     contexts: list[float] = field(default_factory=list)  # their mean length in tokens, likewise
     draft_seconds: list[float] = field(default_factory=list)  # on this machine, likewise
-    request: list[int] = field(default_factory=list)  # its number, of each step
+    request: list[int] = field(default_factory=list)  # number of each step's request
     written: list[int] = field(default_factory=list)  # tokens, likewise
     drafted: list[int] = field(default_factory=list)  # tokens, likewise
 
     def fullest(self) -> npt.NDArray[np.bool_]:
         """Return which passes had the fullest batches, bool[passes].
 
-        They have at least the number of requests with which LEAST_SHARE of the output is covered.
+        Their minimum batch is the largest that covers LEAST_SHARE of the output.
         """
         batches = np.array(self.batches, np.int64)
         written = np.bincount(np.repeat(batches, batches), self.written)  # by size of the batch
@@ -53,8 +52,6 @@ class Served:
 
 @dataclass
 class _Request:
-    """A request, and those that continue it."""
-
     record: Record
     prompt: int
     text: TokenArray  # int32[n], prompt and answer
@@ -63,8 +60,6 @@ class _Request:
 
 
 class _Running:
-    """A request while it runs; the prefill has written its first token."""
-
     def __init__(self, number: int, request: _Request) -> None:
         self.number, self.request = number, request
         self.size = request.prompt + 1
@@ -82,7 +77,6 @@ def serve(
     tokens: int,
     reporter: Reporter = SILENT,
 ) -> Served:
-    """Serve all requests, at most `concurrency` at once, with drafts of at most `tokens`."""
     from ngramkit.engines.batch import Asked, accepted_length
 
     requests = _in_order(records)
@@ -112,26 +106,22 @@ def serve(
 
 
 class _Queue:
-    """The requests that run, and those that may start."""
-
     def __init__(self, requests: Sequence[_Request], most: int) -> None:
         self._requests, self._most = requests, most
         self._ready = [n for n, request in enumerate(requests) if not request.waits]
         self._running: list[_Running] = []
 
     def running(self) -> list[_Running]:
-        """Start what may start, and return the requests of the next pass."""
         while self._ready and len(self._running) < self._most:
             number = heapq.heappop(self._ready)
             begun = _Running(number, self._requests[number])
             if begun.left:
                 self._running.append(begun)
-            else:  # the prefill wrote all of it
+            else:  # the prefill wrote the whole answer
                 self._allow(number)
         return self._running
 
     def end(self) -> None:
-        """Remove the requests that have ended."""
         for each in self._running:
             if not each.left:
                 self._allow(each.number)
@@ -143,11 +133,10 @@ class _Queue:
 
 
 def _in_order(records: Sequence[Record]) -> list[_Request]:
-    """Return all requests in the order of the log, each with the one that it waits for."""
     turns = [(turn, record) for record in records for turn in record.turns if len(turn.answer)]
     turns.sort(key=lambda each: each[0].place)
     requests: list[_Request] = []
-    last: dict[int, int] = {}  # the number of the latest request, by the identity of its record
+    last: dict[int, int] = {}  # id(record) -> number of its latest request
     by_place: dict[int, int] = {}
     for number, (turn, record) in enumerate(turns):
         before = last.get(id(record))

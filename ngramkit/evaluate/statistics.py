@@ -1,9 +1,7 @@
 """Statistics: a paired bootstrap over independent units, and the calibration of scores.
 
-Bootstrap (Efron 1979): both drafters answered the same questions. Units (questions, conversations
-or tasks) are resampled, and the 2.5th and 97.5th percentiles of the ratio are its interval. The
-seed is fixed. There is no interval for fewer than FEWEST units, or if requests depend on each
-other.
+Bootstrap (Efron 1979): units that both drafters answered are resampled with a fixed seed; the 2.5th
+and 97.5th percentiles of the ratio are its interval.
 """
 
 from __future__ import annotations
@@ -28,8 +26,10 @@ Column = Sequence[float]
 
 @dataclass(frozen=True)
 class Units:
-    """The independent units of results. `of`: the unit of each row, None if each row is one.
-    `dependent`: rows depend on each other, so there is no interval."""
+    """The independent units of results.
+
+    `of`: the unit of each row, None if each row is one. `dependent`: rows depend on each other.
+    """
 
     name: str
     of: Sequence[int] | None = None
@@ -48,8 +48,10 @@ QUESTIONS = Units("questions")
 
 @dataclass(frozen=True)
 class Ratio:
-    """`of` over `to` with its 95 % interval; nan if nothing was counted. Without an interval `low`
-    and `high` are None and `interval` has the reason."""
+    """`of` over `to` with its 95 % interval; nan if nothing was counted.
+
+    Without an interval `interval` has the reason.
+    """
 
     of: str
     to: str
@@ -59,7 +61,6 @@ class Ratio:
     interval: str  # "95 % over 80 questions"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, with None for nan."""
         return {key: None if value != value else value for key, value in asdict(self).items()}
 
     def __str__(self) -> str:
@@ -69,7 +70,6 @@ class Ratio:
 
 
 def shown_interval(low: float | None, high: float | None, digits: int = 2) -> str:
-    """Return the interval as text, empty if there is none."""
     return "" if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
@@ -80,7 +80,7 @@ def ratio(
     *,
     seed: int = SEED,
 ) -> Ratio:
-    """Divide gains over costs of one by those of the other; both are (name, gains, costs)."""
+    """Divide gains over costs of `of` by those of `to`; both are (name, gains, costs)."""
     columns = np.array([of[1], of[2], to[1], to[2]], np.float64)
     value = float(_ratios(columns.sum(1, keepdims=True))[0])
     if units.dependent:
@@ -100,8 +100,7 @@ def ratios(
     units: Units = QUESTIONS,
     dependent: Sequence[bool] | None = None,
 ) -> list[Ratio]:
-    """Divide each of (name, gains, costs) by every later one; `dependent` has for each whether its
-    requests depend on each other."""
+    """Divide each of (name, gains, costs) by every later one; `dependent` is for each."""
     learns = dependent or [units.dependent] * len(columns)
     return [
         ratio(of, to, replace(units, dependent=one or other))
@@ -124,8 +123,7 @@ def _ratios(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 class Reliability:
     """Predicted and observed acceptance by tenths of the predicted probability.
 
-    A score is the probability of the whole path to its node, so all nodes count, also after a
-    rejected parent.
+    A score is for the whole path to its node, so all nodes count.
     """
 
     def __init__(self) -> None:
@@ -143,7 +141,6 @@ class Reliability:
         np.add.at(self.observed, decile[list(accepted)], 1)
 
     def rows(self) -> list[dict[str, float]]:
-        """Return count, mean prediction and accepted share of each decile that has nodes."""
         return [
             {
                 "decile": decile,

@@ -1,7 +1,7 @@
 """A record of the model's top-k at verified nodes, the evidence of replays.
 
-The top-k depends only on the context, so a recorded context serves every drafter. Missing evidence
-is counted; if there is a model, it verifies those nodes and its top-k is added.
+The top-k depends only on the context, so a recorded context serves every drafter. A model, if
+given, verifies missing contexts.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ class Model(Protocol):
 
 @dataclass
 class Misses:
-    """The contexts that drafts reached, and those without evidence."""
-
     rows: int = 0
     missing: int = 0
 
@@ -48,8 +46,7 @@ class Misses:
 
 
 class TopKRecord:
-    """All requests of a folder, by prompt. `model` verifies missing contexts; `save` adds them to
-    the folder."""
+    """All requests of a folder; `model` verifies missing contexts, `save` adds them."""
 
     model: Model | None = None
 
@@ -66,7 +63,6 @@ class TopKRecord:
 
     @classmethod
     def open(cls, path: str | Path) -> TopKRecord:
-        """Open a folder. Raises ArtifactError for a missing or damaged record."""
         return cls(EvidenceFolder.open(path))
 
     def __repr__(self) -> str:
@@ -76,12 +72,9 @@ class TopKRecord:
 
     @property
     def rows(self) -> int:
-        """Contexts on record."""
         return sum(map(len, self._requests.values()))
 
     def answers(self) -> list[Record]:
-        """Return the recorded answers by question, in recorded order. Raises ArtifactError without
-        any."""
         turns: dict[str, dict[int, RequestRows]] = {}
         for request in self._requests.values():
             if len(request.answer):
@@ -103,7 +96,6 @@ class TopKRecord:
         ]
 
     def evidence_of(self, turn: Turn) -> ReplayedEvidence:
-        """Return the evidence of a request with `turn`'s prompt."""
         key = np.ascontiguousarray(turn.prompt, np.int32).tobytes()
         if key not in self._requests:
             about = About("", "", 0, "", len(turn.answer))
@@ -111,22 +103,18 @@ class TopKRecord:
         return ReplayedEvidence(self._requests[key], self.model)
 
     def save(self) -> int:
-        """Add new contexts to the folder; return their number."""
         requests = self._requests.values()
         return add_rows([each for each in requests if each.saved < len(each)], self.folder)
 
 
 class ReplayedEvidence:
-    """The evidence of one request, pass by pass."""
-
     def __init__(self, request: RequestRows, model: Model | None) -> None:
         self.misses = Misses()
         self._request, self._model = request, model
-        self._read = request.root  # the row of all that the model has read
+        self._read = request.root  # row of the context that the model has read
         self._written: list[int] = []
 
     def after_prompt(self) -> Evidence | None:
-        """Return the evidence after the prompt, None if it is not on record."""
         request, last = self._request, int(self._request.prompt[-1])
         self.misses.rows += 1
         if self._read == UNKNOWN:
@@ -138,7 +126,6 @@ class ReplayedEvidence:
         return request.evidence(last, [self._read], DraftTree.empty())
 
     def after_draft(self, tree: DraftTree) -> Evidence | None:
-        """Return the evidence of the pass that verifies `tree`, None if nothing is on record."""
         root = self._written[-1]
         rows = self._request.rows_of(self._read, root, tree)
         if UNKNOWN in rows and self._model is not None and self._read != UNKNOWN:
@@ -175,8 +162,7 @@ def _leading_to(tree: DraftTree, missing: list[bool]) -> DraftTree:
 class RequestRows:
     """The top-k of one request, a row per context.
 
-    Rows are a trie with the prompt's last token as root; a row's context is the path to it. The
-    first `saved` rows are in the folder.
+    Rows are a trie from the prompt's last token. The first `saved` rows are in the folder.
     """
 
     def __init__(self, about: About, prompt: TokenArray, answer: TokenArray) -> None:
@@ -193,16 +179,13 @@ class RequestRows:
 
     @property
     def root(self) -> int:
-        """The prompt's own row, or UNKNOWN."""
         return 0 if self._rows else UNKNOWN
 
     def child(self, row: int, token: int) -> int:
-        """Return the row of `token` after `row`'s context, or UNKNOWN."""
         return self._rows.get((row, token), UNKNOWN)
 
     def add(self, parent: int, token: int, ids: Array, log_probs: Array) -> int:
-        """Return the row of `token` after `parent`'s context (UNKNOWN for the first row); a new row
-        gets this top-k, [k] each."""
+        """Return the row of `token` after `parent`; a new row gets this top-k, [k] each."""
         row = self._rows.setdefault((parent, token), len(self._rows))
         if row < len(self._rows) - 1:
             return row
@@ -220,7 +203,7 @@ class RequestRows:
     def add_pass(
         self, parent: int, root: int, tree: DraftTree, ids: Array, log_probs: Array
     ) -> list[int]:
-        """Add the new rows of a pass, ids and log_probs [n + 1, k]; return all its rows."""
+        """Add the new rows of a pass, [n + 1, k] each; return all its rows."""
         rows = [self.add(parent, root, ids[0], log_probs[0])]
         nodes = zip(tree.token_ids.tolist(), tree.parents.tolist(), strict=True)
         for i, (token, above) in enumerate(nodes, 1):
@@ -228,8 +211,7 @@ class RequestRows:
         return rows
 
     def rows_of(self, parent: int, root: int, tree: DraftTree) -> list[int]:
-        """Return a pass's rows after `parent`'s context: the root's, then the nodes'; UNKNOWN if
-        missing."""
+        """Return a pass's rows, root first, then nodes; UNKNOWN if missing."""
         rows = [self.child(parent, root)]
         for token, above in zip(tree.token_ids.tolist(), tree.parents.tolist(), strict=True):
             row = rows[above + 1]
@@ -237,10 +219,10 @@ class RequestRows:
         return rows
 
     def evidence(self, root: int, rows: list[int], tree: DraftTree) -> Evidence:
-        """Return the evidence of a pass with these `rows`; the root's must be on record."""
+        """Return the evidence of a pass; the root's row must be on record."""
         row_of = np.array(rows)
         present = row_of >= 0
-        place = np.cumsum(present, dtype=np.int32) - 1  # of a pass's node among those on record
+        place = np.cumsum(present, dtype=np.int32) - 1  # index of each node among those on record
         tokens = np.concatenate([np.array([root], np.int32), tree.token_ids])[present]
         above = np.concatenate([np.array([0], np.int32), tree.parents + np.int32(1)])
         parents = place[above][present]
@@ -250,7 +232,6 @@ class RequestRows:
         return Evidence(tokens, parents, ids[:, :count], log_probs[:, :count])
 
     def merge(self, stored: RecordedRequest) -> None:
-        """Add the rows of a stored request."""
         rows: list[int] = []
         pairs = zip(stored.tokens.tolist(), stored.parents.tolist(), strict=True)
         for i, (token, parent) in enumerate(pairs):
@@ -260,7 +241,7 @@ class RequestRows:
             self.answer = stored.answer.copy()
 
     def unsaved(self) -> RecordedRequest:
-        """Return the rows that are not in the folder, with their ancestors."""
+        """Return the rows that are not in the folder, and their ancestors."""
         size = len(self._rows)
         wanted = np.zeros(size, bool)
         for row in range(self.saved, size):
@@ -283,7 +264,6 @@ class RequestRows:
 
 
 def add_rows(requests: Sequence[RequestRows], folder: EvidenceFolder) -> int:
-    """Add the requests' new rows to `folder`; return their number."""
     folder.add([request.unsaved() for request in requests])
     added = sum(len(request) - request.saved for request in requests)
     for request in requests:

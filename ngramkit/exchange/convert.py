@@ -1,4 +1,4 @@
-"""`export` and `import_`: conversion to and from other programs' files, by format name."""
+"""Conversion of artifacts to and from other programs' files."""
 
 from __future__ import annotations
 
@@ -35,12 +35,10 @@ ORIGINS = {"llama.cpp": "frozen", "rest-idx": "datastore"}
 
 @dataclass(frozen=True)
 class Exported(Result):
-    """A written export."""
-
     path: Path
     source: Path
     to: str
-    counts: Mapping[str, int]  # of what was written: bytes, rows, ...
+    counts: Mapping[str, int]  # written bytes, rows, ...
 
 
 def export(
@@ -62,15 +60,14 @@ def export(
 
     Args:
         to: A key of TARGETS.
-        out: By default next to the artifact, or in artifacts/ if the artifact was downloaded.
-        model: Model whose tokenizer decodes text (default: the one that the artifact names).
-        dynamic, min_count, max_ngrams, memory: For llama.cpp, see `exchange.llama_cpp`; memory is
-            in bytes.
+        out: Default: next to the artifact, or in artifacts/ if it was downloaded.
+        model: Whose tokenizer decodes text (default: the artifact's).
+        dynamic, min_count, max_ngrams, memory (bytes): See `exchange.llama_cpp`.
         gguf: File that llama.cpp will run (PATH.gguf, hf:ID:FILE.gguf), to check its tokenizer.
-        u32: For rest-idx, see `exchange.rest_idx`.
+        u32: See `exchange.rest_idx`.
 
-    Raises UsageError for an unknown format or an artifact or option that it does not support,
-    ArtifactError if the tokenizer of `gguf` is not the artifact's.
+    Raises UsageError for an unknown format or an unsupported artifact or option, ArtifactError for
+    a `gguf` with another tokenizer.
     """
     check_types(bool, dynamic=dynamic, u32=u32, force=force)
     if to not in TARGETS:
@@ -145,7 +142,6 @@ def _datastore(artifact: Artifact) -> Any:
 
 
 def _refuse(parameter: str, format: str, **options: Any) -> None:
-    """Raise UsageError for an option that was given but does not apply to this format."""
     for name, value in options.items():
         if value is not None and value is not False:
             raise UsageError(
@@ -169,11 +165,11 @@ def import_(
 
     Args:
         origin: The file's format, a key of ORIGINS.
-        out: By default in artifacts/, named after the file.
-        model: Model whose tokenizer made the file's ids.
+        out: Default: in artifacts/, named after the file.
+        model: Whose tokenizer made the file's ids.
         order: Context length of the n-grams to take from a llama.cpp cache.
 
-    Raises UsageError for an unknown format, InputError if the file does not have it.
+    Raises UsageError for an unknown format, InputError for an invalid file.
     """
     if origin not in ORIGINS:
         raise UsageError(f"unknown format {origin!r}", meant(origin, ORIGINS), option="origin")

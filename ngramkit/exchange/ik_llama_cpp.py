@@ -1,9 +1,8 @@
 """ik_llama.cpp's suffix corpus, as `--spec-type suffix:suffix_corpus=PATH.bin` reads it.
 
-No header: little-endian int32 token ids of all documents, each with its EOS. At every start
-ik_llama.cpp builds a suffix tree of depth suffix_max_depth from them. It refuses more than 2^28 /
-depth tokens, and users measured 40 s for 3.0 M tokens and 120 s for 4.8 M (its issues 1719 and
-1721). An export ends before the first document that no longer fits.
+No header: little-endian int32 token ids of all documents, each with its EOS. At each start
+ik_llama.cpp builds a suffix tree of depth suffix_max_depth from at most 2^28 / depth tokens. Users
+measured 40 s for 3.0 M tokens and 120 s for 4.8 M (issues 1719 and 1721).
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ def export_corpus(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write the first documents, up to `most` tokens; return the counts of documents, tokens,
-    bytes, and documents left out.
+    """Write documents before the first that would exceed `most` tokens; return counts.
 
-    Raises UsageError if no document fits, and as `whole_file`.
+    Raises UsageError if no document fits.
     """
     reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
     written = tokens = left_out = 0
@@ -64,7 +62,6 @@ def export_corpus(
 
 
 def is_corpus(path: Path) -> bool:
-    """Return whether the file can be int32 token ids."""
     if path.stat().st_size % ID_BYTES:
         return False
     ids = np.memmap(path, "<u4", "r")

@@ -1,6 +1,6 @@
 """llama.cpp's n-gram cache, as `--lookup-cache-static` and `--lookup-cache-dynamic` read it.
 
-Consecutive records without a header, all int32 in the machine's byte order:
+Records without a header, all int32 in the machine's byte order:
 
     ngram    4 token ids, the context, padded with -1 at the end
     n        number of pairs, at least 1
@@ -12,14 +12,12 @@ Records are sorted by ngram, pairs by count, then by token.
 
 llama.cpp's rules (common/ngram-cache.cpp, as vendored in llama-cpp-python 0.3.36):
 
-- `-lcs`, the static cache, looks up ngrams of exactly 2 tokens. It drafts a token if the ngram was
-  seen twice and the token has half of that; its other counts weigh the drafts of other caches.
-- `-lcd`, the dynamic cache, looks up ngrams of 1, 2, 3, 4 tokens. It drafts a token if the ngram
-  was seen 4, 3, 2, 2 times and the token has 75, 66, 66, 66 % of that. Ngrams below these
-  thresholds never draft, so they are not written.
-- It ranks the candidates of an ngram by count x 100 x the static cache's count, in int32. To avoid
-  overflow, the counts of ngrams seen more than 4,634 times are scaled down to that sum. All others
-  are exact.
+- The static cache looks up ngrams of 2 tokens. It drafts a token if the ngram was seen twice and
+  the token has half of that; its other counts weigh the drafts of other caches.
+- The dynamic cache looks up ngrams of 1, 2, 3, 4 tokens. It drafts a token if the ngram was seen
+  4, 3, 2, 2 times and the token has 75, 66, 66, 66 % of that. Other ngrams are not written.
+- Candidates are ranked by count x 100 x the static cache's count, in int32, so counts of ngrams
+  seen more than 4,634 times are scaled down to that sum.
 """
 
 from __future__ import annotations
@@ -51,12 +49,12 @@ KEY = 4  # ids of an ngram
 RECORD, PAIR = 4 * (KEY + 1), 8  # bytes
 STATIC_ORDERS = (2,)  # tokens of an ngram
 DYNAMIC_ORDERS = (1, 2, 3, 4)
-MOST = 4634  # how often an ngram was seen, at most; 100 * MOST * MOST < 2**31
-# By order, of dynamic caches: how often an ngram was seen at least, and a token's percent of that.
+MOST = 4634  # maximum count of an ngram; 100 * MOST * MOST < 2**31
+# Dynamic caches, by order: minimum count of an ngram, and a token's minimum percentage of it.
 SEEN = {1: 4, 2: 3, 3: 2, 4: 2}
 PERCENT = {1: 75, 2: 66, 3: 66, 4: 66}
-LOADED = 864e6 / 57  # bytes a second: llama.cpp took 57 s to load a cache of 864 MB
-SHORT = 1 << 18  # words that are read without kernels
+LOADED = 864e6 / 57  # bytes per second: llama.cpp loaded a cache of 864 MB in 57 s
+SHORT = 1 << 18  # int32 words, read without kernels
 Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -72,13 +70,11 @@ def export_cache(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write a static or dynamic cache of a datastore or frozen table, or a dynamic one of a model
-    bigram.
+    """Write a static or dynamic cache of an artifact; a model bigram needs `dynamic`.
 
-    Returns the counts of `write_cache`, and `left_out`, the number of ngrams that were not
-    selected. A dynamic cache holds all orders of the artifact up to 4. `min_count`, `max_ngrams`:
-    see `NgramSelection`; `max_ngrams` counts ngrams twice. `memory`: bytes for counting. Raises
-    UsageError if llama.cpp would draft from no ngram, or `path` exists.
+    A dynamic cache holds all orders up to 4. `min_count`, `max_ngrams`: see `NgramSelection`.
+    `memory`: bytes for counting. Returns counts. Raises UsageError if llama.cpp would draft from no
+    ngram, or `path` exists.
     """
     if isinstance(artifact, ModelBigram) and not dynamic:
         raise UsageError(
@@ -121,8 +117,8 @@ def import_cache(
 ) -> FrozenTable:
     """Build a frozen table from the file's ngrams of `order` tokens and their next tokens.
 
-    `order` is optional if the file has only one. Raises UsageError if it is missing or not in the
-    file, InputError if the file is not a cache or its ids are not the tokenizer's.
+    Raises UsageError for a missing or wrong order, InputError for an invalid file or ids of another
+    tokenizer.
     """
     words = _read_words(path)
     if orders := _orders_of_short(words):
@@ -170,7 +166,6 @@ def _loading_time(size: int) -> str:
 
 
 def _require_some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> Iterator[Ngrams]:
-    """Yield the pieces; raise UsageError if all are empty."""
     empty = True
     for piece in pieces:
         empty = empty and not len(piece.rows)
@@ -200,7 +195,6 @@ def _one_order(path: Path, orders: Sequence[int], order: int | None) -> int:
 def _table(
     cache: NgramCache, order: int, dtype: np.dtype[np.uint16 | np.uint32]
 ) -> dict[str, Array]:
-    """Return the arrays of a frozen table from records in any order."""
     wanted = cache.orders == order
     owner = np.repeat(np.arange(len(cache.keys)), np.diff(cache.offsets))
     pairs = wanted[owner]
@@ -222,14 +216,13 @@ def _table(
     }
 
 
-# What llama.cpp would draft from.
+# Selecting ngrams.
 
 
 class NgramSelection:
     """The ngrams to export; for a `dynamic` cache only those that can draft.
 
-    Keeps ngrams seen at least `min_count` times, and of those the `max_ngrams` most frequent (None:
-    all), ties to the first. `left_out` counts the others.
+    Keeps ngrams seen at least `min_count` times, and of those the `max_ngrams` most frequent.
     """
 
     def __init__(self, *, dynamic: bool, min_count: int = 1, max_ngrams: int | None = None) -> None:
@@ -238,13 +231,13 @@ class NgramSelection:
         self.left_out = 0
 
     def bound(self, tokens: int, order: int) -> int:
-        """Return an upper bound of the ngrams of `order` tokens in a text of `tokens`."""
+        """Return an upper bound of the ngrams in a text."""
         bound = tokens // max(self._least, SEEN[order] if self._dynamic else 1)
         return bound if self._most is None else min(bound, self._most)
 
     def fit(self, pieces: Iterable[Ngrams]) -> None:
-        """Find the lowest count that gives max_ngrams; call before `select` on these pieces."""
-        frequencies: Counter[int] = Counter()  # how often seen -> ngrams
+        """Find the lowest count for max_ngrams; call before `select` on the same pieces."""
+        frequencies: Counter[int] = Counter()  # count -> number of ngrams
         for piece in pieces:
             often, usable = self._usable(piece)
             values, numbers = np.unique(often[usable], return_counts=True)
@@ -259,7 +252,6 @@ class NgramSelection:
             room -= frequencies[count]
 
     def select(self, pieces: Iterable[Ngrams]) -> Iterator[Ngrams]:
-        """Yield the selected ngrams of the pieces."""
         for piece in pieces:
             often, kept = self._usable(piece)
             if self._room is not None:
@@ -271,31 +263,26 @@ class NgramSelection:
             yield Ngrams(piece.rows[rows], piece.counts[rows])
 
     def _usable(self, piece: Ngrams) -> tuple[Counts, Mask]:
-        """Return each ngram's count, and whether it may be exported."""
         often = totals(piece)
         usable: Mask = often >= self._least
         return often, usable & can_draft(scale(piece)) if self._dynamic else usable
 
 
 def sort_by_count(piece: Ngrams) -> Ngrams:
-    """Sort the continuations of each ngram by count, ties to the lower token."""
+    """Sort each ngram's continuations by count, ties to the lower token."""
     _, owner = piece.groups()
     order = np.lexsort((piece.rows[:, -1], -piece.counts, owner))
     return Ngrams(piece.rows[order], piece.counts[order])
 
 
 def totals(piece: Ngrams) -> Counts:
-    """Return the total count of each ngram, int64[groups]."""
     starts, _ = piece.groups()
     sums: Counts = np.add.reduceat(piece.counts, starts) if len(starts) else piece.counts
     return sums
 
 
 def scale(piece: Ngrams) -> Ngrams:
-    """Scale the counts of ngrams seen more than MOST times to a sum of MOST, and sort by count.
-
-    Continuations whose scaled count is 0 are dropped.
-    """
+    """Scale ngrams seen more than MOST times to a sum of MOST, and sort by count."""
     piece = sort_by_count(piece)
     starts, owner = piece.groups()
     total = totals(piece)
@@ -323,12 +310,12 @@ def can_draft(piece: Ngrams) -> Mask:
     return drafts
 
 
-# The file.
+# Reading and writing a file.
 
 
 @dataclass(frozen=True)
 class NgramCache:
-    """The records of a file; those of record i are pairs[offsets[i] : offsets[i + 1]]."""
+    """The records of a file; record i has pairs[offsets[i] : offsets[i + 1]]."""
 
     keys: npt.NDArray[np.int32]  # int32[n, 4], unused places -1
     offsets: npt.NDArray[np.int64]  # int64[n + 1], in pairs
@@ -343,8 +330,10 @@ class NgramCache:
 def write_cache(
     path: Path, pieces: Iterable[Ngrams], *, force: bool = False, inputs: Iterable[Path] = ()
 ) -> dict[str, int]:
-    """Write pieces, each with all continuations of its ngrams; return the numbers of ngrams, pairs
-    and bytes. Raises as `whole_file`."""
+    """Write pieces; return the numbers of ngrams, pairs and bytes.
+
+    A piece must have all continuations of its ngrams.
+    """
     ngrams = pairs = 0
     with whole_file(path, is_cache, force=force, inputs=inputs) as file:
         for piece in pieces:
@@ -357,12 +346,11 @@ def write_cache(
 
 
 def read_cache(path: Path) -> NgramCache:
-    """Read a file. Raises InputError if it is missing, truncated or of another format."""
     return _records(path, _read_words(path))
 
 
 def _read_words(path: Path) -> npt.NDArray[np.int32]:
-    """Read a file as int32 words. Raises InputError unless it begins with a record."""
+    """Read int32 words. Raises InputError unless they begin with a record."""
     try:
         with open_plain(path, error=InputError) as file:
             raw = np.fromfile(file, np.uint8)
@@ -391,15 +379,13 @@ def _records(path: Path, words: npt.NDArray[np.int32]) -> NgramCache:
 
 
 def _orders_of_short(words: npt.NDArray[np.int32]) -> list[int]:
-    """Return the key lengths in a file of at most SHORT words, without compiling a kernel; [] for a
-    longer or invalid one."""
+    """Return the key lengths of a short file without compiling a kernel, else []."""
     sizes = set(_key_sizes(words.tolist())) if len(words) <= SHORT else {0}
     return [] if 0 in sizes else sorted(sizes)
 
 
 def _key_sizes(words: Sequence[int] | npt.NDArray[np.int32]) -> Iterator[int]:
-    """Yield the key length of each record without importing numba; 0 for an invalid record, then
-    stop."""
+    """Yield each record's key length without numba; end with 0 at an invalid record."""
     at = 0
     while at < len(words):
         key, counts = words[at : at + KEY], words[at + KEY : at + KEY + 1]
@@ -414,7 +400,6 @@ def _key_sizes(words: Sequence[int] | npt.NDArray[np.int32]) -> Iterator[int]:
 
 
 def is_cache(path: Path) -> bool:
-    """Return whether the file consists of valid records."""
     from ngramkit.kernels.ngram_cache import measure_records
 
     words = np.asarray(np.memmap(path, np.int32, "r"))
@@ -422,7 +407,6 @@ def is_cache(path: Path) -> bool:
 
 
 def _encode(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
-    """Return a piece's records as int32[n], and their number."""
     piece = scale(piece)
     starts, owner = piece.groups()
     order = piece.rows.shape[1] - 1

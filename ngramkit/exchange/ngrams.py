@@ -1,7 +1,4 @@
-"""N-grams and their counts from artifacts, in bounded memory.
-
-A row is an n-gram and a token that followed it.
-"""
+"""N-grams and their counts from artifacts, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,33 +23,29 @@ from ngramkit.formats.tokens import TokenShard, TokenStore
 if TYPE_CHECKING:
     from ngramkit.builders.windows import Windows
 
-ROWS = 1 << 20  # rows of a frozen table taken at a time
-SCALE = 1000  # the count that a probability of 1 becomes
-SURE = {1: 0.75, 2: 0.66}  # by order: the least share that llama.cpp's dynamic cache drafts
+ROWS = 1 << 20  # rows of a frozen table per piece
+SCALE = 1000  # count for a probability of 1
+SURE = {1: 0.75, 2: 0.66}  # minimum probability by order, as llama.cpp's dynamic cache
 
 
 @dataclass(frozen=True)
 class Ngrams:
-    """Rows, sorted by all but their last token, with counts."""
+    """Rows of an n-gram and its next token, sorted by n-gram, with counts."""
 
     rows: npt.NDArray[np.int32]  # int32[n, order + 1]
     counts: npt.NDArray[np.int64]  # int64[n]
 
     def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the first row of each ngram, int64[groups], and each row's group, int64[n]."""
+        """Return each ngram's first row, int64[groups], and each row's group, int64[n]."""
         begins = changes(self.rows[:, :-1])
         return np.flatnonzero(begins), np.cumsum(begins) - 1
 
     def slice(self, begin: int, end: int) -> Ngrams:
-        """Return the rows from `begin` to `end`."""
         return Ngrams(self.rows[begin:end], self.counts[begin:end])
 
 
 def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iterator[Ngrams]:
-    """Count the n-grams of `order` tokens of an artifact.
-
-    Raises UsageError for kinds other than datastores, frozen tables and model bigrams.
-    """
+    """Count n-grams of `order` tokens. Raises UsageError for kinds without n-grams."""
     if isinstance(artifact, Datastore):
         return datastore_ngrams(artifact, order, memory)
     if isinstance(artifact, FrozenTable):
@@ -66,16 +59,15 @@ def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iter
 
 
 def longest_order(artifact: Artifact) -> int:
-    """Return the longest context that `ngrams_of` supports."""
     if isinstance(artifact, FrozenTable):
         return artifact.leader_len + artifact.follower_len - 1
     return 2 if isinstance(artifact, ModelBigram) else 4
 
 
 def datastore_ngrams(store: Datastore, order: int, memory: int | None = None) -> Iterator[Ngrams]:
-    """Count every n-gram of `order` tokens and its next tokens exactly, within documents.
+    """Count every n-gram of `order` tokens and its next tokens, within documents.
 
-    `memory`: bytes for counting, by default half of the free memory.
+    `memory`: bytes (default: half of the free memory).
     """
     from ngramkit.builders.windows import Windows
 
@@ -95,8 +87,6 @@ def _window_rows(windows: Windows) -> Iterator[Ngrams]:
 
 
 class _Documents(TokenStore):
-    """A datastore as the token store that it was built from."""
-
     def __init__(self, store: Datastore) -> None:
         super().__init__(store.path, store.manifest)
         self._store = store
@@ -107,7 +97,7 @@ class _Documents(TokenStore):
 
 
 def _as_documents(shard: DatastoreShard, separator: int) -> TokenShard:
-    """Split a shard into documents; each separator becomes a one-token document without n-grams."""
+    """Split a shard into documents; a separator is a one-token document."""
     ends = np.flatnonzero(shard.tokens == separator)
     offsets = np.empty(2 * len(ends) + 1, np.uint64)
     offsets[0], offsets[1::2], offsets[2::2] = 0, ends, ends + 1
@@ -115,10 +105,7 @@ def _as_documents(shard: DatastoreShard, separator: int) -> TokenShard:
 
 
 def frozen_ngrams(table: FrozenTable, order: int) -> Iterator[Ngrams]:
-    """Count n-grams of `order` tokens by the windows that the table holds.
-
-    Raises UsageError where leader and follower together are not longer than `order`.
-    """
+    """Count n-grams of the table's windows. Raises UsageError if these are too short."""
     length = table.leader_len + table.follower_len
     if order >= length:
         raise UsageError(
@@ -144,7 +131,7 @@ def _frozen_pieces(table: FrozenTable, length: int) -> Iterator[Ngrams]:
 
 
 def _whole_groups(pieces: Iterator[Ngrams]) -> Iterator[Ngrams]:
-    """Yield the same rows, cut so that all continuations of an n-gram are in one piece."""
+    """Cut the rows so that one piece has all continuations of an n-gram."""
     rest: Ngrams | None = None
     for piece in pieces:
         if rest is not None:
@@ -159,12 +146,11 @@ def _whole_groups(pieces: Iterator[Ngrams]) -> Iterator[Ngrams]:
 
 
 def bigram_ngrams(bigram: ModelBigram, order: int) -> Iterator[Ngrams]:
-    """Turn a model's probabilities into counts of SCALE observations, rounded.
+    """Turn a model's probabilities into rounded counts of SCALE observations.
 
-    Only n-grams with a continuation of probability SURE and more, and only that continuation:
-    counts leave out the mass that is not in the table, so a less sure one would look surer than it
-    is. Order 1: after token x. Order 2: after each x and each y that may follow it, what follows y.
-    Raises UsageError for other orders.
+    Only best continuations of at least SURE: counts omit the mass outside the table, so others
+    would look too sure. Order 1: what follows x. Order 2: what follows y, for each x and each y
+    that may follow it.
     """
     if order not in SURE:
         raise UsageError(

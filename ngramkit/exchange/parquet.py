@@ -1,6 +1,6 @@
 """Export of n-gram tables as rows, for DuckDB, pandas and the Hub's viewer.
 
-A frozen table has one row per follower, in the order of the table:
+A frozen table has one row per follower, in table order:
 
     leader_text    string        leader         list<int32>
     follower_text  string        follower       list<int32>
@@ -13,8 +13,8 @@ A model bigram has one row per token and candidate, best first:
     extended_text  string        extended       list<int32>
     log_prob       float32
 
-Compressed by Zstandard, in row groups of at most 2**17 rows. Texts are each n-gram decoded by
-itself: half a character becomes a replacement character, a leading space may be missing.
+Compressed by Zstandard. N-grams are decoded separately, so partial characters become replacement
+characters and leading spaces may be missing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.safetensors import Array
 
-ROWS = 1 << 17
+ROWS = 1 << 17  # rows per group
 
 
 def export_parquet(
@@ -48,9 +48,9 @@ def export_parquet(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write the rows of a frozen table or a model bigram; return how many rows and bytes.
+    """Write the rows of a frozen table or a model bigram; return counts.
 
-    Raises UsageError for other kinds, ArtifactError where `tokenizer` is not the artifact's.
+    Raises UsageError for other kinds.
     """
     artifact.tokenizer.require(tokenizer.record, str(artifact.path))
     if isinstance(artifact, FrozenTable):
@@ -77,7 +77,6 @@ def export_parquet(
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether the file has the columns of a frozen table or of a model bigram."""
     try:
         names = set(pq.read_schema(path).names)
     except pa.ArrowException:

@@ -1,19 +1,18 @@
-"""REST's datastore file (`datastore_chat_small.idx` and its like; FasterDecoding/REST).
+"""REST's datastore file (`datastore_chat_small.idx`; FasterDecoding/REST).
 
 Little-endian chunks, repeated to the end of the file:
 
     u32           bytes of the tokens
-    u16 or u32    every token of the chunk; u32 in a patched variant, told by the two lengths
+    u16 or u32    tokens of the chunk; u32 in a patched variant, recognised by the two lengths
     u32           bytes of the suffix array
-    i32           the positions of the chunk's tokens in the order of the suffixes that begin there,
-                  a shorter suffix before a longer one that continues it
+    i32           token positions in the order of the suffixes that begin there; a shorter suffix
+                  comes before a longer one that continues it
 
-There are no document boundaries, and no word of the vocabulary. The usual variant sorts the whole
-ids but writes 16 bits of them: with a vocabulary above 65,536 the ids wrap, the order no longer
-fits them, and look-ups fail silently. Such files are refused here.
+There are no document boundaries and no vocabulary. The usual variant sorts whole ids but writes 16
+bits: ids above 65,535 wrap, and look-ups fail silently. Such files are refused.
 
-When a file is read, a document ends after each EOS and before each BOS, where the tokenizer has
-them. REST's own builders put a BOS before every document, which no draft can use: it is dropped.
+On import a document ends after each EOS and before each BOS, which is dropped: REST's builders put
+one before every document, and no draft can use it.
 """
 
 from __future__ import annotations
@@ -39,14 +38,12 @@ from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array, sha256_of
 from ngramkit.formats.tokens import TokenStore
 
-CHUNK = 1 << 29  # tokens in one written chunk; REST's own default, and its lengths fit 32 bits
+CHUNK = 1 << 29  # tokens per written chunk, REST's default; lengths fit 32 bits
 BLOCK = 1 << 22  # suffixes checked at a time
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A chunk of the file."""
-
     tokens: Array  # uint16 | uint32 [n]
     suffix_array: Array  # int32[n]
 
@@ -61,7 +58,7 @@ def export_rest_idx(
 ) -> dict[str, int]:
     """Write the documents of `store` without separators; return {"bytes"}.
 
-    Raises UsageError if the ids do not fit 16 bits without `u32`, or `path` exists.
+    Raises UsageError if the ids need `u32`, or `path` exists.
     """
     if store.separator > 1 << 16 and not u32:
         raise UsageError(
@@ -95,9 +92,9 @@ def import_rest_idx(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Datastore:
-    """Build a datastore of the same documents, with separators and new suffix arrays.
+    """Build a datastore of the same documents.
 
-    Raises InputError if the file is truncated, its ids wrapped, or they are another tokenizer's.
+    Raises InputError for truncated files, wrapped ids and ids of another tokenizer.
     """
     chunks = list(read_chunks(path))
     plan = {
@@ -139,10 +136,6 @@ def _write_documents(
 
 
 def read_chunks(path: Path) -> Iterator[Chunk]:
-    """Yield the chunks as views of a memory map.
-
-    Raises InputError if the file is truncated or of another format.
-    """
     try:
         with open_plain(path, error=InputError) as file:
             if not os.fstat(file.fileno()).st_size:
@@ -161,7 +154,6 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
 
 
 def is_rest_idx(path: Path) -> bool:
-    """Return whether the block lengths are consistent with each other and the file size."""
     return sum(1 for _ in read_chunks(path)) > 0
 
 
@@ -174,7 +166,7 @@ def _block(path: Path, raw: Array, at: int) -> tuple[Array, int]:
 
 
 def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
-    """Raise InputError unless all ids are valid and suffixes are sorted by their first token."""
+    """Raise InputError unless ids are valid and suffixes sorted by their first token."""
     tokens, order, vocabulary = chunk.tokens, chunk.suffix_array, tokenizer.record.vocabulary
     wrapped = InputError(
         f"{path} is corrupt: its suffixes are not in order. REST writes ids with 16 bits, so the "
@@ -203,7 +195,7 @@ def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
 
 
 def _documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array]:
-    """Return a token store's arrays, split after EOS and at BOS, which is dropped."""
+    """Split tokens after EOS and at BOS, which is dropped, into a token store's arrays."""
     eos, bos = tokenizer.record.eos, tokenizer.bos
     begins = np.zeros(len(tokens), bool)
     begins[0] = True

@@ -1,7 +1,7 @@
 """Export of a datastore's documents as text: one JSON string per line, UTF-8.
 
-SGLang reads it with `--speculative-ngram-external-corpus-path` and tokenises it with the model's
-tokenizer. A document's final EOS is omitted, because SGLang adds its own separator.
+For SGLang's `--speculative-ngram-external-corpus-path`. A final EOS is omitted, because SGLang adds
+its own separator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ def export_jsonl(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write every non-empty document; return the numbers of documents and bytes."""
     store.tokenizer.require(tokenizer.record, str(store.path))
     reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
     written = 0
@@ -48,13 +47,12 @@ def export_jsonl(
 
 
 def is_jsonl(path: Path) -> bool:
-    """Return whether the file's first line is a JSON string."""
     with path.open("rb") as file:
         return isinstance(json.loads(file.readline()), str)
 
 
 def documents(store: Datastore) -> Iterator[Array]:
-    """Yield each document's ids in the order of the shards, EOS included; some may be empty."""
+    """Yield each document's ids, EOS included; some may be empty."""
     for shard in store.shards:
         begin = 0
         for end in np.flatnonzero(shard.tokens == store.separator).tolist():

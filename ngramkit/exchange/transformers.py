@@ -3,10 +3,9 @@
     custom_generate/generate.py        imports `decode.hub_generate.generate`
     custom_generate/requirements.txt   requires ngramkit
     artifact/                          the artifact's folder
-    README.md                          a card of a model repository, tagged custom_generate
+    README.md                          a model card, tagged custom_generate
 
-Usage after a push: `model.generate(**inputs, custom_generate="USER/NAME", trust_remote_code=True)`.
-transformers runs generate.py from its own cache.
+After a push: `model.generate(**inputs, custom_generate="USER/NAME", trust_remote_code=True)`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ngramkit.formats.replacing import Replacement
 from ngramkit.formats.safetensors import WrongFileError, sha256_of
 
 KINDS = ("datastore", "frozen-table", "model-bigram")
-NEEDED = "ngramkit>=0.2.0"  # the first with `hub_generate`; transformers reads digits and dots only
+NEEDED = "ngramkit>=0.2.0"  # has `hub_generate`; transformers reads digits and dots only
 CODE = '''"""Generates with this repository's ngramkit artifact: the same text, in fewer passes.
 
     model.generate(**inputs, custom_generate="USER/NAME", trust_remote_code=True)
@@ -39,7 +38,7 @@ from ngramkit.decode.hub_generate import generate as generate
 
 
 def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> dict[str, int]:
-    """Write the folder; return {"bytes"}. Raises UsageError if no drafter uses it alone."""
+    """Write the folder. Raises UsageError if no drafter uses the artifact alone."""
     if artifact.kind not in KINDS:
         raise UsageError(
             f"{artifact.path} is {a_kind(artifact.kind)}, which no drafter uses alone",
@@ -70,14 +69,14 @@ def _write(artifact: Artifact, folder: Path) -> int:
 
 
 def hub_id(model: str) -> str | None:
-    """Return the model's id on the Hub; None for a folder or a GGUF file."""
+    """Return the model's Hub id, or None for local models."""
     name = HUB_IDS.get(model, model)
     local = is_gguf(name) or Path(name).exists()
     return name if is_hub_id(name) and not local else None
 
 
 def _card(artifact: Artifact) -> str:
-    """Return the model card. It names the model, never a local path."""
+    """Return the model card, which never names a local path."""
     manifest, base_model = artifact.manifest, hub_id(artifact.tokenizer.id)
     name = base_model or model_name(artifact.tokenizer.id)
     heading = title(replace(manifest, tokenizer=replace(manifest.tokenizer, id=name)))

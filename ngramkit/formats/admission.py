@@ -1,7 +1,6 @@
-"""Bounds of a stranger's artifact: what any of its files may hold to be opened.
+"""Size limits of untrusted artifacts.
 
-`Limits` are sizes. The checks of values are in each kind's module, those of a manifest's entries in
-`formats.manifest`, and what JSON may hold in `basics.untrusted`.
+Each kind's module checks values, `formats.manifest` a manifest's entries, `basics.untrusted` JSON.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest sizes and numbers that are accepted."""
-
     manifest_bytes: int = 1 << 26
     text_bytes: int = 1 << 22  # of a card, a recipe's record or exported code
     manifest_text: int = 1000  # characters of a name, an id or a parameter
@@ -35,5 +32,4 @@ LIMITS = Limits()
 
 
 def is_short_text(value: Any) -> bool:
-    """Return whether `value` is a text that a manifest may hold."""
     return isinstance(value, str) and len(value) <= LIMITS.manifest_text

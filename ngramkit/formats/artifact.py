@@ -1,7 +1,7 @@
 """The base of artifacts: folders with manifest.json, README.md and `.safetensors` files.
 
-Each kind is a subclass in its own module, whose docstring specifies its bytes. `Artifact.open`
-checks every value, unless this machine has checked it before (`formats.proofs`).
+Each kind is a subclass, whose module specifies its bytes. `Artifact.open` checks every value once
+per machine (`formats.proofs`).
 """
 
 from __future__ import annotations
@@ -48,18 +48,17 @@ class Artifact(ABC):
     """An opened artifact, whose arrays are memory maps. It can be used as a path."""
 
     kind: ClassVar[str]
-    data_files: ClassVar[re.Pattern[str]] = SHARDS  # the names of its files, at least one
+    data_files: ClassVar[re.Pattern[str]] = SHARDS  # names of its files, at least one
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
         self.origin: str | None = None  # the URL that it was fetched from or written to
         self._identities: dict[str, Identity] = {}  # of the checked files
-        # By file; mapped at opening, so that a replaced folder changes nothing.
+        # Arrays by file, mapped at opening, so that replacing the folder changes nothing.
         self._opened: dict[str, dict[str, Array]] = {}
 
     def __repr__(self) -> str:
-        """Return a line like <FrozenTable 46,111 leaders, llama-tokenizer, 27.6 MB>."""
         counts, tokenizer = self.manifest.counts, self.tokenizer.id.rstrip("/").rpartition("/")[2]
         name = next((name for name in ("leaders", "rows", "tokens") if name in counts), None)
         many = f"{counts[name]:,} {name}, " if name else ""
@@ -70,10 +69,7 @@ class Artifact(ABC):
 
     @classmethod
     def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
-        """Open the artifact at `path`.
-
-        Raises ArtifactError if there is none of this kind, or it is damaged.
-        """
+        """Open the artifact. Raises ArtifactError if it is missing, damaged or of another kind."""
         path = Path(path)
         manifest = read_manifest(path)
         while True:
@@ -89,7 +85,6 @@ class Artifact(ABC):
 
     @classmethod
     def unchecked(cls, path: Path, manifest: Manifest) -> Self:
-        """Open without checking values."""
         if manifest.kind != cls.kind:
             raise ArtifactError(
                 f"{path} must be {a_kind(cls.kind)}, got {a_kind(manifest.kind)}", "check the path"
@@ -99,14 +94,12 @@ class Artifact(ABC):
         return artifact
 
     def require_files(self) -> None:
-        """Raise ArtifactError unless the listed files are those of this kind."""
         names = self.manifest.files
         fit = bool(names) and all(map(self.data_files.fullmatch, names))
         require(fit, self.path, f"its files are not those of a {self.kind}")
 
     @property
     def where(self) -> str:
-        """The URL that it came from, or its folder."""
         return self.origin or str(self.path)
 
     @property
@@ -114,10 +107,7 @@ class Artifact(ABC):
         return self.manifest.tokenizer
 
     def identities(self) -> dict[str, Identity]:
-        """Return the identities of the listed files.
-
-        Raises ArtifactError if one is missing or has another size.
-        """
+        """Return the listed files' identities. Raises ArtifactError if a file or size is wrong."""
         identities = {}
         for name, record in self.manifest.files.items():
             file = self.path / name
@@ -132,7 +122,6 @@ class Artifact(ABC):
         return identities
 
     def arrays(self, name: str, layout: Layout) -> dict[str, Array]:
-        """Return the arrays of a listed file, which must be those of the layout."""
         if name not in self.manifest.files:
             raise ArtifactError(f"the manifest of {self.path} does not list {name}")
         arrays = self._opened.get(name) or self._open_file(name)
@@ -147,7 +136,6 @@ class Artifact(ABC):
         return arrays
 
     def parameter(self, name: str) -> int:
-        """Return a positive parameter. Raises ArtifactError if the manifest lacks it."""
         value = self.manifest.parameters.get(name)
         if not whole_number(value, 1, LIMITS.parameter):
             raise ArtifactError(f"{self.path} is damaged: it has no valid {name}", AGAIN)
@@ -158,19 +146,16 @@ class Artifact(ABC):
         """Return the checks of all invariants. They may run on threads, in any order."""
 
     def check(self) -> Iterator[str]:
-        """Yield each invariant that holds. Raises ArtifactError at the first that does not."""
         for part in self.parts():
             yield from part()
 
 
 def require_one_tokenizer(artifacts: Sequence[Artifact]) -> None:
-    """Raise ArtifactError, naming both, if one has another tokenizer than the first."""
     for other in artifacts[1:]:
         other.tokenizer.require(artifacts[0].tokenizer, str(other.path))
 
 
 def require_layout(path: Path, arrays: Mapping[str, Array], layout: Layout) -> None:
-    """Raise ArtifactError unless the arrays are exactly those of the layout."""
     for name, (dtypes, dimensions) in layout.items():
         array = arrays.get(name)
         if array is None or array.dtype.name not in dtypes or array.ndim != dimensions:
@@ -185,11 +170,7 @@ def token_dtype(vocabulary: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:
 
 
 def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity]:
-    """Check an artifact unless a proof shows that it was checked; return its files' identities.
-
-    A check hashes every file, checks every value and writes a proof. Raises ArtifactError if
-    anything is wrong.
-    """
+    """Check an artifact unless a proof exists; return its files' identities."""
     checksum, identities = artifact.manifest.checksum, artifact.identities()
     if not identities:  # a history, which is checked as it is read
         return identities
@@ -211,10 +192,7 @@ def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity
 def check_whole(
     artifact: Artifact, reporter: Reporter = SILENT, *, values: bool = True
 ) -> Iterator[str]:
-    """Yield a line for every size and checksum that is right and, with `values`, every invariant.
-
-    Uses one thread per core. Raises ArtifactError if anything is wrong.
-    """
+    """Yield a line for every valid size and checksum and, with `values`, every invariant."""
     artifact.identities()
     files = sorted(artifact.manifest.files.items())
 

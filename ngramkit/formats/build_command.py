@@ -1,6 +1,6 @@
 """The command that builds an artifact again, reconstructed from its manifest.
 
-The command that was typed is not kept: it may hold paths and signed URLs.
+The typed command is not kept: it may hold paths and signed URLs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ngramkit.basics.kinds import KINDS
 from ngramkit.formats.manifest import Manifest
 
 MODEL_OPTIONS = ("k", "width", "extend", "prefix", "rule", "dtype")
-# Keys of a corpus record and the options of the same meaning.
+# Corpus record key: command-line option.
 CORPUS_OPTIONS = {
     "revision": "--revision",
     "split": "--split",
@@ -53,7 +53,6 @@ def build_command(manifest: Manifest) -> str:
 
 
 def _prune_command(manifest: Manifest) -> str:
-    """Return the commands that build and prune; "" if recorded answers decided what was kept."""
     corpus = dict(manifest.corpus)
     pruning = corpus.pop("pruned")
     whole = pruning.get("of") if isinstance(pruning, dict) else None
@@ -72,12 +71,11 @@ def _options(parameters: dict[str, Any]) -> list[str]:
 
 
 def corpora_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the corpora of a mixture in order, or the only one."""
     return corpus.get("mixed") or [corpus]
 
 
 def corpus_words(corpus: dict[str, Any]) -> list[str]:
-    """Return the options that select the same documents; [] if no options can."""
+    """Return the options that select the same documents; [] if none can."""
     words = _chosen_words(corpus)
     if words and "dedup" in corpus:
         words += ["--dedup", quoted(corpus["dedup"])]
@@ -87,7 +85,7 @@ def corpus_words(corpus: dict[str, Any]) -> list[str]:
 
 
 def _chosen_words(corpus: dict[str, Any]) -> list[str]:
-    if any("texts" in part for part in corpora_of(corpus)):  # from a program's memory
+    if any("texts" in part for part in corpora_of(corpus)):  # texts passed from Python
         return []
     if "mixed" not in corpus:
         name = _name(corpus)

@@ -1,11 +1,7 @@
-"""README.md of an artifact: a card for the Hub, made only from the manifest.
+"""README.md of an artifact: a card for the Hub, rendered from the manifest by `card.md.jinja`.
 
-`card.md.jinja` is its text. The YAML header is what the Hub indexes and `ngramkit search` reads.
-The same manifest must give the same bytes with any version of the Hub's client, so the header is
-written here. The table of frequent entries needs a tokenizer and is passed in.
-
-Every value that the template prints is escaped, so a hostile name remains one piece of text: it
-makes no line break, heading, link, image, HTML or table border (`markdown_text`).
+The YAML header is written here, since a manifest must give the same bytes with any version of the
+Hub's client. Every printed value is escaped, so a hostile name cannot add markup.
 """
 
 from __future__ import annotations
@@ -26,20 +22,17 @@ from ngramkit.formats.manifest import VERSION, Manifest
 # The Hub's classes by number of documents.
 SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"),
          (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
-PLACEHOLDER = "USER/NAME"  # the repository, in a card that does not know it yet
+PLACEHOLDER = "USER/NAME"  # repository name until it is pushed
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 # Characters with a meaning in Markdown, and places where a link would begin.
 MARKUP = re.compile(r"([\\`*_\[\]<>#|~$&@!])|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 
-# A phrase, its most frequent successors, and how often it was seen.
+# (phrase, its most frequent successors, its count).
 Entry = tuple[str, Sequence[str], int]
 
 
 def card(manifest: Manifest, entries: Sequence[Entry] = ()) -> str:
-    """Return the card. `entries` are the most frequent ones, best first.
-
-    Only the command that builds the same again names the folder of a local model.
-    """
+    """Return the card. `entries` are the most frequent ones, best first."""
     shown, corpus = without_paths(manifest), manifest.corpus
     counts = corpus.get("left_out")
     evaluation = corpus.get("evaluation")
@@ -106,11 +99,7 @@ def without_paths(manifest: Manifest) -> Manifest:
 
 
 def model_name(model: str) -> str:
-    """Return a model's name without its folder. Only the text decides, so all machines agree.
-
-    >>> model_name("/home/me/models/My-2.5/"), model_name("me/model"), model_name("./a.Q4.gguf")
-    ('My-2.5', 'me/model', 'a.Q4')
-    """
+    """Return a model's name without its folder. Only the text decides, so all machines agree."""
     path = model.replace("\\", "/").rstrip("/")
     local = path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith(".gguf")
     if model.startswith("hf:") or not local or visible(model) != model:  # not a local path
@@ -167,7 +156,6 @@ def _facts(manifest: Manifest) -> dict[str, str]:
 
 
 def _parameter(name: str, manifest: Manifest) -> str:
-    """Return a parameter's row name; if a count has the same name, the parameter is its limit."""
     words = name.replace("_", " ")
     return f"{words}, at most" if name in manifest.counts else words
 
@@ -184,10 +172,7 @@ def _use(manifest: Manifest) -> str:
 
 
 def _commands(*named: tuple[str, str]) -> list[tuple[str, str, str]]:
-    """Return (name, command, fence) of each command that can be pasted.
-
-    One with a control character cannot. The fence is longer than any inside the command.
-    """
+    """Return (name, command, fence) of commands without control characters."""
     rows = []
     for name, command in named:
         if command and visible(command) == command:
@@ -197,7 +182,6 @@ def _commands(*named: tuple[str, str]) -> list[tuple[str, str, str]]:
 
 
 def license_of(corpus: dict[str, Any]) -> Any:
-    """Return the licence of a corpus; of a mixture, the one that all its corpora have, or None."""
     licences = [part.get("dataset_license") for part in corpora_of(corpus)]
     return licences[0] if all(each == licences[0] for each in licences) else None
 
@@ -234,7 +218,6 @@ def pruned_from(corpus: dict[str, Any]) -> dict[str, str]:
 
 
 def mixed_part(part: dict[str, Any]) -> str:
-    """Return one corpus of a mixture: "code, weight 0.3, revision 1a2b3c4d5e6f"."""
     words = f"{part.get('id', 'unknown')}, weight {part.get('weight', 1.0)}"
     for pin in ("revision", "sha256", "listing"):
         if part.get(pin):
@@ -243,18 +226,15 @@ def mixed_part(part: dict[str, Any]) -> str:
 
 
 def markdown_text(value: Any) -> str:
-    """Escape `value` for a paragraph, a heading or a table cell: "a_b" -> "a\\_b"."""
     return MARKUP.sub(lambda match: "\\" + (match[1] or ""), visible(value))
 
 
 def code(value: str) -> str:
-    """Return a code span for a table cell; backticks become quotes."""
     shown = visible(value).replace("|", "\\|").replace("`", "'")
     return f"`{shown or ' '}`"
 
 
 def yaml(value: Any) -> str:
-    """Return a YAML value in one line: JSON, with unprintable characters escaped."""
     return "".join(
         c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 2**16 else f"\\U{ord(c):08x}"
         for c in json.dumps(value, ensure_ascii=False)

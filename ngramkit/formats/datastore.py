@@ -48,23 +48,19 @@ LAYOUT: Layout = {
 
 @dataclass(frozen=True)
 class DatastoreShard:
-    """The arrays of a shard."""
-
     tokens: Array  # uint16 | uint32 [n], separators included
     suffix_array: Array  # int32 | int64 [n], positions in tokens
     first_token: Array  # uint64 [V + 2], indices into suffix_array
 
 
 def search_table(shards: Iterable[DatastoreShard]) -> Array:
-    """Return the table by which kernels search shards, which must outlive it."""
+    """Return the kernels' search table of the shards, which must outlive it."""
     from ngramkit.kernels.suffix.search import shard_table
 
     return shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])
 
 
 class Datastore(Artifact):
-    """An opened datastore."""
-
     kind = "datastore"
 
     @cached_property
@@ -102,7 +98,6 @@ class Datastore(Artifact):
 
 
 def require_shape(path: Path, shard: DatastoreShard, separator: int) -> None:
-    """Raise ArtifactError if lengths or widths are wrong for each other or the vocabulary."""
     width, buckets = token_dtype(separator), separator + 2
     require(shard.tokens.dtype == width, path, f"ids are not {width}")
     same = len(shard.suffix_array) == len(shard.tokens)
@@ -113,7 +108,7 @@ def require_shape(path: Path, shard: DatastoreShard, separator: int) -> None:
 def check_shard(
     path: Path, shard: DatastoreShard, separator: int, workers: int = 1, *, merged: bool = False
 ) -> list[str]:
-    """Return the invariants that hold. Raises ArtifactError at the first that does not.
+    """Return the invariants. Raises ArtifactError at the first that does not hold.
 
     For `merged` see `kernels.suffix.check.first_misplaced`.
     """
@@ -152,7 +147,7 @@ def requests_shard(tokens: Array, separator: int) -> DatastoreShard:
 
 
 def merge_shards(older: DatastoreShard, newer: DatastoreShard, begin: int = 0) -> DatastoreShard:
-    """Return a shard over the tokens of both, without the first `begin` of `older`."""
+    """Return a shard over both, without the first `begin` tokens of `older`."""
     from ngramkit.kernels.suffix.sort import merge_suffix_arrays
 
     suffix_array = merge_suffix_arrays(
@@ -164,7 +159,6 @@ def merge_shards(older: DatastoreShard, newer: DatastoreShard, begin: int = 0) -
 
 
 def cut_shard(shard: DatastoreShard, begin: int, end: int) -> DatastoreShard:
-    """Return a shard over tokens [begin, end), the last of which is a separator."""
     from ngramkit.kernels.suffix.sort import cut_suffix_array
 
     suffix_array = cut_suffix_array(shard.suffix_array, begin, end)
@@ -174,7 +168,6 @@ def cut_shard(shard: DatastoreShard, begin: int, end: int) -> DatastoreShard:
 
 
 def with_first_token(shard: DatastoreShard) -> DatastoreShard:
-    """Return the shard with `first_token`, as in a file."""
     from ngramkit.kernels.suffix.sort import first_token_of
 
     if len(shard.first_token):

@@ -25,14 +25,12 @@ from ngramkit.formats.resumable_writer import write_text
 
 
 class Dropped(NamedTuple):
-    """The counts of an eviction."""
-
     requests: int
     damaged: int  # bytes that held no request
 
 
 def forget(history: History, wanted: Callable[[PastRequest], bool]) -> Dropped:
-    """Drop the requests that are `wanted`, all damaged bytes, and what killed processes left."""
+    """Drop the requests that are `wanted`, damaged bytes, and leftovers of killed processes."""
     with _rewriting(history) as reading:
         aside = history.path / DAMAGED
         damaged = reading.damaged + (aside.stat().st_size if aside.exists() else 0)
@@ -42,10 +40,7 @@ def forget(history: History, wanted: Callable[[PastRequest], bool]) -> Dropped:
 
 
 def trim(history: History, tokens: int) -> Dropped:
-    """Keep the newest whole requests of at most `tokens` together.
-
-    Damaged bytes of the log are moved to requests.damaged.
-    """
+    """Keep the newest whole requests of at most `tokens`; move damage to requests.damaged."""
     require_between("tokens", tokens, 0)
     with _rewriting(history) as reading:
         first, room = len(reading.requests), tokens
@@ -58,17 +53,16 @@ def trim(history: History, tokens: int) -> Dropped:
 
 
 def shrink(history: History, most: int) -> Dropped | None:
-    """Drop the oldest half of a log of more than `most` bytes; None if it is smaller."""
+    """Trim a log of more than `most` bytes to half of that; None if it is smaller."""
     if history.bytes <= most:
         return None
     return trim(history, most // 2 // history.log.width.itemsize)
 
 
 def expire(history: History, age: float, now: float) -> Dropped:
-    """Note where the log ends `now`, and drop the requests that were in it `age` seconds ago.
+    """Drop the requests that were in the log `age` seconds before `now`, and note its end.
 
-    A noted time later than `now`, as after a clock was put back, counts as now. Damaged bytes are
-    moved as by `trim`.
+    A noted time after `now` (a clock was put back) counts as now.
     """
     with _rewriting(history) as reading:
         noted = _ages(history, reading)
@@ -87,7 +81,6 @@ def expire(history: History, age: float, now: float) -> Dropped:
 
 @contextmanager
 def _rewriting(history: History) -> Iterator[Reading]:
-    """Hold both locks, and read the log, which the caller may rewrite."""
     with locked(history.path / INDEXING), locked(history.path / LOCK):
         for name in itertools.chain(*STRAYS.values()):
             (history.path / name).unlink(missing_ok=True)
@@ -95,13 +88,13 @@ def _rewriting(history: History) -> Iterator[Reading]:
 
 
 def _rewrite(history: History, reading: Reading, stays: Sequence[bool]) -> int:
-    """Rewrite the log with the requests that stay; return how many were dropped."""
+    """Drop the requests that do not stay; return their number."""
     generation = reading.mark.generation
     left = list(itertools.compress(reading.requests, stays))
     kept = [
         (at, sum(stays[: bisect_right(reading.ends, end)])) for at, end in _ages(history, reading)
     ]
-    (history.path / INDEX).unlink(missing_ok=True)  # first, since it belongs to the old log
+    (history.path / INDEX).unlink(missing_ok=True)  # before the log, whose index it is
     history.log.create(left, generation + 1)
     if any(count for _, count in kept):
         ends = history.log.read().ends
@@ -111,7 +104,7 @@ def _rewrite(history: History, reading: Reading, stays: Sequence[bool]) -> int:
 
 
 def _ages(history: History, reading: Reading) -> list[tuple[float, int]]:
-    """Return (time, end of the log) as noted for the log's generation."""
+    """Return the noted (seconds since the epoch, end in bytes) of the log's generation."""
     try:
         body = read_json(history.path / AGES, strict=True)
         if body["generation"] != reading.mark.generation:
@@ -122,7 +115,7 @@ def _ages(history: History, reading: Reading) -> list[tuple[float, int]]:
         counts = [(float(at), count) for at, count in body["requests"] if whole_number(count)]
         return [(at, ends[min(count, len(ends) - 1)]) for at, count in counts]
     except (OSError, ValueError, TypeError, KeyError, OverflowError, ArtifactError):
-        return []  # requests are then kept for longer
+        return []  # requests are kept longer
 
 
 def _write_ages(history: History, generation: int, ages: Sequence[tuple[float, int]]) -> None:

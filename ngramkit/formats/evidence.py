@@ -54,8 +54,6 @@ BATCH = re.compile(r"\d{6}\.safetensors")
 
 
 class EvidenceFolder:
-    """An open folder of evidence; `plan` is what its requests share."""
-
     def __init__(self, path: Path, plan: Mapping[str, Any], tokenizer: TokenizerRecord) -> None:
         self.path, self.plan, self.tokenizer = path, dict(plan), tokenizer
 
@@ -96,10 +94,7 @@ class EvidenceFolder:
 
     @classmethod
     def at(cls, path: str | Path, plan: Mapping[str, Any], tokenizer: TokenizerRecord) -> Self:
-        """Open the folder at `path`, or create it.
-
-        Raises UsageError if something else is there, or evidence of another plan.
-        """
+        """Open or create the folder. Raises UsageError for another plan or foreign files."""
         path = Path(path)
         plan = json.loads(json.dumps(plan))
         cls.require_room(path)
@@ -122,10 +117,7 @@ class EvidenceFolder:
         return folder
 
     def add(self, requests: Sequence[RecordedRequest]) -> str | None:
-        """Write a batch of `requests` atomically, synced, and return its file's name.
-
-        Return None without requests.
-        """
+        """Write a batch atomically, synced; return its file's name, or None without requests."""
         if not requests:
             return None
         arrays = pack_batch(requests)
@@ -141,7 +133,6 @@ class EvidenceFolder:
         return batch.name
 
     def requests(self) -> Iterator[RecordedRequest]:
-        """Yield all requests, checked. Raises ArtifactError if a batch is damaged."""
         for path in self._batches():
             yield from read_batch(path)
 
@@ -149,7 +140,7 @@ class EvidenceFolder:
         return sorted(path for path in self.path.iterdir() if BATCH.fullmatch(path.name))
 
 
-# Batches: requests as arrays, and arrays as checked requests.
+# Batches.
 
 KEPT = 16  # likeliest tokens per row
 AGAIN = "delete the file, or record again"
@@ -169,24 +160,20 @@ LAYOUT: Layout = {
 
 @dataclass(frozen=True)
 class About:
-    """The question of a request, and how it was answered."""
-
     question: str
     category: str
     turn: int
     drafter: str
-    longest: int  # the limit of its tokens
+    longest: int  # maximum number of tokens in the answer
 
 
 @dataclass(frozen=True)
 class RecordedRequest:
-    """One request of a batch."""
-
     about: About
     prompt: Array  # int32[p], p >= 1
     answer: Array  # int32[a]
     tokens: Array  # int32[n]
-    parents: Array  # int32[n], rows of these; the first is -1
+    parents: Array  # int32[n], rows of this request; the first is -1
     top_ids: Array  # int32[n, KEPT]
     top_log_probs: Array  # float32[n, KEPT]
 
@@ -216,7 +203,6 @@ def pack_batch(requests: Sequence[RecordedRequest]) -> dict[str, Array]:
 
 
 def read_batch(path: Path) -> Iterator[RecordedRequest]:
-    """Yield a batch's requests, checked. Raises ArtifactError if the file is damaged."""
     arrays = open_arrays(path)
     require_layout(path, arrays, LAYOUT)
     about = _about(path, arrays["about"])

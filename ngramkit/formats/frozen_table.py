@@ -46,8 +46,8 @@ LAYOUT: Layout = {
     "followers": (("uint16", "uint32"), 2),
     "follower_counts": (("uint32", "uint64"), 1),
 }
-CHECKED_LEADERS = 1 << 16  # at a time
-# The faults of a leader that kernels.frozen_checks finds, by number.
+CHECKED_LEADERS = 1 << 16  # leaders per block of a check
+# Faults by the number that kernels.frozen_checks returns.
 BREACHES = (
     "", "an id is outside the vocabulary", "leaders are not sorted", "a follower has no count",
     "followers outnumber it", "followers are not in order", "a follower occurs twice",
@@ -61,14 +61,11 @@ CHECKED = [
 
 
 class FrozenTable(Artifact):
-    """An opened frozen table."""
-
     kind = "frozen-table"
     data_files = re.compile(re.escape(TABLE))
 
     @cached_property
     def table(self) -> dict[str, Array]:
-        """The five arrays. Raises ArtifactError if their shapes or dtypes are wrong."""
         arrays = self.arrays(TABLE, LAYOUT)
         path = self.path / TABLE
         leaders, followers = arrays["leaders"], arrays["followers"]
@@ -118,13 +115,13 @@ class FrozenTable(Artifact):
         return self.table["follower_counts"]
 
     def find(self, leader: Sequence[int] | Array) -> int:
-        """Return the row of a leader of `leader_len` tokens, or -1."""
+        """Return the leader's row, or -1."""
         wanted, rows = tuple(int(token) for token in leader), self.leaders
         row = bisect_left(range(len(rows)), wanted, key=lambda i: tuple(rows[i].tolist()))
         return row if row < len(rows) and tuple(rows[row].tolist()) == wanted else -1
 
     def lookup(self, leader: Sequence[int] | Array) -> slice:
-        """Return the rows of the leader's followers, most frequent first, possibly none."""
+        """Return the rows of the leader's followers, most frequent first."""
         row = self.find(leader)
         if row < 0:
             return slice(0, 0)

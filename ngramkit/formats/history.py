@@ -88,15 +88,13 @@ STRAYS = {  # temporary files, by their lock
     INDEXING: (f"{INDEX}.tmp",),
 }
 LAYOUT: Layout = {**SHARD_LAYOUT, "mark": (("uint64",), 1), "checksum": (("uint64",), 1)}
-PRIVATE = 0o700  # the mode of folders: requests are people's texts
+PRIVATE = 0o700  # mode of folders: requests are user text
 
 
 class Newest(NamedTuple):
-    """The newest requests of a history."""
-
     indexed: DatastoreShard | None  # the index, if it is valid
     added: DatastoreShard | None  # the requests after it, sorted when they are read
-    complete: bool  # there are no others
+    complete: bool  # the log has no other requests
 
 
 class History(Artifact):
@@ -112,17 +110,13 @@ class History(Artifact):
 
     @classmethod
     def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
-        """Open the history at `path`. Raises ArtifactError if it is missing or damaged."""
         if not Path(path).exists():
             raise ArtifactError(f"there is no history at {path}", "check the path")
         return super().open(path, reporter=reporter)
 
     @classmethod
     def at(cls, path: str | Path, tokenizer: TokenizerRecord) -> Self:
-        """Open the history at `path`, or create it.
-
-        Raises ArtifactError if something else is there, or a history of another tokenizer.
-        """
+        """Open or create a history. Raises ArtifactError for another tokenizer or foreign files."""
         path = Path(path)
         require_no_links(path)
         require_no_other(path)
@@ -142,30 +136,25 @@ class History(Artifact):
         return self.tokenizer.separator
 
     def news(self) -> tuple[list[PastRequest], bool]:
-        """Return the requests added since the last call, oldest first; in the first call, all.
-
-        The second value is True if the log was rewritten: the requests are then all that there are.
-        """
+        """Return the requests since the last call, or all and True after a rewrite of the log."""
         reading = self.read(self.mark)
         self.mark = reading.mark
         return reading.requests, reading.restarted
 
     def read(self, after: Mark | None = None) -> Reading:
-        """Read the log after a mark, and warn if it is damaged there."""
         reading = self.log.read(after)
         if reading.damaged:
             _warn_of_damage(self.log.path, reading.damaged)
         return reading
 
     def append(self, tokens: Array, prompt: int) -> None:
-        """Append a finished request of `tokens`, `prompt` of them prompt; see `extend`."""
         self.extend([(tokens, prompt)])
 
     def extend(self, requests: Iterable[tuple[Array, int]]) -> None:
-        """Append finished requests: (tokens, number of prompt tokens). `news` returns them too.
+        """Append finished requests: (tokens, number of prompt tokens). A later kill loses nothing.
 
         A request ends before the first id outside the vocabulary, which a model's padding may
-        produce. A kill after this call loses nothing.
+        produce.
         """
         with locked(self.path / LOCK):
             end = self.read(self._end or self.mark).mark
@@ -183,7 +172,7 @@ class History(Artifact):
     def load_index(self, tokens: int) -> DatastoreShard | None:
         """Return the index and set `mark` to its end, so that `news` starts there.
 
-        Return None if there is no valid index, or it has fewer than `tokens` of a longer log.
+        None: it is missing, invalid, or has fewer than `tokens` of a longer log.
         """
         return self._load_index(tokens)[0]
 
@@ -201,9 +190,9 @@ class History(Artifact):
         return Newest(index, requests_shard(added[-tokens:], self.separator), complete)
 
     def extend_index(self, tokens: int) -> None:
-        """Extend the index to the log's end, over the newest `tokens`, or its own size if larger.
+        """Extend the index to the log's end, sorting only the added requests.
 
-        Only the added requests are sorted.
+        It covers the newest `tokens`, or as many as before if those were more.
         """
         index, added, complete = self.newest(tokens)
         if added is None or self.mark is None:
@@ -216,7 +205,6 @@ class History(Artifact):
         self.save_index(added, self.mark, complete=complete)
 
     def _load_index(self, tokens: int) -> tuple[DatastoreShard | None, bool]:
-        """Return what `load_index` does, and whether it has the log's first request."""
         try:
             shard, mark, complete = self._read_index()
         except ArtifactError:
@@ -228,7 +216,6 @@ class History(Artifact):
         return shard, complete
 
     def _read_index(self) -> tuple[DatastoreShard, Mark, bool]:
-        """Read the index. Raises ArtifactError unless every value is valid."""
         path = self.path / INDEX
         arrays = open_arrays(path)
         require_layout(path, arrays, LAYOUT)
@@ -244,15 +231,15 @@ class History(Artifact):
     def save_index(self, shard: DatastoreShard, mark: Mark, *, complete: bool) -> None:
         """Replace the index by `shard`, which ends with the last request before `mark`.
 
-        `complete` is whether it starts with the log's first request.
+        `complete`: it starts with the log's first request.
         """
         shard = with_first_token(shard)
         arrays = {name: getattr(shard, name) for name in SHARD_LAYOUT}
         arrays["mark"] = np.array([mark.generation, mark.offset, complete], np.uint64)
         arrays["checksum"] = np.array([_checksum(arrays)], np.uint64)
         temporary = self.path / f"{INDEX}.tmp"
-        with locked(self.path / INDEXING):  # requests do not wait for it
-            if self.log.read(mark).restarted:  # these requests may be deleted by now
+        with locked(self.path / INDEXING):  # its own lock: appends do not wait
+            if self.log.read(mark).restarted:  # its requests may be deleted by now
                 return
             with open(temporary, "wb", opener=owner_only):
                 pass  # private from its first byte on
@@ -307,7 +294,7 @@ def log_of(path: Path, tokenizer: TokenizerRecord) -> RequestLog:
 
 
 def copy_of(history: History) -> tuple[Manifest, bytes]:
-    """Return the manifest and the log of a copy. Raises ArtifactError if the log is damaged."""
+    """Return a shared copy's manifest and log. Raises ArtifactError if the log is damaged."""
     requests = history.read_sound().requests
     log = b"".join(history.log.pack(requests))
     counts = {"requests": len(requests), "tokens": sum(len(each.tokens) for each in requests)}
@@ -316,7 +303,6 @@ def copy_of(history: History) -> tuple[Manifest, bytes]:
 
 
 def copied_log(where: object, manifest: Manifest) -> FileRecord:
-    """Return the record of the log in a copy's manifest. Raises ArtifactError, naming `where`."""
     require(manifest.files.keys() == {LOG}, where, f"a copy of a history must list only {LOG}")
     record = manifest.files[LOG]
     require(record.bytes <= LIMITS.log_bytes, where, f"its log has {record.bytes:,} bytes")
@@ -324,10 +310,7 @@ def copied_log(where: object, manifest: Manifest) -> FileRecord:
 
 
 def restore(path: Path, manifest: Manifest) -> None:
-    """Create a history in the folder `path` from the log of a copy in it.
-
-    Raises ArtifactError unless the log is the listed one and holds only valid requests.
-    """
+    """Create a history from a copy's log in `path`. Raises ArtifactError if that is invalid."""
     log, record = log_of(path, manifest.tokenizer), copied_log(path, manifest)
     if sha256_of(log.path) != record.sha256:
         raise WrongFileError(log.path, "its checksum is not the listed one")
@@ -337,10 +320,7 @@ def restore(path: Path, manifest: Manifest) -> None:
 
 
 def require_no_other(path: Path) -> None:
-    """Raise ArtifactError if something else is at `path`, or a history without its manifest.
-
-    The beginning of a history is accepted.
-    """
+    """Raise ArtifactError if something else is at `path`, or requests without a manifest."""
     if not path.exists() or (path / NAME).exists():
         return
     log = path / LOG
@@ -407,16 +387,14 @@ def _checksum(arrays: dict[str, Array]) -> int:
 def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int]:
     """Merge histories into a new one; return it and the number of dropped duplicates.
 
-    The newest requests of each are at the end. Equal requests are kept as often as in the
-    history with most of them: copies of a history share requests, but samples of one prompt may be
-    equal too.
-
-    Raises UsageError if `out` exists, ArtifactError if tokenizers differ or a log is damaged.
+    The newest requests of each are at the end. Equal requests are kept as often as in the history
+    with most of them, since samples of one prompt may be equal. Raises UsageError if `out` exists,
+    ArtifactError if tokenizers differ or a log is damaged.
     """
     require_one_tokenizer(sources)
     held = [source.read_sound().requests for source in sources]
     rows = itertools.zip_longest(*(_numbered(reversed(requests)) for requests in held))
-    # By content and number, at the place of the newest.
+    # By (content, number), in the place of the newest.
     newest_first: dict[tuple[bytes, int], PastRequest] = {}
     for row in rows:
         for found in filter(None, reversed(row)):
@@ -432,7 +410,7 @@ def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int
 def _numbered(
     requests: Iterable[PastRequest],
 ) -> Iterator[tuple[tuple[bytes, int], PastRequest]]:
-    """Yield ((sha256 of the content, number of equal ones before), request) of each request."""
+    """Yield ((sha256 of the content, number of equal ones before), request)."""
     counts: Counter[bytes] = Counter()
     for request in requests:
         content = hashlib.sha256(b"%d " % request.prompt + request.tokens.tobytes()).digest()

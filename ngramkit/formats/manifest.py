@@ -37,7 +37,7 @@ NAME = "manifest.json"
 KEYS = {
     "format", "version", "kind", "build", "parameters", "counts", "tokenizer", "corpus", "files"
 }  # fmt: skip
-OWN_NAMES = {NAME, "readme.md", "recipe.json"}  # files without arrays
+OWN_NAMES = {NAME, "readme.md", "recipe.json"}  # files that a manifest must not list
 # The types of a corpus record's known keys; None is "unknown".
 CORPUS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
@@ -52,8 +52,6 @@ CORPUS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of manifest.json."""
-
     kind: str
     build: str
     tokenizer: TokenizerRecord
@@ -68,16 +66,12 @@ class Manifest:
 
     @property
     def corpus_key(self) -> str | None:
-        """A text that is equal for corpora of the same documents, in any order.
-
-        None if the manifest does not describe the corpus, as after an import.
-        """
+        """A text that is equal for corpora of the same documents, in any order; None if unknown."""
         counts = self.counts.get("documents"), self.counts.get("tokens")
         return None if None in counts else repr((sorted(self.corpus.items()), counts))
 
     @cached_property
     def checksum(self) -> str:
-        """The sha256 over everything else."""
         text = json.dumps(
             self._body(), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
         )
@@ -98,15 +92,12 @@ class Manifest:
 
 
 def build_id(plan: Mapping[str, Any]) -> str:
-    """Return the sha256 of the plan's canonical JSON. Equal plans give equal artifacts."""
+    """Return the sha256 of the plan's JSON with sorted keys. Equal plans give equal artifacts."""
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of an artifact's folder.
-
-    Raises ArtifactError if it is missing, damaged or newer, or names files outside the folder.
-    """
+    """Read a folder's manifest. Raises ArtifactError if it is missing, invalid or newer."""
     path = folder / NAME
     try:
         body = read_json(path, strict=True)
@@ -124,7 +115,6 @@ def _missing(folder: Path) -> ArtifactError:
 
 
 def parse_manifest(path: object, body: Any) -> Manifest:
-    """Parse the JSON `body`; errors name it by `path`. Raises as `read_manifest`."""
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise ArtifactError(f"{path} is not an ngramkit manifest", "check the path")
     version = body.get("version")

@@ -43,18 +43,15 @@ LAYOUT: Layout = {
     "extended": (("uint16", "uint32"), 3),
 }
 LOWEST = np.float16(-65504)  # the least finite f16
-CHECKED_ROWS = 1 << 12  # at a time
+CHECKED_ROWS = 1 << 12  # rows per block of a check
 
 
 class ModelBigram(Artifact):
-    """An opened bigram table."""
-
     kind = "model-bigram"
     data_files = re.compile(re.escape(TABLE))
 
     @cached_property
     def table(self) -> dict[str, Array]:
-        """The three arrays. Raises ArtifactError unless their shapes are those of V, k and w."""
         arrays = self.arrays(TABLE, LAYOUT)
         path, vocabulary = self.path / TABLE, self.tokenizer.vocabulary
         for name, shape in (

@@ -36,14 +36,11 @@ LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "scores": (("float32",), 
 
 
 class ModelUnigram(Artifact):
-    """An opened unigram table."""
-
     kind = "model-unigram"
     data_files = re.compile(re.escape(TABLE))
 
     @cached_property
     def table(self) -> dict[str, Array]:
-        """Both arrays. Raises ArtifactError if their lengths or widths are wrong."""
         arrays = self.arrays(TABLE, LAYOUT)
         path = self.path / TABLE
         require(len(arrays["tokens"]) > 0, path, "it holds no token")

@@ -29,15 +29,11 @@ CHAPTER, ENTRIES = "\n\n## ", "Most frequent entries\n"
 
 
 def open_folder(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
-    """Open the artifact at `path` as the class of its kind; arrays stay on disk.
-
-    Raises ArtifactError if there is none, its kind is unknown, or a check fails (`Artifact.open`).
-    """
+    """Open the artifact as the class of its kind. Raises ArtifactError as `Artifact.open`."""
     return kind_of(Path(path), read_manifest(Path(path)).kind).open(path, reporter=reporter)
 
 
 def kind_of(path: Path | str, kind: str) -> type[Artifact]:
-    """Return the class of a kind. Raises ArtifactError, naming `path`, for an unknown one."""
     if kind not in CLASSES:
         raise ArtifactError(
             f"unknown kind {kind!r:.40} of {path}",
@@ -47,7 +43,7 @@ def kind_of(path: Path | str, kind: str) -> type[Artifact]:
 
 
 def verify_artifact(path: str | Path) -> Iterator[str]:
-    """Yield a line for everything that is right: sizes, checksums, the kind's invariants, the card.
+    """Yield a line per valid part: sizes, checksums, the kind's invariants, the card.
 
     Proofs are ignored. Raises ArtifactError if anything is wrong.
     """
@@ -61,10 +57,7 @@ def verify_artifact(path: str | Path) -> Iterator[str]:
 
 
 def _card_holds(path: Path, manifest: Manifest) -> bool:
-    """Return whether there is a card. Raises ArtifactError if it is not the manifest's.
-
-    The table of frequent entries and the repository's name are not compared.
-    """
+    """Compare the card to the manifest's, apart from frequent entries and the repository's name."""
     try:
         raw = read_plain(path / CARD, LIMITS.text_bytes, hint=AGAIN)
     except FileNotFoundError:
@@ -72,7 +65,7 @@ def _card_holds(path: Path, manifest: Manifest) -> bool:
     chapters = raw.decode("utf-8", "replace").split(CHAPTER)
     text = CHAPTER.join(each for each in chapters if not each.startswith(ENTRIES)).rstrip("\n")
     form = re.escape(card(manifest).rstrip("\n"))
-    form = form.replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")  # any repository's name
+    form = form.replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")
     same = re.fullmatch(form, text) is not None
     require(same, path / CARD, "it is not the card of this manifest: it was changed, or is older")
     return True

@@ -1,15 +1,10 @@
-"""Places of outputs: where one may be written, what it may replace, and its default.
+"""Places of outputs: which are allowed, what they may replace, and the defaults.
 
-Only ngramkit's own output is replaced: a folder with a valid manifest.json in which every name is
-one that ngramkit writes, or an export for transformers around such a folder. If a folder holds
-anything else, nothing in it is replaced, and the error names it.
-
-By default artifacts are at
+Only ngramkit's own output is replaced: a folder with a valid manifest.json and only names that
+ngramkit writes, or an export for transformers around one. Default places:
 
     artifacts/CORPUS-MODEL-KIND            built on request
     artifacts/automatic/CORPUS-MODEL-KIND  built by a command that needed one
-
-The same inputs give the same bytes, so an artifact cannot record who asked for it: its folder does.
 """
 
 from __future__ import annotations
@@ -27,8 +22,8 @@ from ngramkit.basics.kinds import KINDS
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 
 CARD = "README.md"
-RECIPE = "recipe.json"  # of artifacts that ngramkit.recipes built
-PROGRESS = "progress.jsonl"  # of a folder that is being written
+RECIPE = "recipe.json"  # written by ngramkit.recipes
+PROGRESS = "progress.jsonl"  # in the folder of an unfinished build
 ARTIFACT = "artifact"  # an artifact's folder inside an export for transformers
 CODE = ("custom_generate/generate.py", "custom_generate/requirements.txt")
 # Every name that is written below a folder; data files are named by content and number.
@@ -38,26 +33,24 @@ WRITTEN = re.compile(
     rf"{ARTIFACT}|custom_generate|{'|'.join(map(re.escape, CODE))}"
 )
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # as pathlib leaves it
-SUFFIX_BYTES = 32  # added to a name while it is written
+SUFFIX_BYTES = 32  # room for the suffix of temporary names
 
 ARTIFACTS = Path("artifacts")
 AUTOMATIC = ARTIFACTS / "automatic"
-MAX_PART = 60  # characters of a default name's part
-# Endings of file names that do not describe their content.
+MAX_PART = 60  # characters of a part of a default name
+# File name extensions to strip.
 ENDINGS = re.compile(r"(\.(txt|md|py|jsonl|json|parquet|arrow|gz|zst|bz2|xz|zip))+$")
 
 
 def refusal(message: str, hint: str = "choose another out") -> UsageError:
-    """Return the error for an unsuitable output."""
     return UsageError(message, hint, option="out")
 
 
 def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
     """Raise UsageError if `path` is not suitable for an output.
 
-    It must not be '', '.', '..' or '/', too long, below a file, the working directory or a folder
-    above it; nor one of `inputs`, a folder above one, or inside one. An input at or above the
-    working directory may contain outputs, since everything is inside it.
+    It must not be at, above or inside one of `inputs`; inputs at or above the working directory may
+    contain it.
     """
     if URL.match(str(path)):
         raise refusal(f"out must be a folder, got the URL {path}")
@@ -81,7 +74,6 @@ def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
 
 
 def _resolved(inputs: Iterable[Path]) -> dict[Path, Path]:
-    """Return {resolved path: given path}; each folder is resolved once."""
     folders: dict[Path, Path] = {}
     sources = {}
     for given in inputs:
@@ -93,7 +85,7 @@ def _resolved(inputs: Iterable[Path]) -> dict[Path, Path]:
 
 
 def require_replaceable(path: Path) -> list[Path]:
-    """Return everything in the folder `path`, files before their folders, `path` last.
+    """Return everything in the folder, files before their folders, `path` last.
 
     Raises UsageError unless ngramkit wrote all of it and can build it again, unlike a history.
     """
@@ -126,10 +118,7 @@ def _names(folder: Path, path: Path) -> set[str]:
 
 
 def ours_in(path: Path) -> list[Path]:
-    """Return everything in the folder `path` as `require_replaceable` does, but check names only.
-
-    Raises UsageError if `path` is not a folder, or holds a name that ngramkit never writes.
-    """
+    """Return the entries as `require_replaceable`, but check only names."""
     if path.is_symlink():
         raise refusal(
             f"{path} must be a folder, got a link to {path.readlink()}", "name the folder"
@@ -159,7 +148,6 @@ def _foreign(path: Path, name: str) -> UsageError:
 
 
 def remove(entries: Iterable[Path]) -> None:
-    """Delete these files and empty folders; missing ones are ignored."""
     for entry in entries:
         try:
             entry.rmdir() if entry.is_dir() else entry.unlink()
@@ -171,7 +159,7 @@ def remove(entries: Iterable[Path]) -> None:
 
 
 def default_place(*parts: str, folder: Path = ARTIFACTS) -> Path:
-    """Return `folder`/PART-PART-..., with short names of corpora, models and kinds.
+    """Return `folder`/PART-PART-..., with short names.
 
     ("data/*.jsonl", "./llama-2", "frozen-table") -> artifacts/data-llama-2-frozen
     """
@@ -180,7 +168,6 @@ def default_place(*parts: str, folder: Path = ARTIFACTS) -> Path:
 
 
 def corpus_name(record: Mapping[str, Any], otherwise: str = "corpus") -> str:
-    """Return the name of a corpus, or of all corpora of a mixture, for a file."""
     parts = record.get("mixed") or [record]
     return "-".join(short_name(str(part.get("id", otherwise))) for part in parts)
 
@@ -188,7 +175,7 @@ def corpus_name(record: Mapping[str, Any], otherwise: str = "corpus") -> str:
 def short_name(text: str) -> str:
     """Return the name of a corpus or model for a file: the last part of a path or Hub id.
 
-    "/data/chats/train-*.parquet" -> chats, "notes.txt" -> notes, "hf:me/code:python" -> code-python
+    "/data/chats/train-*.parquet" -> chats, "hf:me/code:python" -> code-python
     """
     parts = [part for part in re.split(r"[/\\]", text.removeprefix("hf:")) if part not in ("", ".")]
     wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
@@ -202,15 +189,12 @@ def _plain(text: str) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """An artifact's folder and its manifest, or why that is unreadable."""
-
     path: Path
     manifest: Manifest | None
     problem: str = ""
 
 
 def artifacts_in(folder: Path) -> Iterator[Found]:
-    """Yield every finished artifact directly below `folder`, by name."""
     for manifest_path in sorted(folder.glob(f"*/{NAME}")):
         path = manifest_path.parent
         if path.suffix == ".partial":

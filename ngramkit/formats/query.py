@@ -1,7 +1,7 @@
 """Exact counts of a phrase and its continuations in an artifact, for `inspect` and cards.
 
-Written in numpy: `inspect` and `push` must not wait for a compiler. Drafters use a kernel with the
-same results (kernels.suffix.draft_tree). An invalid value raises IndexError.
+Written in numpy, so that no command waits for a compiler; drafters use a kernel with the same
+results (kernels.suffix.draft_tree).
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
 
-MAX_TOKENS = 8  # of a datastore's continuation
+MAX_TOKENS = 8  # tokens of a datastore's continuation
 
 Ids = npt.NDArray[np.int64]
-Span = tuple[int, int]  # in a suffix array, the second excluded
+Span = tuple[int, int]  # [begin, end) in a suffix array
 
 
 @dataclass(frozen=True)
 class Occurrences:
-    """The number of occurrences of `phrase`, and its most frequent continuations with counts."""
-
     phrase: list[int]
     matches: int
     continuations: list[tuple[list[int], int]]
@@ -36,8 +34,7 @@ class Occurrences:
 def ask(artifact: Artifact, phrase: Sequence[int], top: int) -> Occurrences | None:
     """Return the `top` most frequent continuations of `phrase`; None for kinds without n-grams.
 
-    A datastore gives continuations of the whole phrase with up to 8 tokens, counted over all
-    shards. A frozen table looks up the phrase's last tokens, as many as a leader has.
+    A datastore counts over all shards. A frozen table looks up the last `leader_len` tokens.
     """
     if isinstance(artifact, Datastore):
         return _ask_datastore(artifact, phrase, top)
@@ -84,7 +81,6 @@ def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Occ
 
 
 def spans_of(shards: Sequence[DatastoreShard], phrase: Sequence[int]) -> list[Span]:
-    """Return the interval of the suffixes that begin with `phrase`, in each shard."""
     return [_span(shard, phrase) for shard in shards]
 
 
@@ -107,9 +103,8 @@ def top_continuations(
 ) -> list[tuple[list[int], int]]:
     """Return the `top` most frequent continuations of the `depth` tokens with suffixes at `spans`.
 
-    They have at most MAX_TOKENS and are counted over all shards. Ties go to the shorter, then to
-    the one whose beginning is more frequent, then to the lower id. None continues after an id of
-    `ends` or contains a separator.
+    None contains a separator or continues after an id of `ends`. Ties go to the shorter, then to
+    the one whose beginning is more frequent, then to the lower id.
     """
     best: list[tuple[list[int], int]] = []
     total = sum(high - low for low, high in spans)
@@ -152,8 +147,8 @@ class _Waiting(NamedTuple):
 def _followers(
     shards: Sequence[DatastoreShard], spans: Sequence[Span], depth: int, least: int
 ) -> Iterator[tuple[int, int, list[Span]]]:
-    """Yield (token, count, spans) of every token with at least `least` occurrences at `depth`."""
-    # A token that is frequent in all shards is frequent in one of them.
+    """Yield (token, count, spans) of tokens with at least `least` occurrences at `depth`."""
+    # A token with `least` occurrences in all shards together has `step` in one of them.
     step = max(least // len(shards), 1)
     seen = [
         _tokens(s, np.arange(*span, step), depth) for s, span in zip(shards, spans, strict=True)
@@ -170,7 +165,7 @@ def _followers(
 
 
 def _distinct(tokens: Ids) -> Ids:
-    """Return distinct tokens, without numpy.unique's slow import of masked arrays."""
+    """Avoid numpy.unique's slow import of masked arrays."""
     tokens = np.sort(tokens)
     return tokens[np.diff(tokens, prepend=-1) > 0]
 
@@ -189,5 +184,4 @@ def _within(shard: DatastoreShard, span: Span, depth: int, tokens: Ids) -> Ids:
 
 
 def _tokens(shard: DatastoreShard, rows: Ids, depth: int) -> Ids:
-    """Return the token at `depth` of each suffix: int64[n]."""
     return np.asarray(shard.tokens[shard.suffix_array[rows].astype(np.int64) + depth], np.int64)

@@ -1,12 +1,8 @@
 """Atomic replacement of a folder or file: after a kill, its name refers to the old or the new one.
 
-New content is written to NAME.partial/ and synced, while NAME.partial.lock is held. A file is then
-renamed. Two folders exchange their names in one step, and the old one is deleted. The next run of
-the same command uses or deletes what a killed run left.
-
-The step is renameat2(RENAME_EXCHANGE) on Linux and renamex_np(RENAME_SWAP) on macOS. Some file
-systems support neither. There the old folder is renamed to NAME.replaced.partial before the new one
-gets its name, and `mend` renames it back after a kill between the two.
+New content is written to NAME.partial/, while NAME.partial.lock is held. A file is renamed; two
+folders exchange their names. On file systems without an exchange, the old folder first becomes
+NAME.replaced.partial, and `mend` renames it back after a kill.
 """
 
 from __future__ import annotations
@@ -34,23 +30,19 @@ UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 
 
 class BusyError(InputError):
-    """The error for a place that another process or thread is writing to."""
+    """Another process or thread is writing there."""
 
 
 def partial_of(path: Path) -> Path:
-    """Return the folder in which the content of `path` is written."""
     return path.parent / f"{path.name}.partial"
 
 
 class Replacement:
     """A context for writing a new folder `path`: write below `partial`, then `put_in_place`.
 
-    Without `put_in_place` the written files are deleted at the end, unless `keep` is set for a
-    later run to resume. `inputs` are never written to.
-
-    Raises UsageError if `path` is not suitable for an output (`require_fit_for_output`), exists
-    without `force`, or holds something that ngramkit did not write; InputError if another process
-    is writing it.
+    Otherwise the files are deleted at the end, unless `keep` is set. Raises UsageError if `path` is
+    unsuitable, exists without `force` or holds foreign files; InputError if another process is
+    writing it.
     """
 
     def __init__(
@@ -89,12 +81,10 @@ class Replacement:
                     _clear(self.partial)
 
     def empty(self, mode: int = 0o777) -> None:
-        """Replace the partial folder, with what another run left in it, by an empty one."""
         remove(ours_in(self.partial))
         self.partial.mkdir(mode=mode)
 
     def put_in_place(self) -> None:
-        """Give the written folder its name in one step, and delete the old folder."""
         for entry in ours_in(self.partial):
             sync_folder(entry) if entry.is_dir() else sync_file(entry)
         self._require_free()
@@ -113,7 +103,6 @@ class Replacement:
 
 
 def exists(path: Path, *, forcible: bool = True) -> UsageError:
-    """Return the error for an output that exists; `forcible` if force=True can replace it."""
     if not forcible:
         return UsageError(f"{path} exists", "choose another out", option="out")
     return UsageError(
@@ -124,9 +113,9 @@ def exists(path: Path, *, forcible: bool = True) -> UsageError:
 
 
 def require_place(path: Path, kind: str | None = None, *, force: bool = False) -> None:
-    """Raise the errors that writing an artifact to `path` would raise, before the work for it.
+    """Raise early the errors of writing to `path`.
 
-    An artifact of the same `kind` there is accepted: its builder decides whether it is up to date.
+    An artifact of the same `kind` is accepted: its builder decides whether it is up to date.
     """
     require_fit_for_output(path)
     if (path / NAME).is_file():
@@ -141,13 +130,12 @@ def require_place(path: Path, kind: str | None = None, *, force: bool = False) -
 
 
 def require_writable(path: Path) -> None:
-    """Raise InputError if nothing can be created next to `path`."""
     above = next(each for each in path.absolute().parents if each.is_dir())
     if above != path.absolute().parent:  # do not create folders for a lock
         if not os.access(above, os.W_OK | os.X_OK):
             raise _not_writable(path, os.strerror(errno.EACCES))
         return
-    if not _left(path):  # otherwise somebody could write there
+    if not _left(path):  # a lock or a partial folder shows that it is writable
         with suppress(BusyError), locked(_lock(path), busy="busy"):
             """It could be created."""
 
@@ -162,8 +150,8 @@ def claimed(
 ) -> Iterator[None]:
     """Hold the lock of the output `path`, and undo what a killed run left half-done.
 
-    Creates the folder above. Raises UsageError if `path` is not suitable for an output, or exists
-    and the caller is not `sure` that it may; InputError if another process is writing it.
+    Raises UsageError if `path` is unsuitable, or exists without `sure`; InputError if another
+    process is writing it.
     """
     require_fit_for_output(path, inputs)
     if not sure and os.path.lexists(path) and not _left(path):
@@ -175,10 +163,10 @@ def claimed(
 
 
 def tidy(path: Path) -> None:
-    """Clean up after a killed run at and next to `path`, unless a build is running."""
+    """Clean up after a killed run at `path`, unless a build is running."""
     if not _left(path):
         return
-    # Somebody may be building there, or something may be foreign or not deletable.
+    # A build may be running, or a file may be foreign or not deletable.
     with suppress(InputError, UsageError, OSError), locked(_lock(path), busy="busy"):
         mend(path)
         with suppress(UsageError):
@@ -188,7 +176,6 @@ def tidy(path: Path) -> None:
 
 
 def _clear_left(path: Path) -> None:
-    """Delete what a killed run left next to `path`, except a build that can be resumed."""
     _clear(stepped_aside(path))
     if not (partial_of(path) / PROGRESS).exists():
         _clear(partial_of(path))
@@ -230,9 +217,8 @@ def whole_file(
 ) -> Iterator[BinaryIO]:
     """Open PATH.partial/NAME for writing; it replaces `path` at the end of the block.
 
-    `is_export` returns whether a file has the format of this export, made from `inputs`. Raises
-    UsageError if `path` exists without `force`, has another format, or is not suitable for an
-    output; InputError if another process is writing it.
+    Raises UsageError if `path` exists without `force`, fails `is_export` or is unsuitable;
+    InputError if another process is writing it.
     """
     with claimed(path, inputs, sure=force):
         folder = partial_of(path)
@@ -293,7 +279,7 @@ def _require_own_partial(folder: Path, name: str) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two existing names on one file system atomically; return False if unsupported."""
+    """Exchange two names on one file system atomically; return False if unsupported."""
     import ctypes
 
     library: Any = ctypes.CDLL(None, use_errno=True)
@@ -315,7 +301,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def put_over(new: Path, path: Path) -> Path | None:
-    """Rename `new` to `path`. Return the new name of the old one, or None if there was none."""
+    """Rename `new` to `path`; return the new name of the old one, or None."""
     if not path.exists():
         new.rename(path)
         return None
@@ -328,7 +314,6 @@ def put_over(new: Path, path: Path) -> Path | None:
 
 
 def stepped_aside(path: Path) -> Path:
-    """Return the name of the old folder between two renames."""
     return path.parent / f"{path.name}.replaced.partial"
 
 
@@ -354,7 +339,6 @@ def sync_folder(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Sync a file's content to the disk, whoever wrote it."""
     with path.open("r+b") as file:
         os.fsync(file.fileno())
 
@@ -363,8 +347,8 @@ def sync_file(path: Path) -> None:
 def locked(path: Path, *, busy: str | None = None) -> Iterator[None]:
     """Hold the lock file `path`, which exists only while it is held (or after a kill).
 
-    One thread of one process holds it at a time. Others wait, or with `busy` get a BusyError of
-    that text. Raises InputError if the file cannot be created.
+    Other threads and processes wait, or with `busy` get a BusyError of that text. Raises InputError
+    if the file cannot be created.
     """
     from filelock import FileLock, Timeout
 

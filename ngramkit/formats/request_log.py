@@ -37,12 +37,12 @@ from ngramkit.formats.replacing import sync_folder
 from ngramkit.formats.safetensors import Array
 
 HEADER, LOG_MAGIC = struct.Struct("<6sHII"), b"NGKLOG"
-CHECKED_BYTES = HEADER.size - 4  # of the header before its checksum
+CHECKED_BYTES = HEADER.size - 4  # bytes of the header before its checksum
 RECORD, RECORD_MAGIC = struct.Struct("<4sIII"), b"NGRQ"
 ALIGNMENT = 4  # bytes
 # Bounds of a search for records after damage, in bytes checked in vain.
 SEARCHED_TIMES, SEARCHED_MORE = 4, 1 << 20  # a multiple of the log's size, and a constant
-SEARCHED_EACH = 2048  # the least that a place counts
+SEARCHED_EACH = 2048  # minimum cost of a place, in bytes
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class PastRequest:
     """One finished request; EOS is its last id if the model wrote one."""
 
     tokens: Array  # uint16 | uint32 [n], prompt and output
-    prompt: int  # how many of them are prompt
+    prompt: int  # number of prompt tokens
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,8 @@ class Mark:
 
 @dataclass
 class Reading:
-    """The records after a mark."""
-
     requests: list[PastRequest] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)  # of the requests, in bytes of the log
+    ends: list[int] = field(default_factory=list)  # ends of the requests, as offsets in bytes
     mark: Mark = field(default_factory=lambda: Mark(0))  # after the last valid record
     restarted: bool = False  # the mark was of another generation, so these are all records
     damage: list[bytes] = field(default_factory=list)  # in the log's order
@@ -74,22 +72,18 @@ class Reading:
 
     @property
     def damaged(self) -> int:
-        """The number of bytes outside valid and torn records."""
         return sum(map(len, self.damage))
 
 
 class RequestLog:
-    """A log of ids of dtype `width`, uint16 or uint32."""
-
     def __init__(
         self, path: Path, width: np.dtype[np.uint16] | np.dtype[np.uint32], vocabulary: int
     ) -> None:
         self.path = path
-        self.vocabulary = vocabulary  # records with larger ids are damaged
+        self.vocabulary = vocabulary  # records with ids outside it are damaged
         self.width = width
 
     def create(self, requests: Iterable[PastRequest] = (), generation: int = 1) -> None:
-        """Replace the log by one of exactly `requests`, atomically."""
         temporary = self.path.with_name(self.path.name + ".tmp")
         with open(temporary, "wb", opener=owner_only) as file:
             file.writelines(self.pack(requests, generation))
@@ -99,12 +93,11 @@ class RequestLog:
         sync_folder(self.path.parent)
 
     def pack(self, requests: Iterable[PastRequest], generation: int = 1) -> Iterator[bytes]:
-        """Yield the bytes of a log of exactly `requests`."""
         yield self._header(generation)
         yield from map(self._packed, requests)
 
     def read(self, after: Mark | None = None) -> Reading:
-        """Read every valid record after `after`, or all. Raises ArtifactError without a log."""
+        """Read the valid records after a mark, or all. Raises ArtifactError without a log."""
         head, mark, body = self._content(after)
         reading = self._parse(head, mark, body)
         while reading.damaged:
@@ -118,8 +111,7 @@ class RequestLog:
         return reading
 
     def _content(self, after: Mark | None) -> tuple[bytes, Mark, bytes]:
-        """Return the header, a mark and the bytes after it: `after`, or the start if the log was
-        rewritten."""
+        """Return the header, `after` (or the start of a rewritten log), and the bytes after it."""
         with self.open_file("rb", buffering=0) as file:
             head = file.read(HEADER.size)
             mark = Mark(self._generation(head))
@@ -196,8 +188,7 @@ class RequestLog:
     def _records(self, body: bytes, aligned: int) -> Iterator[tuple[int, int, int, PastRequest]]:
         """Yield (begin, end, padding, request) of every valid record, in bytes.
 
-        After damage, records begin at `aligned` plus a multiple of ALIGNMENT. Stops at the bounds
-        of the search.
+        After damage, records begin at `aligned` plus a multiple of ALIGNMENT.
         """
         left = SEARCHED_TIMES * len(body) + SEARCHED_MORE
         likely: Iterator[int] | None = None
@@ -237,10 +228,7 @@ class RequestLog:
 
 
 def likely_records(body: bytes, first: int, width: int) -> list[int]:
-    """Return the places in `body`, ascending, of a record's magic and a length that fits.
-
-    Records begin at `first` plus a multiple of ALIGNMENT; an id has `width` bytes.
-    """
+    """Return the ascending places in `body` of a record's magic and a length that fits."""
     if len(body) < first + RECORD.size:
         return []
     words = np.frombuffer(body, "<u4", (len(body) - first) // ALIGNMENT, first)

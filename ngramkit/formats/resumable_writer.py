@@ -1,8 +1,7 @@
 """Crash-safe writing of an artifact's folder: a killed build resumes when it is run again.
 
-Files are written to `NAME.partial/` (ngramkit.formats.replacing). Each complete file is recorded
-with its checksum in `progress.jsonl`: {"build", "name", "bytes", "sha256", "facts"} per line. The
-next build of the same plan keeps the recorded files and gives the same bytes as an undisturbed one.
+Complete files in `NAME.partial/` are recorded in `progress.jsonl`: {"build", "name", "bytes",
+"sha256", "facts"} per line. The next build of the same plan keeps them.
 """
 
 from __future__ import annotations
@@ -28,14 +27,11 @@ from ngramkit.formats.replacing import Replacement, partial_of, sync_folder, tid
 from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
-SCRATCH = "scratch"  # a fact of files that only the build needs
+SCRATCH = "scratch"  # fact of files that only the build needs
 
 
 def already_built(path: str | Path, plan: Mapping[str, Any], reporter: Reporter = SILENT) -> bool:
-    """Return whether `path` is a finished artifact of this plan, and note it if so.
-
-    Also cleans up after killed runs next to it.
-    """
+    """Return whether `path` is a finished artifact of this plan. Cleans up after killed runs."""
     tidy(Path(path))
     try:
         built = read_manifest(Path(path)).build == build_id(plan)
@@ -47,7 +43,6 @@ def already_built(path: str | Path, plan: Mapping[str, Any], reporter: Reporter 
 
 
 def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
-    """Return whether there is an unfinished build of this plan at `path`."""
     return any(True for _ in _progress(partial_of(path), build_id(plan)))
 
 
@@ -68,9 +63,8 @@ def _progress(partial: Path, build: str) -> Iterator[dict[str, Any]]:
 class ArtifactWriter:
     """A context for writing an artifact. Without `commit`, a later run resumes.
 
-    `plan` is everything that decides the bytes: kind, parameters, tokenizer, corpus. `inputs` are
-    the files and folders that are read, `recipe` is the content of recipe.json. Raises as
-    `Replacement`.
+    `plan` decides the bytes: kind, parameters, tokenizer, corpus. `recipe` is the content of
+    recipe.json. Raises as `Replacement`.
     """
 
     def __init__(
@@ -111,18 +105,14 @@ class ArtifactWriter:
         self._place.__exit__(kind, error, trace)
 
     def finished(self, name: str) -> dict[str, Any] | None:
-        """Return the facts recorded with a file, or None if it is not written yet."""
         return self._finished[name][1] if name in self._finished else None
 
     def write(self, name: str, arrays: Mapping[str, Array], **facts: Any) -> None:
-        """Write one file and record it; `finished` returns its `facts` (JSON) after a resume.
-
-        Threads may write different files at the same time.
-        """
+        """Write one file and record it with `facts` (JSON). Threads may write different files."""
         self.record(name, write_whole(self.partial / name, arrays), **facts)
 
     def record(self, name: str, record: FileRecord, **facts: Any) -> None:
-        """Record a complete file in `partial`. `commit` deletes those with the fact SCRATCH."""
+        """Record a complete file. `commit` deletes those with the fact SCRATCH."""
         with self._recording:
             self._finished[name] = (record, facts)
             self._note(name, **asdict(record), facts=facts)
@@ -142,7 +132,7 @@ class ArtifactWriter:
     ) -> Path:
         """Write the manifest and the card, and give the folder its name.
 
-        `foreign` values, copied from somebody else's file, are checked when they are opened.
+        `foreign` values, from somebody else's file, are checked when they are opened.
         """
         manifest = Manifest(
             kind=self.kind,
@@ -190,7 +180,6 @@ def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:
 
 
 def write_text(path: Path, text: str, opener: Callable[[str, int], int] = not_linked) -> None:
-    """Write a text atomically, through a temporary file opened by `opener`."""
     temporary = path.with_name(path.name + ".tmp")
     with open(temporary, "w", encoding="utf-8", opener=opener) as file:
         file.write(text)

@@ -57,12 +57,10 @@ DTYPES = {
 }
 READ = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in READ.items()}
-CHUNK_BYTES = 1 << 24  # hashed and written at a time
+CHUNK_BYTES = 1 << 24  # size of a hashed and written block
 
 
 class WrongFileError(ArtifactError):
-    """The error for a `file` that differs from its manifest's record."""
-
     def __init__(self, file: Path, why: str) -> None:
         super().__init__(f"{file} is damaged: {why}", AGAIN)
         self.file = file
@@ -70,14 +68,11 @@ class WrongFileError(ArtifactError):
 
 @dataclass(frozen=True)
 class FileRecord:
-    """A file's size and checksum."""
-
     bytes: int
     sha256: str
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
-    """Write and sync `arrays`; return the file's record."""
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     header: dict[str, object] = {}
     offset = 0
@@ -124,15 +119,11 @@ def _blocks(array: Array) -> Iterator[memoryview]:
 
 
 def open_arrays(path: Path) -> dict[str, Array]:
-    """Open a file's arrays as read-only views of one memory map.
-
-    Raises ArtifactError if the file is missing, truncated or of another format.
-    """
+    """Return read-only views of one memory map. Raises ArtifactError if missing or damaged."""
     return open_container(path)[0]
 
 
 def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
-    """Open as `open_arrays`, and return the identity of the mapped file too."""
     try:
         file = open_plain(path, hint=AGAIN)
     except FileNotFoundError as error:
@@ -222,7 +213,6 @@ def _damaged(path: object, why: str) -> ArtifactError:
 
 
 def require(holds: bool | np.bool_, path: object, breach: str) -> None:
-    """Raise ArtifactError, naming `path` and the breach, unless `holds`."""
     if not holds:
         raise _damaged(path, breach)
 

@@ -23,7 +23,7 @@ from ngramkit.basics.untrusted import whole_number
 from ngramkit.formats.admission import LIMITS, is_short_text
 from ngramkit.formats.safetensors import require
 
-# The parts of a tokenizer that decide ids; not the post-processor, the padding or the file's name.
+# Parts of a tokenizer that decide ids; the post-processor and the padding do not.
 DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
 # Tokenizers differ in spaces, line ends, digits, contractions, scripts, marks, code and specials.
 PROBES = (
@@ -77,7 +77,7 @@ FORM = re.compile(r"[0-9a-f]{20,1000}")
 
 @dataclass(frozen=True)
 class TokenizerRecord:
-    """The tokenizer of an artifact. `fingerprint` or `encodes` identify it, `id` is for people."""
+    """An artifact's tokenizer, identified by `fingerprint` or `encodes`; `id` is for people."""
 
     id: str
     vocabulary: int  # one more than the highest id
@@ -87,7 +87,7 @@ class TokenizerRecord:
 
     @property
     def separator(self) -> int:
-        """The id after each document: the first that the tokenizer does not have."""
+        """The id after each document, which the tokenizer does not have."""
         return self.vocabulary
 
     def agrees(self, other: TokenizerRecord) -> bool:
@@ -95,7 +95,6 @@ class TokenizerRecord:
         return same or same_ids(self.encodes, other.encodes)
 
     def require(self, other: TokenizerRecord, where: str) -> None:
-        """Raise ArtifactError unless `other` gives the same ids; `where` has this tokenizer."""
         if not self.agrees(other):
             why = ""
             if self.encodes is not None and other.encodes is not None:
@@ -110,7 +109,6 @@ class TokenizerRecord:
 
 
 def parse_tokenizer(path: object, body: Any) -> TokenizerRecord:
-    """Parse a tokenizer's record in the file `path`. Raises ArtifactError if it is invalid."""
     keys = {"id", "vocabulary", "fingerprint"}
     fits = isinstance(body, dict) and keys <= body.keys() <= keys | {"eos", "encodes"}
     require(fits, path, "`tokenizer` has wrong keys")
@@ -129,7 +127,6 @@ def parse_tokenizer(path: object, body: Any) -> TokenizerRecord:
 
 
 def fingerprint(backend: Any) -> str:
-    """Return the sha256 over the JSON of a tokenizers.Tokenizer's parts that decide ids."""
     body = json.loads(backend.to_str())
     decisive = {part: body.get(part) for part in DECISIVE}
     text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
@@ -137,7 +134,7 @@ def fingerprint(backend: Any) -> str:
 
 
 def encodes(vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]]) -> str:
-    """Return TokenizerRecord.encodes for a `vocabulary` (text -> id) and an `encode` function."""
+    """Return TokenizerRecord.encodes; `vocabulary` maps texts to ids."""
     texts = sorted(vocabulary)
     whole = "\0".join([*texts, *(str(vocabulary[text]) for text in texts)]).encode(
         "utf-8", "surrogatepass"
@@ -151,7 +148,7 @@ def _digest(ids: Sequence[int]) -> str:
 
 
 def record_of(given: Any) -> TokenizerRecord:
-    """Return the record of a loaded tokenizer, or a record. Raises UsageError for anything else."""
+    """Return a loaded tokenizer's record, or a given one. Raises UsageError for anything else."""
     record = getattr(given, "record", given)
     if not isinstance(record, TokenizerRecord):
         what = "name" if isinstance(given, str) else type(given).__name__
@@ -165,7 +162,6 @@ def same_ids(encodes: str | None, other: str | None) -> bool:
 
 
 def difference(encodes: str, other: str) -> str:
-    """Return how two differ, or "" if they do not."""
     if encodes[:DIGITS] != other[:DIGITS]:
         return "their vocabularies differ"
     pairs = zip(PROBES, _digests(encodes), _digests(other), strict=False)
@@ -174,7 +170,6 @@ def difference(encodes: str, other: str) -> str:
 
 
 def first_difference(encodes: str, encode: Callable[[str], Sequence[int]]) -> str | None:
-    """Return the first of PROBES that `encode` encodes differently from `encodes`."""
     pairs = zip(PROBES, _digests(encodes), strict=False)
     return next((text for text, digest in pairs if _digest(encode(text)) != digest), None)
 

@@ -26,15 +26,11 @@ LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "documents": (("uint64",)
 
 @dataclass(frozen=True)
 class TokenShard:
-    """The arrays of a shard."""
-
     tokens: Array  # uint16 | uint32 [n]
     documents: Array  # uint64 [d + 1], in tokens
 
 
 class TokenStore(Artifact):
-    """An opened token store."""
-
     kind = "tokens"
 
     @cached_property
@@ -46,7 +42,6 @@ class TokenStore(Artifact):
         return shards
 
     def documents(self) -> Iterator[Array]:
-        """Yield every document's ids in the corpus's order, also of empty ones."""
         for shard in self.shards:
             for begin, end in zip(shard.documents[:-1], shard.documents[1:], strict=True):
                 yield shard.tokens[int(begin) : int(end)]
@@ -71,7 +66,6 @@ class TokenStore(Artifact):
 
 
 def require_whole(path: Path, shard: TokenShard, vocabulary: int) -> None:
-    """Raise ArtifactError unless every value of the shard is valid."""
     offsets, dtype = shard.documents, token_dtype(vocabulary)
     require(shard.tokens.dtype == dtype, path, f"ids are not {dtype}")
     require(len(offsets) > 0 and offsets[0] == 0, path, "documents must begin at 0")

@@ -1,1 +1,1 @@
-"""GGUF files, llama.cpp's model format: names, headers, tokenizers, model folders."""
+"""GGUF files, llama.cpp's model format."""

@@ -1,8 +1,6 @@
-"""GGUF files by name, and their conversion to model folders.
+"""GGUF files by name, and their conversion to cached model folders.
 
-A name is a path, a file of a Hub repository, or a short name from a package. Converted folders are
-cached; the tokenizer and the whole model are separate, so commands that need only the tokenizer do
-not wait for the weights. Folders are created atomically, and again when the file changes.
+Tokenizers have their own folders, so that they do not wait for weights.
 """
 
 from __future__ import annotations
@@ -29,10 +27,10 @@ MAX_UNUSED_SECONDS = 60 * 24 * 3600  # then a folder is deleted
 
 
 def find_gguf(model: ModelRef) -> Path | None:
-    """Return a model's GGUF file, fetched if the Hub's cache lacks it; None for other models.
+    """Return a model's GGUF file, downloaded if needed; None for other models.
 
-    Raises UsageError for an hf: name without a file, InputError if there is no such file,
-    NetworkError without a network.
+    Raises UsageError for an hf: name without a file, InputError for a missing file, NetworkError
+    without a network.
     """
     if not model.is_gguf:
         return None
@@ -54,7 +52,7 @@ def find_gguf(model: ModelRef) -> Path | None:
 def tokenizer_folder(path: Path) -> Path:
     """Return the folder of a GGUF file's tokenizer.
 
-    Raises InputError if the file is damaged, holds no tokenizer, or cannot be cached.
+    Raises InputError if the file is damaged, has no tokenizer, or cannot be cached.
     """
     from ngramkit.gguf.tokenizer import write_tokenizer  # slow import
 
@@ -62,7 +60,7 @@ def tokenizer_folder(path: Path) -> Path:
 
 
 def model_part(path: Path, what: str, write: Callable[[Path], None]) -> Path:
-    """Return the folder of a GGUF file for the purpose `what`; `write` fills a new one."""
+    """Return a GGUF file's folder for `what`, filled by `write` if new."""
     root = private_folder("gguf")
     if root is None or not os.access(root, os.W_OK):
         raise InputError(
@@ -101,7 +99,7 @@ def _make(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _tidy(root: Path, name: str) -> None:
-    """Delete partial copies of this folder by killed processes, and long unused folders."""
+    """Delete partial copies and unused folders."""
     with suppress(OSError):
         for folder in root.iterdir():
             partial = folder.name.startswith(f"{name}.partial-")

@@ -6,8 +6,7 @@
     a string is u64 bytes, then UTF-8; an array is u32 type, u64 length, then its values
 
 Source: ggml's docs/gguf.md; little-endian only. Files are untrusted: every length and tensor must
-fit the file. The package `gguf`, an extra, is used only to read weights, because its reader trusts
-every length.
+fit the file. The package `gguf` trusts lengths, so it only reads weights.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ BLOCKS = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor; `shape` begins with the fastest dimension, as in GGUF."""
+    """A tensor; `shape` begins with the fastest dimension."""
 
     name: str
     shape: tuple[int, ...]
@@ -61,24 +60,24 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """A parsed header; metadata values are numbers, bools, str, lists of str, numeric arrays."""
+    """A header; metadata values are numbers, bools, str, lists of str, numeric arrays.
+
+    The methods raise InputError for another type.
+    """
 
     path: Path
     metadata: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
     def text(self, key: str, default: str = "") -> str:
-        """Return a str. Raises InputError for another type."""
         value: str = self._value(key, str, default)
         return value
 
     def whole(self, key: str, default: int = -1) -> int:
-        """Return an int. Raises InputError for another type."""
         value: int = self._value(key, int, default)
         return value
 
     def texts(self, key: str) -> list[str]:
-        """Return a list of str, [] by default. Raises InputError for another type."""
         value: list[str] = self._value(key, list, [])
         return value
 
@@ -90,13 +89,11 @@ class Header:
 
 
 def broken(path: Path, why: str) -> InputError:
-    """Return the error for a damaged file."""
     return InputError(f"{path} is damaged: {why}", "download the model again")
 
 
 def read_header(path: Path) -> Header:
-    """Read the header. Raises InputError for a file that is not GGUF, damaged, truncated or
-    unreadable."""
+    """Read the header; raise InputError if it is not GGUF, damaged or unreadable."""
     reader, size = _open(path, MAX_METADATA_BYTES)
     try:
         return reader.header(size)
@@ -105,14 +102,14 @@ def read_header(path: Path) -> Header:
 
 
 def read_front(path: Path) -> dict[str, Any]:
-    """Read the metadata before the tokenizer's, where converters put the architecture and its
-    sizes, up to the first damaged value. Raises InputError for a file that is not GGUF or
-    unreadable."""
+    """Read the metadata before the tokenizer's, up to the first damaged value.
+
+    Raises InputError for a file that is not GGUF or unreadable.
+    """
     return _open(path, FRONT_BYTES)[0].front()
 
 
 def _open(path: Path, most: int) -> tuple[_Reader, int]:
-    """Return a reader of the first `most` bytes, and the file's size."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -127,8 +124,6 @@ def _open(path: Path, most: int) -> tuple[_Reader, int]:
 
 
 class _Reader:
-    """A parser of the first part of the file."""
-
     def __init__(self, path: Path, content: bytes) -> None:
         self.path, self.content, self.at = path, content, len(MAGIC)
 
@@ -145,7 +140,6 @@ class _Reader:
         return Header(self.path, metadata, by_name)
 
     def front(self) -> dict[str, Any]:
-        """Return the metadata up to the tokenizer's or the first damaged value."""
         found: dict[str, Any] = {}
         with suppress(InputError, UnicodeDecodeError):
             _, pairs = self._counts()
@@ -156,7 +150,6 @@ class _Reader:
         return found
 
     def _counts(self) -> tuple[int, int]:
-        """Return the numbers of tensors and of metadata pairs."""
         version = self._number("<I")
         if version not in VERSIONS:
             raise InputError(

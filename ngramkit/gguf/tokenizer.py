@@ -1,8 +1,7 @@
-"""Conversion of a GGUF file's tokenizer to a model folder's tokenizer files.
+"""Conversion of a GGUF file's tokenizer to tokenizer files.
 
-Byte-level BPE is built from the metadata with the pre-tokeniser that `tokenizer.ggml.pre` names, so
-it splits text as the model's repository and llama.cpp (src/llama-vocab.cpp) do. transformers'
-converter, which ignores that name, converts all other kinds.
+transformers' converter ignores the pre-tokeniser that `tokenizer.ggml.pre` names, so byte-level BPE
+is built here, as in llama.cpp (src/llama-vocab.cpp).
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ log = logging.getLogger(__name__)
 def write_tokenizer(header: Header, folder: Path) -> None:
     """Write tokenizer.json and tokenizer_config.json.
 
-    Raises InputError if the file's tokenizer is missing or damaged, UsageError if it needs the
-    package gguf, which is not installed.
+    Raises InputError for a missing or damaged tokenizer, UsageError if gguf is needed but missing.
     """
     form, pre = header.text("tokenizer.ggml.model"), header.text("tokenizer.ggml.pre")
     if not header.texts("tokenizer.ggml.tokens"):
@@ -73,8 +71,10 @@ def write_tokenizer(header: Header, folder: Path) -> None:
 
 
 def end_ids(header: Header) -> list[int]:
-    """Return the sorted ids that end a generation in llama.cpp. Raises InputError for an id outside
-    the vocabulary."""
+    """Return the sorted ids that end a generation in llama.cpp.
+
+    Raises InputError for an id outside the vocabulary.
+    """
     id_of = {text: i for i, text in enumerate(header.texts("tokenizer.ggml.tokens"))}
     texts = ENDS & id_of.keys()
     if texts >= HARMONY:
@@ -116,7 +116,6 @@ def _byte_level(header: Header, kind: str) -> Tokenizer:
 
 
 def _types(header: Header) -> list[int]:
-    """Return the type of every token; 1 (normal) if the file has none."""
     count = len(header.texts("tokenizer.ggml.tokens"))
     types = header.metadata.get("tokenizer.ggml.token_type")
     if types is None:
@@ -127,7 +126,6 @@ def _types(header: Header) -> list[int]:
 
 
 def _pre_tokenizer(kind: str) -> PreTokenizer:
-    """Return the pre-tokeniser, which splits text into words and words into bytes."""
     if kind in ("gpt-2", "digits"):
         words: PreTokenizer = ByteLevel(add_prefix_space=False)
         return words if kind == "gpt-2" else Sequence([Digits(individual_digits=True), words])
@@ -146,7 +144,6 @@ def _special(header: Header) -> dict[str, str]:
 
 
 def _write_converted(header: Header, folder: Path) -> None:
-    """Write tokenizer.json by transformers' conversion."""
     require_package("gguf", "reading the tokenizer of this GGUF file", EXTRA)
     try:
         from transformers import AutoTokenizer

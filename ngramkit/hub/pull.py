@@ -35,7 +35,6 @@ class Pulled(Result):
     counts: Mapping[str, int]
 
     def open(self) -> Artifact:
-        """Open the copy."""
         return open_folder(self.path)
 
 
@@ -49,8 +48,9 @@ def pull(
     """Download and verify USER/NAME[@REVISION] to `out` (default: artifacts/NAME).
 
     Does nothing if `out` already holds it. A history is parsed and rewritten, readable only by this
-    user. Raises UsageError if `out` holds something else without `force`, files that ngramkit did
-    not write, or other past requests; else as `ngramkit.remote.fetch.fetch_from_hub`.
+    user. Raises UsageError if `out` holds something else without `force`, foreign files or other
+    requests; NetworkError if the Hub refuses or is unreachable; ArtifactError for a missing or
+    damaged artifact.
     """
     check_types(bool, force=force)
     name = HubName.parse(source)
@@ -75,7 +75,7 @@ def pull(
 
 
 def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, Manifest]:
-    """Return the commit and manifest of `name`. Raises UsageError unless `out` holds exactly it."""
+    """Return commit and manifest. Raises UsageError unless `out` holds exactly that."""
     try:
         local = read_manifest(out)
     except ArtifactError as error:
@@ -104,10 +104,7 @@ def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, 
 def _fetch_history(
     name: HubName, commit: str, manifest: Manifest, folder: Path, reporter: Reporter
 ) -> None:
-    """Create a history in `folder` from the repository's requests.
-
-    Bypasses the Hub's cache, which other users may read and `history forget` does not clear.
-    """
+    """Bypass the Hub's cache, which others may read and `history forget` does not clear."""
     from huggingface_hub import HfFileSystem, constants
 
     record = copied_log(name, manifest)
@@ -129,6 +126,5 @@ def _fetch_history(
 
 
 def _file_names(folder: Path) -> list[str]:
-    """Return the names of an artifact's files, with manifest, card and recipe."""
     texts = [name for name in (CARD, RECIPE) if (folder / name).exists()]
     return [*read_manifest(folder).files, NAME, *texts]

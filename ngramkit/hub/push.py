@@ -1,12 +1,8 @@
-"""`push`: verified, incremental, resumable upload of an artifact to a Hub repository.
+"""`push`: verified, incremental upload of an artifact to a Hub repository in one commit.
 
-Only the artifact's files leave the machine: those in its manifest, each verified by sha256, and
-texts regenerated from their parsed content. Links out of the folder are refused. A history contains
-user text, so it goes to a private repository by default, and as a copy (formats.history).
-
-Files that the repository or an interrupted upload already stored are not sent again. One commit
-makes all changes visible and removes files that the artifact no longer has. A folder of
-`export --to transformers` becomes a model repository.
+Only the manifest's files, verified by sha256, and texts that ngramkit writes leave the machine. A
+history contains user text, so a copy goes to a private repository by default. A folder of `export
+--to transformers` becomes a model repository.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ from ngramkit.remote.fetch import HubName, fetch, silence_client
 
 GENERATE = Path("custom_generate") / "generate.py"
 NEW_REPOSITORY_FILES = {".gitattributes", CARD}
-MARKER_FILE = {"dataset": NAME, "model": GENERATE.as_posix()}  # that our repositories have
+MARKER_FILE = {"dataset": NAME, "model": GENERATE.as_posix()}  # of our repositories
 # Files that a commit may remove.
 REMOVABLE_FILES = {
     "dataset": re.compile(rf"[^/]+\.safetensors|{re.escape(RECIPE)}|{re.escape(LOG)}"),
@@ -56,15 +52,12 @@ REMOVABLE_FILES = {
 
 @dataclass(frozen=True)
 class Upload:
-    """One file to upload; the content is a local file or bytes."""
-
     name: str
     content: Path | bytes
     sha256: str
     bytes: int
 
     def is_there(self, remote: Any) -> bool:
-        """Return whether `remote`, a file of the repository or None, has this content."""
         if remote is None or remote.size != self.bytes:
             return False
         if remote.lfs:
@@ -76,8 +69,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class Repository:
-    """A Hub repository: `api` is a huggingface_hub.HfApi, `kind` dataset or model, `revision` a
-    branch or None. Methods raise huggingface_hub's errors."""
+    """A dataset or model repository on the Hub. Methods raise huggingface_hub's errors."""
 
     api: Any
     name: str
@@ -85,7 +77,6 @@ class Repository:
     revision: str | None
 
     def create(self, *, private: bool) -> None:
-        """Create the repository and the branch if they do not exist."""
         self.api.create_repo(self.name, repo_type=self.kind, private=private, exist_ok=True)
         if self.revision:
             self.api.create_branch(
@@ -93,7 +84,7 @@ class Repository:
             )
 
     def files(self) -> dict[str, Any]:
-        """Return all files by path. Raises UsageError if the repository is not ngramkit's."""
+        """Return all files by path. Raises UsageError for files that are not ngramkit's."""
         from huggingface_hub import RepoFolder
 
         entries = self.api.list_repo_tree(self.name, recursive=True, **self._where)
@@ -106,11 +97,9 @@ class Repository:
         return files
 
     def info(self) -> Any:
-        """Return the Hub's description: `sha`, the branch's newest commit; `private`."""
         return self.api.repo_info(self.name, **self._where)
 
     def url(self, commit: str) -> str:
-        """Return the URL of a commit's page."""
         folder = "datasets/" if self.kind == "dataset" else ""
         return f"{self.api.endpoint}/{folder}{self.name}/tree/{commit}"
 
@@ -137,7 +126,7 @@ class Repository:
         return done.oid, done.pr_url
 
     def squash(self) -> str:
-        """Squash the branch into one commit, which deletes older content; return its id."""
+        """Squash the branch, which deletes older content; return the new commit."""
         self.api.super_squash_history(self.name, branch=self.revision, repo_type=self.kind)
         return str(self.info().sha)
 
@@ -159,13 +148,11 @@ class Repository:
 
 @dataclass(frozen=True)
 class Pushed(Result):
-    """A finished push."""
-
     repository: str
     revision: str  # the commit
     url: str
-    files: int  # that were sent
-    bytes: int  # of those
+    files: int  # sent
+    bytes: int  # sent
     skipped: int  # files that were already there
     counts: Mapping[str, int]  # of the artifact: tokens, requests of a history, ...
     pull_request: str | None = None
@@ -191,8 +178,8 @@ def push(
         create_pr: Open a pull request.
         squash: Make the branch one commit, so that requests deleted from a history are gone.
 
-    Raises UsageError if the repository is public and must not be, NetworkError without a login or
-    if the Hub refuses, ArtifactError if a file differs from the manifest.
+    Raises UsageError if the repository must not be public, NetworkError without a login or if the
+    Hub refuses, ArtifactError if a file differs from the manifest.
     """
     check_types(bool, private=private, create_pr=create_pr, squash=squash)
     if create_pr and (revision or tag or squash):
@@ -243,7 +230,7 @@ def push(
             readers = "private" if info.private else "public"
             reporter.note(f"uploading user text to {name} ({readers}): {size}")
         commit, pull_request = str(info.sha), None
-        if send or stale:  # in one commit
+        if send or stale:
             commit, pull_request = remote.commit(send, stale, reporter, create_pr=create_pr)
         if squash:
             commit = remote.squash()
@@ -262,7 +249,6 @@ def push(
 
 
 def _history(history: History) -> tuple[Mapping[str, int], list[Upload]]:
-    """Return the counts and files of a copy of the history."""
     manifest, log = copy_of(history)
     record = manifest.files[LOG]
     texts = [_text_upload(NAME, manifest.to_json()), _text_upload(CARD, card(manifest))]
@@ -279,7 +265,6 @@ def _api(name: str) -> Any:
 
 
 def _artifact(artifact: Artifact, reporter: Reporter) -> list[Upload]:
-    """Return the files of the manifest, each verified, with manifest, recipe and card."""
     manifest, path = artifact.manifest, artifact.path
     reporter.stage(f"verifying {path}", manifest.bytes, "bytes")
     uploads = []
@@ -302,7 +287,6 @@ def _artifact(artifact: Artifact, reporter: Reporter) -> list[Upload]:
 
 
 def _recipe(path: Path, build: str) -> str | None:
-    """Return the artifact's recipe.json, regenerated; None if it has none."""
     try:
         body = read_json(path / RECIPE)
     except FileNotFoundError:
@@ -316,7 +300,6 @@ def _recipe(path: Path, build: str) -> str | None:
 
 
 def _frequent_entries(artifact: Artifact) -> list[Entry]:
-    """Return the card's rows as text, or as ids if the tokenizer cannot be loaded."""
     decode: Callable[[list[int]], str] = str
     with suppress(NgramkitError):
         decode = load_tokenizer(artifact.tokenizer.id).decode
@@ -328,7 +311,6 @@ def _frequent_entries(artifact: Artifact) -> list[Entry]:
 
 
 def _addressed(upload: Upload, name: str) -> Upload:
-    """Fill in the repository's name in a card."""
     if upload.name != CARD:
         return upload
     assert isinstance(upload.content, bytes)
@@ -336,8 +318,6 @@ def _addressed(upload: Upload, name: str) -> Upload:
 
 
 def _export(path: Path, artifact: Artifact, reporter: Reporter) -> list[Upload]:
-    """Return the files of an `export --to transformers`: artifact, code, and the card, which users
-    may edit."""
     inside = _artifact(artifact, reporter)
     uploads = [replace(upload, name=f"{ARTIFACT}/{upload.name}") for upload in inside]
     for name in (CARD, *CODE):

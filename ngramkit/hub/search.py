@@ -1,7 +1,4 @@
-"""`search`: artifacts on the Hub, by the cards of their repositories.
-
-Cards are untrusted; an invalid one gives an entry with the problem.
-"""
+"""`search`: artifacts on the Hub, by the untrusted cards of their repositories."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ TAG = "ngramkit"
 
 @dataclass(frozen=True)
 class HubArtifact(Result):
-    """An artifact on the Hub as its card describes it; `problem` is why the card is invalid."""
+    """An artifact as its card describes it; `problem` is why the card is invalid."""
 
     id: str
     kind: str = ""
@@ -42,9 +39,8 @@ def search(
 ) -> Rows[HubArtifact]:
     """Return the artifacts on the Hub, optionally for one tokenizer or of one kind.
 
-    `tokenizer` is a model, whose tokenizer's fingerprint is compared, or a fingerprint. If the
-    tokenizer cannot be loaded, names are compared and a note is reported. Raises NetworkError if
-    the Hub does not answer.
+    `tokenizer` is a fingerprint, or a model whose tokenizer's fingerprint is compared; if that
+    cannot be loaded, names are compared. Raises NetworkError if the Hub does not answer.
     """
     if kind is not None and kind not in CLASSES:
         raise UsageError(f"there is no kind {kind!r}", meant(kind, CLASSES), option="kind")
@@ -68,7 +64,6 @@ def search(
 
 
 def _identities(tokenizer: str, reporter: Reporter) -> set[str]:
-    """Return the tokenizer's fingerprint, or the model's names if it cannot be loaded."""
     if SHA256.fullmatch(tokenizer):
         return {tokenizer}
     try:
@@ -79,7 +74,6 @@ def _identities(tokenizer: str, reporter: Reporter) -> set[str]:
 
 
 def _read_entry(item: Any) -> HubArtifact | None:
-    """Parse one entry of the Hub's list; None if its card has no ngramkit section."""
     if not isinstance(item, Mapping) or not isinstance(item.get("id"), str):
         return HubArtifact("?", problem="an entry of the list without a repository")
     card = item.get("cardData")

@@ -16,17 +16,16 @@ NO_TOKEN = -1
 
 
 def empty(size: int, dtype: npt.DTypeLike) -> Array:
-    """Return an uninitialised array [size]; from 1 MiB on, its memory is mapped.
+    """Return an uninitialised array [size], memory-mapped from 1 MiB on.
 
-    malloc may keep the memory of deleted arrays up to 32 MB, which would double the memory of
-    arrays that grow by replacement.
+    malloc may keep up to 32 MB of deleted arrays.
     """
     count = size * np.dtype(dtype).itemsize
     if count < 1 << 20:
         return np.empty(size, dtype)
     pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # not in every Linux
+        with contextlib.suppress(OSError):  # not supported by every Linux
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, dtype)
 

@@ -1,8 +1,7 @@
-"""A suffix automaton over a growing text, and the longest suffix of the text that occurred before.
+"""A suffix automaton over a growing text (Blumer et al., 1985), for SAM-Decoding.
 
-SAM-Decoding (arXiv:2411.10666) drafts what followed that. The automaton (Blumer et al., 1985) is
-built token by token, in constant time each on average: a state stands for substrings of the text
-that end at the same positions. State 0 is the empty one.
+SAM-Decoding (arXiv:2411.10666) drafts what followed the longest suffix that occurred before. A
+state stands for substrings that end at the same positions; state 0 is the empty one.
 """
 
 from __future__ import annotations
@@ -17,28 +16,26 @@ from ngramkit.kernels.suffix.search import VOCABULARY, longest_match, position_a
 
 # Columns of `state`.
 SIZE, LAST, STATES, EDGES, AT, MATCHED = range(6)
-SCANNED = 1 << 12  # occurrences of a match in a corpus that the first is looked for among, at most
+SCANNED = 1 << 12  # occurrences searched for the first one in a corpus, at most
 
 
 class SuffixAutomaton(NamedTuple):
-    """The automaton of a text of up to n tokens: at most 2 n states and 3 n + 1 edges; slots are a
-    power of two, at least twice the edges."""
+    """The automaton of up to n tokens; slots are a power of two, at least twice the edges."""
 
     tokens: Array  # int32[n], the text
-    length: Array  # int32[2 n + 1], by state: its longest substring
-    link: Array  # int32[2 n + 1], the state of the longest suffix of that in another state; -1
-    first: Array  # int32[2 n + 1], the first position where its substrings end
+    length: Array  # int32[2 n + 1], the length of a state's longest substring
+    link: Array  # int32[2 n + 1], the state of its longest suffix in another state; -1
+    first: Array  # int32[2 n + 1], the first end of its substrings
     edges: Array  # int32[2 n + 1], the newest edge out of a state; -1
     edge_state: Array  # int32[3 n + 2]
     edge_token: Array  # int32[3 n + 2]
     edge_target: Array  # int32[3 n + 2]
     edge_next: Array  # int32[3 n + 2], the next older edge out of the same state; -1
     slots: Array  # int32[slots], edges by a hash of state and token; -1 empty
-    state: Array  # int64[6], see above
+    state: Array  # int64[6], see SIZE
 
 
 def new_automaton(room: int) -> SuffixAutomaton:
-    """Return the automaton of no text, with room for so many tokens."""
     states, edges = 2 * room + 1, 3 * room + 2
     slots = 1 << int(2 * edges - 1).bit_length()
     return SuffixAutomaton(
@@ -58,7 +55,7 @@ def new_automaton(room: int) -> SuffixAutomaton:
 
 @entry
 def extend(automaton, tokens):
-    """Append `tokens` int32[m] to the text; there must be room for them."""
+    """Append `tokens` int32[m]; there must be room for them."""
     for i in range(len(tokens)):
         _follow(automaton, tokens[i])
         _add(automaton, tokens[i])
@@ -66,7 +63,6 @@ def extend(automaton, tokens):
 
 @part
 def _slot(automaton, state, token):
-    """Return the slot of the edge out of `state` with `token`, or an empty one for it."""
     mask = len(automaton.slots) - 1
     key = (np.uint64(state) << np.uint64(32)) ^ np.uint64(token & 0xFFFFFFFF)
     key *= np.uint64(0x9E3779B97F4A7C15)
@@ -82,14 +78,12 @@ def _slot(automaton, state, token):
 
 @part
 def _target(automaton, state, token):
-    """Return the state behind an edge, -1 where there is none."""
     edge = automaton.slots[_slot(automaton, state, token)]
     return np.int64(automaton.edge_target[edge]) if edge >= 0 else np.int64(-1)
 
 
 @part
 def _link_to(automaton, state, token, target):
-    """Add an edge out of `state`."""
     edge = automaton.state[EDGES]
     automaton.edge_state[edge], automaton.edge_token[edge] = state, token
     automaton.edge_target[edge], automaton.edge_next[edge] = target, automaton.edges[state]
@@ -100,7 +94,6 @@ def _link_to(automaton, state, token, target):
 
 @part
 def _follow(automaton, token):
-    """Move the longest match on by `token`."""
     at, matched = automaton.state[AT], automaton.state[MATCHED]
     target = _target(automaton, at, token)
     while at != 0 and target < 0:
@@ -114,7 +107,6 @@ def _follow(automaton, token):
 
 @part
 def _add(automaton, token):
-    """Add `token` to the automaton."""
     state = automaton.state
     new, size = state[STATES], state[SIZE] + 1
     automaton.tokens[size - 1] = token
@@ -139,8 +131,7 @@ def _add(automaton, token):
 
 @part
 def _split(automaton, at, token, target):
-    """Give those substrings of `target` that are no longer than those of `at` with `token` a state;
-    return it."""
+    """Move substrings of `target` of at most length[at] + 1 tokens to a new state; return it."""
     clone = automaton.state[STATES]
     automaton.state[STATES] = clone + 1
     automaton.length[clone] = automaton.length[at] + 1
@@ -162,8 +153,10 @@ def _split(automaton, at, token, target):
 
 @allocating_entry
 def longest_repeat(automaton: SuffixAutomaton, width: int) -> tuple[int, Array]:
-    """Return the length of the longest suffix of the text that occurred before, and up to `width`
-    tokens int32[w] that followed its first occurrence."""
+    """Return the length of the longest suffix that occurred before, and what followed it.
+
+    The latter is int32[w], w <= `width`, after the first occurrence.
+    """
     state = automaton.state
     matched, size = state[MATCHED], state[SIZE]
     begin = automaton.first[state[AT]] if matched else size
@@ -174,12 +167,10 @@ def longest_repeat(automaton: SuffixAutomaton, width: int) -> tuple[int, Array]:
 def in_corpus(
     table: Array, context: Array, longest: int, width: int, eos: int
 ) -> tuple[int, Array]:
-    """Return the same for suffix arrays: the length of the longest suffix of `context` int32[n], at
-    most `longest`, found in a shard, and what followed its first occurrence in the first such
-    shard.
+    """Return the same for suffix arrays: the match's length and what followed it.
 
-    A draft ends before a separator and after `eos`. Of a match with more than SCANNED occurrences
-    the first among so many is taken. The shard table is that of kernels.suffix.search.
+    The match is a suffix of `context` int32[n], up to `longest` tokens. The draft follows its first
+    occurrence (of SCANNED) in the first shard, and ends before a separator or after `eos`.
     """
     intervals = np.zeros((len(table), 2), np.int64)
     matched = longest_match(table, context, longest, intervals)

@@ -1,13 +1,9 @@
 """Cacheback's tables and draft tree (arXiv:2511.21699).
 
-A `Pool` is a set of entries (a row of tokens and an owner) in order of use, with O(1) find, insert,
-refresh and evict. One open-addressing hash table finds entries; intrusive doubly linked lists, one
-per owner, keep them in order. Pools never allocate here: the caller gives room (see
-`drafters.cacheback`). Deletion shifts later entries of a cluster back, so there are no tombstones
-and no slow decay.
+A `Pool` keeps entries in LRU order, per owner, with O(1) operations. Deletion shifts later entries
+of the hash table back, so there are no tombstones. Callers allocate pools.
 
-The dynamic table is two pools: leaders, all owned by 0, and followers, each owned by its leader's
-entry. The frozen table is the arrays of its format.
+The dynamic table is two pools: leaders, owned by 0, and followers, owned by their leader's entry.
 """
 
 from __future__ import annotations
@@ -24,12 +20,10 @@ USED, FREE, SIZE = 0, 1, 2  # indices into Pool.state
 
 
 class Pool(NamedTuple):
-    """Entries in order of use, by owner."""
-
     rows: Any  # int32[room, k], the tokens of an entry
     owners: Any  # int32[room]
-    previous: Any  # int32[room], towards the most recent; of a free entry unused
-    following: Any  # int32[room], towards the least recent; of a free entry the next free one
+    previous: Any  # int32[room], the next more recent entry; unused in free entries
+    following: Any  # int32[room], the next less recent entry; the next free one in free entries
     newest: Any  # int32[owners], -1 in an empty list
     oldest: Any  # int32[owners]
     lengths: Any  # int32[owners]
@@ -45,7 +39,7 @@ def find_row(pool, owner, row):
 
 @part
 def _slot(pool, owner, row):
-    """Return where in the hash table an entry stands, or would be entered."""
+    """Return an entry's slot, or the empty slot for it."""
     mask = len(pool.table) - 1
     at = _hash(owner, row) & mask
     while pool.table[at] != NONE:
@@ -58,7 +52,7 @@ def _slot(pool, owner, row):
 
 @part
 def insert(pool, owner, row):
-    """Add an entry that is not there yet as its owner's most recent one; return it."""
+    """Add a new entry as its owner's most recent one; return it."""
     if pool.state[FREE] != NONE:
         entry = pool.state[FREE]
         pool.state[FREE] = pool.following[entry]
@@ -76,7 +70,6 @@ def insert(pool, owner, row):
 
 @part
 def refresh(pool, entry):
-    """Make an entry its owner's most recent one."""
     if pool.newest[pool.owners[entry]] != entry:
         _unlink(pool, entry)
         _link(pool, entry)
@@ -84,7 +77,6 @@ def refresh(pool, entry):
 
 @part
 def remove_row(pool, entry):
-    """Take an entry out; its place is free for the next insertion."""
     _unlink(pool, entry)
     _displace(pool, entry)
     pool.following[entry] = pool.state[FREE]
@@ -94,13 +86,13 @@ def remove_row(pool, entry):
 
 @part
 def place(pool, entry):
-    """Enter an entry into the hash table."""
+    """Insert an entry into the hash table."""
     pool.table[_slot(pool, pool.owners[entry], pool.rows[entry])] = entry
 
 
 @entry
 def replace_all(pool):
-    """Fill an empty hash table with every entry in a list."""
+    """Fill an empty hash table with all listed entries."""
     for owner in range(len(pool.newest)):
         entry = pool.newest[owner]
         while entry != NONE:
@@ -110,7 +102,6 @@ def replace_all(pool):
 
 @part
 def _displace(pool, entry):
-    """Take an entry out of the hash table."""
     mask = len(pool.table) - 1
     hole = at = _slot(pool, pool.owners[entry], pool.rows[entry])
     while True:
@@ -127,7 +118,6 @@ def _displace(pool, entry):
 
 @part
 def _link(pool, entry):
-    """Put an entry at its owner's newest end."""
     owner = pool.owners[entry]
     first = pool.newest[owner]
     pool.previous[entry] = NONE
@@ -142,7 +132,6 @@ def _link(pool, entry):
 
 @part
 def _unlink(pool, entry):
-    """Take an entry out of its owner's list."""
     owner, before, after = pool.owners[entry], pool.previous[entry], pool.following[entry]
     if before != NONE:
         pool.following[before] = after
@@ -167,7 +156,7 @@ def _hash(owner, row):
 
 @part
 def _same(rows, entry, row):
-    for i in range(len(row)):  # noqa: SIM110 -- numba compiles no all()
+    for i in range(len(row)):  # noqa: SIM110 -- numba does not compile all()
         if rows[entry, i] != row[i]:
             return False
     return True
@@ -177,7 +166,7 @@ def _same(rows, entry, row):
 
 
 class FrozenArrays(NamedTuple):
-    """A frozen table's arrays, as its format has them; see ngramkit.formats.frozen_table."""
+    """A frozen table's arrays; see ngramkit.formats.frozen_table."""
 
     leaders: Array  # u16|u32[L, LL], sorted
     leader_counts: Array  # u[L]
@@ -188,7 +177,7 @@ class FrozenArrays(NamedTuple):
 
 @entry
 def learn(leaders, followers, most_leaders, most_followers, tokens):
-    """Insert every window of `tokens` (i32[n]): its leader, then its follower, as most recent.
+    """Insert each window of `tokens` (i32[n]), its leader and its follower.
 
     The pools need room for one more entry per window, up to their capacities.
     """
@@ -214,8 +203,7 @@ def learn(leaders, followers, most_leaders, most_followers, tokens):
 
 @part
 def _evict(leaders, followers):
-    """Evict the least recently used leader and its followers: each was inserted once, so this is
-    O(1) per insertion."""
+    """Evict the least recently used leader and its followers; amortised O(1)."""
     leader = leaders.oldest[0]
     while followers.oldest[leader] != NONE:
         remove_row(followers, followers.oldest[leader])
@@ -224,15 +212,12 @@ def _evict(leaders, followers):
 
 @allocating_entry
 def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first_level):
-    """Return the draft tree after `tail` (i32[n], at least a leader): breadth first, one level a
-    follower.
+    """Return the draft tree after `tail` (i32[n], at least a leader), breadth first by follower.
 
-    Every queried leader gives its dynamic followers, most recent first, then its frozen ones, most
-    frequent first; a follower's end is queried in the next level. The first level stops at
-    `first_level` nodes, the tree at `budget`; the follower that meets the limit is cut there.
-    `shares` (f64[FC]) is the probability of the first token of a dynamic follower by its rank of
-    recency; each further token of it is right with the probability `agreement`. Where the leader
-    is in the dynamic table, its frozen followers get the rest of the shares.
+    A leader adds its dynamic followers, most recent first, then its frozen ones, most frequent
+    first. `first_level` limits the nodes of the first level, `budget` the tree. `shares` (f64[FC])
+    is the probability of a dynamic follower's first token by recency, `agreement` that of each
+    further one. The leader's frozen followers get the rest.
 
     Returns token_ids i32[n], parents i32[n], scores f32[n], source u8[n].
     """
@@ -255,7 +240,7 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
         head += 1
         _last_tokens(tree, tail, node, row)
         leader = find_row(leaders, 0, row)
-        at = _find_row(frozen.leaders, row)  # in the frozen table
+        at = _find_row(frozen.leaders, row)  # the leader's row in the frozen table
         chance = np.float64(tree[2][node]) if node >= 0 else 1.0
         if leader != NONE:
             refresh(leaders, leader)
@@ -285,10 +270,6 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
 
 @part
 def _find_row(rows, query):
-    """Return the row of sorted `rows` (u16 | u32 [n, k]) that equals `query` (i32[k]), else -1.
-
-    A query of another length or with a negative id equals none.
-    """
     count, width = rows.shape
     if len(query) != width:
         return -1
@@ -318,8 +299,7 @@ def _below(rows, row, query):
 
 @part
 def _add_path(tree, children, size, limit, parent, tokens, chance, agreement, source):
-    """Add a follower under `parent`, as far as `limit` allows, and its chance, times `agreement` at
-    every further token, to the nodes on the way. Return the size of the tree and the last node."""
+    """Add a follower below `parent`, up to `limit`; return the tree's size and the last node."""
     token_ids, parents, scores, sources = tree
     mask = len(children) - 1
     for i in range(len(tokens)):
@@ -344,7 +324,6 @@ def _add_path(tree, children, size, limit, parent, tokens, chance, agreement, so
 
 @part
 def _enqueue(queue, queued, end, node):
-    """Append a node to the queue unless it is in it; return its end."""
     if node >= 0 and not queued[node]:
         queued[node] = True
         queue[end] = node
@@ -354,7 +333,7 @@ def _enqueue(queue, queued, end, node):
 
 @part
 def _last_tokens(tree, tail, node, row):
-    """Fill `row` with the last tokens of the path that ends in `node`, its context before it."""
+    """Fill `row` with the last tokens of the path to `node`."""
     at = len(row) - 1
     while at >= 0 and node >= 0:
         row[at] = tree[0][node]
@@ -366,7 +345,6 @@ def _last_tokens(tree, tail, node, row):
 
 @part
 def _table_size(budget):
-    """Return the slots of a hash table for so many children."""
     size = 16
     while size < 4 * budget:
         size *= 2

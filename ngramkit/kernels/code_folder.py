@@ -1,11 +1,8 @@
 """The folder of the kernels' machine code.
 
-Loading machine code means running it, so a folder is used only if nobody but the user and root can
-write to it or to any folder above it (`basics.cache`). numba's own cache checks neither, and a
-.numba_config.yaml in the working folder, which may be a stranger's, can move it.
-
-The folder is NUMBA_CACHE_DIR, the user's cache folder or a temporary one. File names hold the
-digest of all kernels' sources, so versions share the folder; the oldest files are deleted.
+Loading machine code runs it, so nobody but the user and root may have write access to the folder
+and those above it (`basics.cache`). numba's own cache does not check this, and a stranger's
+.numba_config.yaml in the working folder can move it.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from ngramkit.basics.cache import is_private, private_folder
 VARIABLE = "NUMBA_CACHE_DIR"
 KERNELS = Path(__file__).parent
 SUFFIX = ".nbc"
-MAX_FILES = 2048  # a version compiles some 150
+MAX_FILES = 2048  # files; a version compiles about 150
 NOTICE = 25  # between INFO and WARNING: the command line shows it, programs do not
 logger = logging.getLogger("ngramkit")
 logging.addLevelName(NOTICE, "NOTICE")
@@ -30,16 +27,12 @@ logging.addLevelName(NOTICE, "NOTICE")
 
 @cache
 def announce_compiling() -> None:
-    """Log once per process that kernels are compiled."""
     logger.log(NOTICE, "compiling kernels (once: later runs find them)")
 
 
 @cache
 def folder() -> Path | None:
-    """Return the folder for machine code, or None if there is no private one.
-
-    Log a warning if it is not the one that NUMBA_CACHE_DIR names, or is a temporary one.
-    """
+    """Return the folder for machine code, or None if there is no private one."""
     named, own = os.environ.get(VARIABLE), private_folder("kernels")
     if named:
         place = Path(named).absolute()
@@ -62,10 +55,7 @@ def folder() -> Path | None:
 
 
 def serves(place: Path) -> bool:
-    """Return whether a folder is private and takes files, or holds these kernels already.
-
-    The latter is a read-only folder, as in a container's image.
-    """
+    """Return whether a folder is private, and writable or already filled."""
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if next(place.glob(f"*{file_ending()}"), None) is None:
@@ -77,12 +67,10 @@ def serves(place: Path) -> bool:
 
 
 def file_ending(suffix: str = SUFFIX) -> str:
-    """Return the end of the names of all files that belong to these sources."""
     return f"-{source_digest()[:16]}{suffix}"
 
 
 def delete_oldest(place: Path) -> None:
-    """Delete the machine code that was written first, in excess of MAX_FILES files."""
     files = list(place.glob(f"*{SUFFIX}"))
     if len(files) > MAX_FILES:
         files.sort(key=lambda path: path.stat().st_mtime_ns)
@@ -92,7 +80,6 @@ def delete_oldest(place: Path) -> None:
 
 @cache
 def source_digest() -> str:
-    """Return a sha256 of all kernels' names and sources."""
     digest = hashlib.sha256()
     for path in sorted(KERNELS.rglob("*.py")):
         digest.update(path.relative_to(KERNELS).as_posix().encode() + b"\0")

@@ -1,8 +1,6 @@
-"""Counting n-grams: windows of tokens go into partitions, packed into u64 keys, sorted, run by run.
+"""Count n-grams: windows become packed u64 keys in partitions, which are sorted and counted.
 
-A window lies wholly inside one document. Windows are taken by where they begin: the caller gives
-positions [begin, end) of a shard, so one shard can be shared among threads. A `prefix` restricts
-them to windows that begin with these tokens; the token after it decides the partition.
+A window lies inside one document and begins in [begin, end), so threads can share a shard.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import numpy as np
 from ngramkit.kernels.jit import allocating_entry, entry, part
 from ngramkit.kernels.sorting import rise, sink
 
-NONE, SECOND = -1, -2  # of a first token: no partition, or one by the second (row SECOND - value)
+NONE, SECOND = -1, -2  # first token's partition: none, or by the second (row SECOND - value)
 
 
 @part
@@ -24,7 +22,7 @@ def low_bits(count):
 
 @allocating_entry
 def count_next(tokens, documents, begin, end, length, prefix, counts):
-    """Add to counts[t] (i64) the windows that hold `prefix` and then t."""
+    """Add the windows that begin with `prefix` and t to counts[t] (i64)."""
     depth = len(prefix)
     document = np.searchsorted(documents, np.uint64(begin), side="right") - 1
     while document < len(documents) - 1 and np.int64(documents[document]) < end:
@@ -38,8 +36,7 @@ def count_next(tokens, documents, begin, end, length, prefix, counts):
 
 @allocating_entry
 def count_seconds(tokens, documents, begin, end, length, rows, counts):
-    """Add to counts[rows[t], u] (i64[n, vocabulary]) the windows that begin with t and u, where
-    rows (i32[vocabulary]) is not -1."""
+    """Add windows that begin with t, u to counts[rows[t], u] (i64[n, V]) unless rows[t] is -1."""
     document = np.searchsorted(documents, np.uint64(begin), side="right") - 1
     while document < len(documents) - 1 and np.int64(documents[document]) < end:
         first = max(np.int64(documents[document]), begin)
@@ -57,16 +54,15 @@ def scatter(
 ):
     """Write the windows after `prefix` as packed keys (u64[n, 1]), each into its partition.
 
-    A key holds the tokens after the prefix, `bits` wide, first token highest. `partition`
-    (i32[vocabulary]) is NONE where the token after the prefix is not wanted, else an index into
-    `cursors` (i64, the next free row, advanced) and `bases` (u64, taken from that token, so that
-    what is left fits into the key). From SECOND down it names a row of `second` (i32[rows,
-    vocabulary]), which says the same of the token after that: it is in the prefix, then.
+    Keys hold tokens of `bits` bits, first token highest. `partition` (i32[V]) maps the first one to
+    NONE or to an index into `cursors` (i64, next free row, advanced) and `bases` (u64, subtracted
+    from the token). From SECOND down it names a row of `second` (i32[rows, V]), which does the same
+    for the next token.
     """
     depth = len(prefix)
     rest = length - depth
     mask = low_bits(bits * rest)
-    place = low_bits(bits * (rest - 1)) + np.uint64(1)  # of the first token; 0 beyond 64 bits
+    place = low_bits(bits * (rest - 1)) + np.uint64(1)  # first token's lowest bit; 0 past 64 bits
     inner, inner_place = low_bits(bits * (rest - 1)), low_bits(bits * (rest - 2)) + np.uint64(1)
     document = np.searchsorted(documents, np.uint64(begin), side="right") - 1
     while document < len(documents) - 1 and np.int64(documents[document]) < end:
@@ -77,7 +73,7 @@ def scatter(
             for i in range(first + depth, first + length - 1):
                 key = (key << np.uint64(bits)) | np.uint64(tokens[i])
         for i in range(first, last):
-            # What overflows is the part of the first token that its base takes away again.
+            # Only bits of the first token overflow, which its base subtracts again.
             key = ((key << np.uint64(bits)) | np.uint64(tokens[i + length - 1])) & mask
             to = partition[tokens[i + depth]]
             if to == NONE or not _has_prefix(tokens, i, prefix):
@@ -97,8 +93,7 @@ def scatter(
 def scatter_wide(
     tokens, documents, begin, end, length, prefix, partition, bits, bases, cursors, keys
 ):
-    """Scatter windows of several words: keys is u64[n, words]; all words but the first hold `64 //
-    bits` tokens."""
+    """Scatter windows into u64[n, words]; words but the first hold `64 // bits` tokens."""
     depth, words = len(prefix), keys.shape[1]
     per_word = 64 // bits
     document = np.searchsorted(documents, np.uint64(begin), side="right") - 1
@@ -126,7 +121,7 @@ def scatter_wide(
 
 @part
 def _has_prefix(tokens, i, prefix):
-    for j in range(len(prefix)):  # noqa: SIM110 -- numba compiles no all()
+    for j in range(len(prefix)):  # noqa: SIM110 -- numba does not compile all()
         if tokens[i + j] != prefix[j]:
             return False
     return True
@@ -139,8 +134,7 @@ LATEST = np.uint64(0xFFFFFFFF)
 
 @entry
 def runs_of(keys, counts):
-    """Move each distinct row of sorted keys (u64[n, words]) to the front and its number of copies
-    into counts (i64[n]); return how many distinct rows there are."""
+    """Move distinct sorted keys (u64[n, words]) to the front; return their number."""
     distinct = 0
     for i in range(len(keys)):
         if i and _same(keys, i, distinct - 1):
@@ -155,12 +149,10 @@ def runs_of(keys, counts):
 
 @allocating_entry
 def best_runs(keys, masks, most):
-    """Return each leader's `most` longest runs of equal keys, of sorted keys (u64[n, words], n <
-    2^32).
+    """Return each leader's `most` longest runs in sorted keys (u64[n, words], n < 2^32).
 
-    `masks` (u64[words]) covers the leader's bits. Returns, for each leader in order, its number of
-    keys (i64[leaders]) and how many runs were chosen (i64[leaders]); and for every chosen run, the
-    longest first, ties in order, its first row (i64[runs]) and its length (i64[runs]).
+    `masks` (u64[words]) covers the leader's bits. Returns i64: keys and chosen runs per leader;
+    first row and length per run, the longest first.
     """
     size = len(keys)
     totals, chosen = np.empty(size, np.int64), np.empty(size, np.int64)
@@ -189,7 +181,7 @@ def best_runs(keys, masks, most):
 
 @part
 def _same(keys, i, j):
-    for word in range(keys.shape[1]):  # noqa: SIM110 -- numba compiles no all()
+    for word in range(keys.shape[1]):  # noqa: SIM110 -- numba does not compile all()
         if keys[i, word] != keys[j, word]:
             return False
     return True
@@ -197,7 +189,7 @@ def _same(keys, i, j):
 
 @part
 def _changes(keys, i, j, masks):
-    for word in range(keys.shape[1]):  # noqa: SIM110 -- numba compiles no any()
+    for word in range(keys.shape[1]):  # noqa: SIM110 -- numba does not compile any()
         if (keys[i, word] ^ keys[j, word]) & masks[word]:
             return True
     return False
@@ -205,7 +197,6 @@ def _changes(keys, i, j, masks):
 
 @part
 def _offer(heap, size, count, order):
-    """Keep a run if it is among the best; return how many are kept then."""
     entry = (np.uint64(count) << np.uint64(32)) | (LATEST - np.uint64(order))
     if size < len(heap):
         heap[size] = entry
@@ -219,7 +210,6 @@ def _offer(heap, size, count, order):
 
 @part
 def _drain(heap, size, leader, rows, counts):
-    """Empty the heap into rows and counts, its worst run last."""
     for at in range(size - 1, -1, -1):
         rows[at] = leader + np.int64(LATEST - (heap[0] & LATEST))
         counts[at] = np.int64(heap[0] >> np.uint64(32))
@@ -229,7 +219,7 @@ def _drain(heap, size, leader, rows, counts):
 
 @allocating_entry
 def unpack_windows(keys, rows, bits, base, prefix, length):
-    """Return the windows of chosen rows: u32[len(rows), length], the prefix first."""
+    """Return the windows of chosen rows, u32[len(rows), length]."""
     depth, words = len(prefix), keys.shape[1]
     per_word = 64 // bits
     mask = low_bits(bits)

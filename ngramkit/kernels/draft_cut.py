@@ -1,10 +1,8 @@
-"""The cut of a draft where more of it does not pay, and the record of acceptance by scores.
+"""Cut drafts where more nodes do not pay, by recorded acceptance.
 
-Arrays in, arrays out. Nodes are classed by two things: their share of the parent's score (LEVELS),
-and how many tokens in a row were drafted right before them, in this draft and before it (RUNS): a
-draft that was right for ten tokens goes on better than one that has yet to begin. A record is
-float32[LEVELS, RUNS, 2]: for the nodes of a class whose parents were accepted, the sum of their
-shares (the expected acceptance) and how many were accepted, older ones counting less.
+Nodes are classed by their share of the parent's score (LEVELS) and by the number of right tokens in
+a row before them (RUNS). A record float32[LEVELS, RUNS, 2] has the sum of shares of nodes with
+accepted parents, and how many were accepted, fading with age.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ import numpy.typing as npt
 from ngramkit.kernels.jit import allocating_entry, entry, part
 from ngramkit.kernels.sorting import best_first
 
-LEVELS = 8  # of shares: above 0.9, above 1/2, above 1/4, ...
-RUNS = 6  # of tokens in a row that drafts had right: 0, 1, 2, 3 or 4, 5 to 8, more
-COPIED = 0.9  # a share above this means "whatever follows there", not a choice
-SURE = 0.97  # the most that a node's chance is of its parent's: every copy ends
-BELIEF = 1.5  # expected nodes that a drafter's own scores count as, against the record
+LEVELS = 8  # classes of shares: above 0.9, above 1/2, above 1/4, ...
+RUNS = 6  # classes of right tokens in a row: 0, 1, 2, 3 or 4, 5 to 8, more
+COPIED = 0.9  # larger shares are of copied tokens, not of a choice
+SURE = 0.97  # share of the parent's chance, at most: every copy ends
+BELIEF = 1.5  # weight of a drafter's own scores, in expected nodes of the record
 SHARES, TRUE = range(2)
 
 Floats = npt.NDArray[np.float32]
@@ -31,11 +29,10 @@ Floats = npt.NDArray[np.float32]
 def chances(
     parents: npt.NDArray[np.int32], scores: Floats, record: Floats, trust: Floats, run: int
 ) -> Floats:
-    """Return the chance of every node to be accepted, float32[n]: its parent's times its share,
-    corrected by the acceptance of such shares, at most SURE.
+    """Return the chance of every node to be accepted, float32[n].
 
-    `trust` float32[RUNS] is what shares are worth without a record. For a class with a short record
-    the ratio of all classes counts. `run` tokens in a row were drafted right before this draft.
+    `trust` float32[RUNS] is what shares are worth without a record. `run` tokens in a row were
+    right before this draft.
     """
     chance, depths = np.empty(len(parents), np.float32), np.empty(len(parents), np.int64)
     _chances(parents, scores, record, trust, run, depths, chance)
@@ -65,7 +62,6 @@ def _chances(parents, scores, record, trust, run, depths, chance):
 
 @part
 def _count(chance, order, seconds, rate):
-    """Return how many of the likeliest nodes pay."""
     best, kept, earned = -rate * seconds[0], 0, 0.0
     for count in range(1, len(chance) + 1):
         earned += chance[order[count - 1]]
@@ -85,11 +81,9 @@ def update_record(
     fade: float,
     run: int,
 ) -> int:
-    """Add a draft to the record in place, after fading it by `fade`; return the new run.
+    """Fade the record and add a draft to it; return the new run.
 
-    `written` int32[m] is what followed the root. Nodes need not have been verified: where a node
-    was right, its children are judged by the next token. A run ends where there were children and
-    none was right.
+    `written` int32[m] followed the root; nodes need not have been verified.
     """
     for level in range(LEVELS):
         for kind in range(RUNS):
@@ -124,13 +118,10 @@ def cut(
     rate: float,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Return the nodes that pay, ascending, and their parents among themselves, int32[k] each.
-    Chances fall along paths, so a kept node's parent is kept.
 
-    The k likeliest nodes earn the sum of their chances (tokens) and cost seconds[k] (float64, of a
-    pass with k nodes, at least n + 1 of them), each worth `rate` tokens. The k is chosen at which
-    earnings exceed the worth of the time the most.
-
-    chances [0.5, 0.4], seconds [1, 1.2, 2] at rate 1: one node (0.5 - 0.2), not two (0.9 - 1).
+    The k likeliest nodes earn the sum of their chances, in tokens, and take seconds[k] (float64[at
+    least n + 1]), each worth `rate` tokens. Chances fall along paths, so kept nodes have kept
+    parents.
     """
     n = len(parents)
     chance, (place, order) = np.empty(n, np.float32), np.empty((2, n), np.int64)
@@ -142,8 +133,10 @@ def cut(
 
 @entry
 def fill_cut(parents, scores, record, trust, run, seconds, rate, chance, place, order, kept, among):
-    """Set `kept` and `among`; return the number of nodes kept. Python makes the arrays: numba's
-    take longer to compile than this."""
+    """Set `kept` and `among`; return the number of kept nodes.
+
+    Python allocates the arrays, because allocation in numba compiles slowly.
+    """
     _chances(parents, scores, record, trust, run, place, chance)
     best_first(chance, order)
     count = _count(chance, order, seconds, rate)
@@ -162,12 +155,11 @@ def fill_cut(parents, scores, record, trust, run, seconds, rate, chance, place, 
 
 @allocating_entry
 def cells(parents: npt.NDArray[np.int32], chance: Floats, replayed: int) -> npt.NDArray[np.int64]:
-    """Return the tokens beside the root of a pass that verifies the paths of the 0, 1, ... n
-    likeliest nodes as rows, int64[n + 1]. All rows are as long as the longest, and each repeats
-    `replayed` tokens.
+    """Return tokens per pass, without the root, for the 0, 1, ... n likeliest nodes, int64[n + 1].
 
-    parents [-1, 0, -1], chance [0.9, 0.8, 0.1], nothing replayed: 0, 1 and 2 tokens in one row,
-    then two rows of three with the root: 5.
+    A pass has a row per path; all are as long as the longest and repeat `replayed` tokens.
+
+    parents [-1, 0, -1], chance [0.9, 0.8, 0.1], replayed 0 -> [0, 1, 2, 5]
     """
     order = np.empty(len(parents), np.int64)
     depths = np.zeros(len(parents) + 1, np.int64)
@@ -189,14 +181,13 @@ def cells(parents: npt.NDArray[np.int32], chance: Floats, replayed: int) -> npt.
 
 @part
 def _share(parents: Any, scores: Any, node: int) -> Any:
-    """Return a node's share of its parent's score, float64 in [0, 1]; the root's score is 1."""
+    """Return a node's share of its parent's score, float64 in [0, 1]."""
     whole = 1.0 if parents[node] < 0 else np.float64(scores[parents[node]])
     return min(np.float64(scores[node]) / whole, 1.0) if whole > 0 else 0.0
 
 
 @part
 def _level(share: Any) -> Any:
-    """Return the class of a share."""
     if share > COPIED:
         return 0
     level = 1
@@ -208,7 +199,6 @@ def _level(share: Any) -> Any:
 
 @part
 def _run(run: Any) -> Any:
-    """Return the class of a run."""
     kind, most = 0, 0
     while kind < RUNS - 1 and run > most:
         kind += 1

@@ -1,7 +1,6 @@
-"""The check that the rows of a frozen table are as its format says: in order, distinct, counted.
+"""Check that the rows of a frozen table are in order, distinct and counted.
 
-The arrays may hold anything; only the offsets must rise and end where the followers do. Nothing
-here knows about files.
+The offsets must rise and end where the followers do.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, part
 
-# What is wrong with a leader; WHOLE where nothing is.
+# Faults of a leader; WHOLE if there is none.
 WHOLE, FOREIGN, UNSORTED, NO_COUNT, OUTNUMBERED, UNORDERED, TWICE = range(7)
 
 
@@ -27,11 +26,10 @@ def first_bad_leader(
     follower_counts: Array,
     factor: int,
 ) -> tuple[int, int]:
-    """Return (row, fault) of the first bad leader of [begin, end), (-1, WHOLE) if there is none.
+    """Return (row, fault) of the first bad leader in [begin, end), or (-1, WHOLE).
 
-    leaders [L, LL] ids, leader_counts [L], offsets int64[L + 1], followers [F, FL] ids,
-    follower_counts [F]; counts below 2^63. `factor`, odd and chosen at random, makes the hash by
-    which two equal followers meet, so that nobody can write a table that takes long to check.
+    leaders [L, LL], leader_counts [L], offsets int64[L + 1], followers [F, FL], follower_counts
+    [F]; counts below 2^63. `factor`, odd and random, keeps crafted tables from being slow to check.
     """
     most = 1
     for row in range(begin, end):
@@ -39,7 +37,7 @@ def first_bad_leader(
     room = 4
     while room < 2 * most:
         room *= 2
-    places = np.full(room, -1, np.int64)  # a row of `followers`; below the leader's own: free
+    places = np.full(room, -1, np.int64)  # rows of `followers`; free if before the leader's own
     for row in range(begin, end):
         bad = _leader(row, vocabulary, leaders)
         if bad == WHOLE:
@@ -55,7 +53,6 @@ def first_bad_leader(
 
 @part
 def _leader(row: int, vocabulary: int, leaders: Array) -> int:
-    """Check a leader's ids, and that it is above the one before it."""
     for column in range(leaders.shape[1]):
         if leaders[row, column] >= vocabulary:
             return FOREIGN
@@ -66,8 +63,6 @@ def _leader(row: int, vocabulary: int, leaders: Array) -> int:
 
 @part
 def _counts(first: int, last: int, counted: int, follower_counts: Array) -> int:
-    """Check the followers' counts: above 0, and adding up to at most the leader's, without
-    overflow."""
     left = counted
     for i in range(first, last):
         count = int(follower_counts[i])
@@ -89,7 +84,6 @@ def _followers(
     places: Array,
     factor: int,
 ) -> int:
-    """Check the followers' ids: most frequent first, then by ids, and distinct."""
     mask = len(places) - 1
     for i in range(first, last):
         mixed = np.uint64(0)
@@ -116,7 +110,6 @@ def _followers(
 
 @part
 def _above(rows: Array, row: int, other: int) -> bool:
-    """Return whether a row of ids is lexicographically above another."""
     for column in range(rows.shape[1]):
         if rows[row, column] != rows[other, column]:
             return bool(rows[row, column] > rows[other, column])
@@ -125,8 +118,7 @@ def _above(rows: Array, row: int, other: int) -> bool:
 
 @part
 def _same(rows: Array, row: int, other: int) -> bool:
-    """Return whether two rows of ids are equal."""
-    for column in range(rows.shape[1]):  # noqa: SIM110 (numba knows no all() of a generator)
+    for column in range(rows.shape[1]):  # noqa: SIM110 -- numba does not compile all()
         if rows[row, column] != rows[other, column]:
             return False
     return True

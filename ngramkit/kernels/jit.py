@@ -1,12 +1,12 @@
-"""The decorators of kernels.
+"""Decorators for kernels.
 
     entry                a kernel that Python calls
     part                 a function that only kernels call
     allocating_entry, allocating_part    the same for functions that create arrays
     optional_part        a part that is omitted if its first argument is `packed.Absent`
 
-A tested numba compiles them with `kernels.parts`, in two sevenths of the time of numba's
-`njit(cache=True)`, which any other version uses with the same results.
+`kernels.parts` compiles in two sevenths of the time of numba's `njit(cache=True)`, which untested
+versions of numba use.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from numba.extending import overload
 
 from ngramkit.kernels.code_folder import NOTICE, announce_compiling, file_ending, folder
 
-TESTED = (0, 62), (0, 68)  # the first and the last version of numba
+TESTED = (0, 62), (0, 68)  # first and last version of numba
 logger = logging.getLogger("ngramkit")
 
 
 def is_tested(version: str) -> bool:
-    """Return whether `kernels.parts` was tested with the internals of that numba.
+    """Return whether `kernels.parts` was tested with this version of numba.
 
     >>> is_tested("0.65.0"), is_tested("0.99.1"), is_tested("1.0")
     (True, False, False)
@@ -37,12 +37,12 @@ def is_tested(version: str) -> bool:
 
 
 class _Plain:
-    """numba's own decorators, for versions that were not tested."""
+    """numba's own decorators, for untested versions."""
 
     def __init__(self) -> None:
         place = folder()
         if place is not None:
-            config: Any = numba.config  # whose settings are made at run time
+            config: Any = numba.config  # its settings are created at run time
             config.CACHE_DIR = str(place / f"numba{file_ending('')}")
         njit: Any = numba.njit
         self.part = self.entry = njit(cache=place is not None, nogil=True)
@@ -80,10 +80,7 @@ def _decorators() -> Any:
 
 
 def _watch_compiler() -> None:
-    """Announce compiling, pause the garbage collector during it, and delay forks until its end.
-
-    Does nothing if this numba has no such events or lock.
-    """
+    """Announce compiling, pause the garbage collector meanwhile, and delay forks until its end."""
     try:
         from numba.core import event
         from numba.core.compiler_lock import global_compiler_lock as lock
@@ -116,7 +113,7 @@ def _watch_compiler() -> None:
 
 _watch_compiler()
 _chosen = _decorators()
-compiled = _chosen.compiled  # () -> the kernels that this process compiled and wrote
+compiled = _chosen.compiled  # () -> the kernels that this process has compiled
 entry, part = _chosen.entry, _chosen.part
 allocating_entry, allocating_part = _chosen.allocating_entry, _chosen.allocating_part
 optional_part = _chosen.optional_part

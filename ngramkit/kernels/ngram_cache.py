@@ -1,7 +1,6 @@
-"""Records of changing length in a flat array of words: llama.cpp's n-gram cache.
+"""llama.cpp's n-gram cache: records of varying length in a flat array of words.
 
-A record is KEY token ids (unused ones are -1, at the end), the number of its pairs, then the pairs,
-each a token id and a count. Nothing here knows about files.
+A record is KEY token ids (padded with -1), the number of pairs, then pairs of token id and count.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ KEY = 4  # ids
 
 @allocating_entry
 def measure_records(words: Array) -> tuple[int, int, int]:
-    """Return the number of records, the number of pairs and the begin of the first invalid record,
-    -1 if there is none, of words int32[n]."""
+    """Return the numbers of records and pairs, and the begin of the first bad record or -1."""
     records = pairs = at = 0
     while at < len(words):
         length = key_length(words[at : at + KEY])
@@ -34,7 +32,7 @@ def measure_records(words: Array) -> tuple[int, int, int]:
 
 @part
 def key_length(key: Array) -> int:
-    """Return how many ids `key` (int32[KEY]) holds; 0 where an id follows an unused place."""
+    """Return how many ids `key` (int32[KEY]) holds; 0 if an id follows an unused place."""
     length = 0
     while length < len(key) and key[length] >= 0:
         length += 1

@@ -1,7 +1,6 @@
-"""Rows of tokens side by side, from the context and from a bigram table, merged into one tree.
+"""N-Grammys' rows of tokens, from the context and a bigram table, merged into one tree.
 
-Arrays in, arrays out. A row is a continuation of the context; `gains` say what it adds to the
-score of each node that it runs through, never more to a node than to the one before it.
+`gains` are what a row adds to its nodes' scores, never rising along the row.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, part
 from ngramkit.kernels.sorting import best_first
 
-# How many matches in the context weigh as much as the bigrams do, and the factor of a copied row's
-# score with every further token. They decide which nodes a small budget keeps. Chosen on
-# recorded answers to MT-Bench; half or twice as much costs less than 1 % of the tokens per step.
+# The number of matches in the context that weigh as much as the bigrams, and the factor of a copied
+# row's score per further token. They decide which nodes a small budget keeps. Chosen on recorded
+# answers to MT-Bench; half or twice the values cost less than 1 % of the tokens per step.
 ESCAPE = 4.0
 DECAY = 0.8
 
 
 def probabilities_by_bits() -> Array:
-    """Return float32[65536]: exp of every 16-bit float, which numba does not know."""
+    """Return exp of every 16-bit float, float32[65536]."""
     logs = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     with np.errstate(over="ignore", invalid="ignore"):
         probabilities: Array = np.exp(logs.astype(np.float32))
@@ -31,19 +30,16 @@ def probabilities_by_bits() -> Array:
 def frequent_rows(
     tokens: Array, begins: Array, width: int, most: int
 ) -> tuple[Array, Array, Array]:
-    """Return the `most` most frequent of the rows tokens[begin : begin + width], ties to the later
-    one.
+    """Return the `most` most frequent rows tokens[begin : begin + width], ties to the later one.
 
-    tokens int32[n], begins int64[m] ascending, below n -> rows int32[r, width], lengths int64[r]
-    (shorter at the context's end), counts int64[r].
-
-    [1 2 3 1 2 4 1], begins [1, 4], width 2 -> [[2, 4], [2, 3]], [2, 2], [1, 1]
+    tokens int32[n], begins int64[m] ascending -> rows int32[r, width], lengths int64[r], counts
+    int64[r]. Rows are shorter at the context's end.
     """
     size = 16
     while size < 2 * len(begins):
         size *= 2
-    slots = np.full(size, -1, np.int64)  # group of every hash
-    latest = np.empty(len(begins), np.int64)  # by group: the last begin
+    slots = np.full(size, -1, np.int64)  # the group of each hash
+    latest = np.empty(len(begins), np.int64)  # each group's last begin
     seen = np.zeros(len(begins), np.int64)
     groups = 0
     for begin in begins:
@@ -103,11 +99,10 @@ def bigram_rows(
     width: int,
     eos: int,
 ) -> tuple[Array, Array, Array]:
-    """Return the first `most` drafts after `last`, none beyond `eos`, with their probabilities.
+    """Return the first `most` drafts after `last`, cut after `eos`, with their probabilities.
 
-    The table's arrays (see formats.model_bigram), log_probs as uint16 bits, probabilities
-    float32[65536] by those bits -> rows int32[r, w], lengths int64[r], gains float64[r, w]: of the
-    row up to there. A pair that the table does not hold counts as the least likely one it holds.
+    Arrays are those of formats.model_bigram, log_probs as uint16 bits -> rows int32[r, w], lengths
+    int64[r], gains float64[r, w]. A pair missing from the table counts as its least likely one.
     """
     listed = 0 <= last < len(next_tokens)  # a model may write ids that its tokenizer lacks
     drafts = min(most, next_tokens.shape[1]) if listed else 0
@@ -120,7 +115,7 @@ def bigram_rows(
         before = last
         for depth in range(width):
             token = int(extended[last, r, depth])
-            if token >= len(next_tokens):  # whatever a file says, no row outside is read
+            if token >= len(next_tokens):  # a damaged file must not lead outside the table
                 break
             rank = r if depth == 0 else _rank(next_tokens, before, token)
             probability *= probabilities[log_probs[before, rank]]
@@ -134,7 +129,6 @@ def bigram_rows(
 
 @part
 def _rank(next_tokens: Array, before: int, token: int) -> int:
-    """Return a token's rank among the successors of `before`."""
     for rank in range(next_tokens.shape[1]):
         if next_tokens[before, rank] == token:
             return rank
@@ -145,11 +139,10 @@ def _rank(next_tokens: Array, before: int, token: int) -> int:
 def tree_of_rows(
     rows: Array, lengths: Array, gains: Array, sources: Array, budget: int
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the `budget` nodes of highest score, ties to the earlier row: ids, parents, scores,
-    sources.
+    """Return ids, parents, scores and sources of the `budget` nodes of highest score.
 
-    rows int32[r, w], lengths int64[r], gains float64[r, w], sources uint8[r]. A node's score is the
-    sum of its rows' gains, its source that of the first row through it.
+    rows int32[r, w], lengths int64[r], gains float64[r, w], sources uint8[r]. A score is the sum of
+    gains of all rows through the node. Ties go to the earlier row.
     """
     most = 0
     for length in lengths:
@@ -171,14 +164,14 @@ def tree_of_rows(
                 size += 1
             scores[node] += gains[r, depth]
             at = node
-    # A parent comes before its children and scores no less, so a stable order keeps it with them.
+    # Parents come before their children and score no less, so a stable order keeps them too.
     order = np.empty(size, np.int64)
     best_first(scores[:size], order)
     place = np.full(size, -1, np.int32)
     for i in range(min(budget, size)):
         place[order[i]] = 0
     kept = 0
-    for node in range(size):  # those kept move to the front, one for another that went before
+    for node in range(size):  # move kept nodes to the front
         if place[node] == 0:
             place[node] = kept
             tokens[kept], owners[kept], scores[kept] = tokens[node], owners[node], scores[node]
@@ -204,10 +197,9 @@ def mixed_tree(
     sources: Array,
     budget: int,
 ) -> tuple[Array, Array, Array, Array]:
-    """Return N-Grammys' tree: rows of the context first, the remaining ones of `most` from the
-    table.
+    """Return N-Grammys' tree of up to `most` rows: those of the context, then the table's.
 
-    `sources` uint8[2]: the sources of nodes of the context and of the table. Arrays as above.
+    `sources` uint8[2] are the sources of both.
     """
     copied, ends, counts = frequent_rows(tokens, begins, width, most)
     last = int(tokens[-1])

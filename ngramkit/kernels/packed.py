@@ -1,12 +1,10 @@
-"""Kernel arguments by address: integers of any width, and NamedTuples of arrays.
+"""Pass integers of any width and NamedTuples of arrays to kernels by address.
 
-Integers are loaded from an address when their width is known only at run time, so that one compiled
-kernel serves every width. Bounds are not checked.
+One compiled kernel serves every width. Bounds are not checked.
 
-numba passes a tuple as eight words for each of its arrays. With a hundred arrays this dominates the
-time of compiling and of each call. `Packed` writes addresses and shapes into a block and passes its
-address. In a kernel, `packed.name` is the array, or the block of an inner NamedTuple. A block must
-not change while a kernel runs.
+numba passes a tuple as eight words per array, which dominates compiling and calls with a hundred
+arrays. `Packed` passes the address of a block of addresses and shapes; a kernel reads
+`packed.name`. A block must not change while a kernel runs.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ load_i64 = _loader(64, signed=True)
 
 @part
 def unsigned_at(address, size, index):
-    """Return the integer at `index` of unsigned integers of 2, 4 or 8 bytes, below 2^63."""
+    """Return an unsigned integer of `size` 2, 4 or 8 bytes, below 2^63."""
     if size == 2:
         return load_u16(address, index)
     if size == 4:
@@ -78,15 +76,13 @@ TYPESTR = {
 
 
 class Absent(NamedTuple):
-    """The stand-in for a missing NamedTuple; kernels omit the parts that read it
-    (`jit.optional_part`)."""
+    """A stand-in for a missing NamedTuple; see `jit.optional_part`."""
 
 
 class Packed:
     """A block for `parts`, a NamedTuple of C-contiguous arrays and of such NamedTuples.
 
-    `inside` has the inner ones, packed, by name. All are kept alive. Raises ValueError for an array
-    that is not contiguous.
+    `inside` has the inner ones by name. Raises ValueError for other arrays.
     """
 
     _numba_type_: Any
@@ -112,10 +108,7 @@ class Packed:
         self._numba_type_ = _type_of(type(parts).__name__, tuple(fields))
 
     def of_same_type(self, parts: Any) -> Packed:
-        """Pack `parts`, a NamedTuple of only arrays, with the numba type of this one.
-
-        Raises ValueError for other types.
-        """
+        """Pack a NamedTuple of arrays; raise ValueError unless it has the same types."""
         packed = object.__new__(Packed)
         packed.parts, packed.inside, packed._numba_type_ = parts, {}, self._numba_type_
         packed._block = np.empty_like(self._block)
@@ -125,9 +118,9 @@ class Packed:
         return packed
 
     def point(self, name: str, value: Any) -> None:
-        """Set `name` to the array `value` while no kernel runs. `parts` does not change.
+        """Set `name` to `value`, which the caller keeps alive; `parts` does not change.
 
-        The caller keeps `value` alive. Raises ValueError for another type.
+        Raises ValueError for another type or layout.
         """
         kind, word = self._numba_type_.fields[name]
         interface = value.__array_interface__
@@ -139,17 +132,14 @@ class Packed:
         self._block[word + 1 : word + 1 + value.ndim] = value.shape
 
     def copy(self) -> Packed:
-        """Return a copy of the block, which `point` and `put` may change independently."""
+        """Return a copy that `point` and `put` change independently."""
         packed = copy(self)
         packed._block, packed.inside = self._block.copy(), dict(self.inside)
         packed.address = packed._block.__array_interface__["data"][0]
         return packed
 
     def put(self, name: str, packed: Packed) -> None:
-        """Set `name` to a NamedTuple of the same type while no kernel runs; `parts` remains.
-
-        Raises ValueError for another type.
-        """
+        """Set `name` to a NamedTuple of the same type, else raise ValueError."""
         kind, word = self._numba_type_.fields[name]
         if packed._numba_type_ != kind:
             raise ValueError(f"{name} has another type")
@@ -164,7 +154,7 @@ def packed_at(typing: Any, address: Any, like: Any) -> Any:
 
 
 class PackedType(types.Type):
-    """The layout of a block: `fields`, name -> (type, first word)."""
+    """A block's layout: `fields`, name -> (type, first word)."""
 
     def __init__(self, name: str, fields: tuple[tuple[str, Any], ...]) -> None:
         self.fields: dict[str, tuple[Any, int]] = {}

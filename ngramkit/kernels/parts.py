@@ -1,16 +1,10 @@
-"""A compiler of kernels that optimises each part once per entry; uses numba's internals.
+"""A kernel compiler that optimises each part once per entry; uses numba's internals.
 
-numba optimises and assembles every function by itself, and again inside each of its callers. Here a
-function that only kernels call is a `part`: typed and lowered by itself, but optimised and
-assembled once inside each `entry` that reaches it. This makes the first decode 25 s shorter.
-`part` and `entry` omit numba's reference counts, which cost a small kernel more than its work.
+numba optimises every function by itself and again inside each caller. A `part` is optimised only
+inside each `entry` that reaches it, so the first decode is 25 s shorter. Both omit reference
+counts, which cost a small kernel more than its work.
 
-Machine code is kept in one file per entry and argument types. The file's name holds a digest of
-everything that decides its content: the sources of all kernels, the versions of numba and Python,
-the processor. So a changed part recompiles its entries, and there is no index that two processes
-could overwrite.
-
-`kernels.jit` imports this for tested versions of numba only.
+Names of code files have a digest of all sources, so no index can be overwritten by two processes.
 """
 
 from __future__ import annotations
@@ -38,11 +32,11 @@ from ngramkit.kernels.code_folder import delete_oldest, file_ending, folder
 PACKAGE = "ngramkit.kernels."
 _compiled: list[str] = []
 _VERSIONS = numba.__version__, sys.implementation.cache_tag
-_njit: Any = numba.njit  # takes more than its stub says
+_njit: Any = numba.njit  # has options that its stub lacks
 
 
 class _Whole(JITCodeLibrary):
-    """An entry's module: parts are linked in, then everything is optimised together."""
+    """An entry's module: parts are linked in, then optimised together."""
 
     def add_linking_library(self, library: Any) -> None:
         if not isinstance(library, _Part):
@@ -83,7 +77,7 @@ class _Part(_Whole):
         return self._shared_module
 
     def get_pointer_to_function(self, name: str) -> int:
-        """Return a function that raises TypeError, for calls from Python."""
+        """Return a function that raises TypeError when called from Python."""
         return ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value or 0
 
     @property
@@ -92,8 +86,6 @@ class _Part(_Whole):
 
 
 class _WithoutEnvironments:
-    """A code generator without environments of Python objects, which parts do not use."""
-
     def __init__(self, codegen: Any) -> None:
         self._codegen = codegen
 
@@ -119,12 +111,10 @@ class _PartCompiler(_EntryCompiler):
 
 
 class CodeCache(NullCache):
-    """A cache of a kernel's machine code that replaces numba's."""
-
     def __init__(self, kernel: Any, options: str) -> None:
         self._name = f"{kernel.__module__}.{kernel.__qualname__}"
         self._options = options
-        code = kernel.__code__  # tests have kernels that the digest of sources does not cover
+        code = kernel.__code__  # the digest of sources does not cover kernels in tests
         self._code = repr((code.co_code, code.co_consts, code.co_names))
 
     @property
@@ -135,8 +125,7 @@ class CodeCache(NullCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return a kernel's code, or None if it is missing or damaged.
 
-        Initialise numba's memory manager only: its tables of typed functions, which are needed for
-        compiling, import scipy and all extensions.
+        Initialises only numba's memory manager: the typing tables import scipy and all extensions.
         """
         rtsys.initialize(target_context)
         path = self._path(sig, target_context.codegen())
@@ -147,11 +136,10 @@ class CodeCache(NullCache):
             return CompileResult._rebuild(target_context, *state)
         except FileNotFoundError:
             return None
-        except Exception:  # damaged: compiled and written again
+        except Exception:  # damaged: compile and write it again
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write a kernel's code; if that fails, the next process compiles it again."""
         path = self._path(sig, data.codegen)
         if path is None or data.lifted or data.library.has_dynamic_globals:
             return
@@ -184,7 +172,7 @@ _PART: dict[str, Any] = {
 
 
 def _with_wide_integers(dispatcher: Any) -> Any:
-    """Make a part take every integer but uint64 as int64, so that it is compiled once."""
+    """Make a part take all integers but uint64 as int64, to compile it once."""
     typed = dispatcher.get_call_template
 
     def get_call_template(args: Any, kwargs: Any) -> Any:
@@ -209,10 +197,7 @@ def allocating_part(function: Any) -> Any:
 
 
 def optional_part(function: Any) -> Any:
-    """Return a part without a result that is omitted if its first argument is `packed.Absent`.
-
-    Its callers are compiled without its code, and once more with it when the argument is present.
-    """
+    """Return a part without a result, omitted if its first argument is `packed.Absent`."""
     present, absent = part(function), part(_nothing)
     typed, overload = present.get_call_template, present.get_overload
 

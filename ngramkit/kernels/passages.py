@@ -1,13 +1,11 @@
-"""The worth of a corpus's passages: the n-grams of other text that they hold.
+"""Choose passages of a corpus by the n-grams of other text that they contain.
 
-A passage helps where the context reaches an n-gram that it holds. So the n-grams of other text have
-a worth each, in a table, and a passage is worth those of its n-grams that no chosen passage holds
-yet. Worth only falls while passages are chosen, and the best one is found by evaluating again those
-that were best (lazy greedy, Minoux 1978); their sum comes to at least 1 - 1/e of the optimum
-(Nemhauser, Wolsey and Fisher 1978, for passages of one size).
+A passage is worth its n-grams that no chosen passage contains. Lazy greedy selection (Minoux 1978)
+reaches at least 1 - 1/e of the optimum for passages of one size (Nemhauser, Wolsey and Fisher
+1978).
 
-A *text table*, int64[texts, 2], is the address and the item size of each text's tokens; whoever
-holds it keeps the arrays alive. A passage is a row (text, begin, end) of int64[n, 3].
+A *text table* int64[texts, 2] has the address and item size of each text's tokens; its holder keeps
+the arrays alive. A passage is a row (text, begin, end) of int64[n, 3].
 """
 
 from __future__ import annotations
@@ -25,39 +23,33 @@ TEXT, BEGIN, END = range(3)
 UNIT = 1 << 16
 HASH, WORTH = range(2)  # columns of slots
 LATER = np.uint64(0x9E3779B97F4A7C15)
-# The hash of no tokens: far from any token, or the first would cancel it.
+# The hash of no tokens, larger than any token so that the first cannot cancel it.
 NONE = np.uint64(0xD6E8FEB86659FD93)
 
 
 class Wanted(NamedTuple):
-    """Wanted n-grams by a hash of their tokens; the number of slots is a power of two."""
-
-    slots: Array  # int64[slots, 2]: a hash, 0 where it is empty; and what the n-gram is worth
-    orders: Array  # int64[k], ascending: lengths of n-grams
+    slots: Array  # int64[slots, 2]: the hash (0 if empty) and the n-gram's worth
+    orders: Array  # int64[k], ascending lengths of n-grams
 
 
 def text_table(texts: Sequence[Array]) -> Array:
-    """Return the text table of token arrays (u16 or u32), int64[texts, 2]."""
     rows = [(tokens.ctypes.data, tokens.itemsize) for tokens in texts]
     return np.array(rows, np.int64).reshape(-1, 2)
 
 
 def new_wanted(windows: int, orders: Sequence[int]) -> Wanted:
-    """Return a table for at most `windows` places where n-grams begin."""
     slots = 1 << max(windows * len(orders) * 3 // 2, 8).bit_length()
     return Wanted(np.zeros((slots, 2), np.int64), np.array(orders, np.int64))
 
 
 @part
 def _longer(key, token):
-    """Return the hash of an n-gram and one more token; of none, NONE."""
     key = (key ^ np.uint64(token)) * LATER
     return key ^ (key >> np.uint64(29))
 
 
 @part
 def _slot(slots, key):
-    """Return the slot of an n-gram, or the empty one where it would be."""
     last = np.uint64(len(slots) - 1)
     at = (np.uint64(key) * LATER) >> np.uint64(20) & last
     while slots[at, HASH] != 0 and slots[at, HASH] != key:
@@ -67,8 +59,7 @@ def _slot(slots, key):
 
 @entry
 def want(table, texts, passages, worth, adds):
-    """Set the worth of every n-gram of the passages to at least `worth`, or, if it `adds`, raise it
-    by so much at each occurrence."""
+    """Raise n-grams' worth to at least `worth`, or by `worth` per occurrence if `adds`."""
     slots, orders = table.slots, table.orders
     for i in range(len(passages)):
         text, end = texts[passages[i, TEXT]], passages[i, END]
@@ -90,7 +81,7 @@ def want(table, texts, passages, worth, adds):
 
 @allocating_entry
 def wanted_rows(table, grams):
-    """Return int64[n]: what each row of grams, u16 | u32 [n, m], is worth; m is the only order."""
+    """Return each row's worth, int64[n]; m of grams [n, m] is the table's only order."""
     worths = np.zeros(len(grams), np.int64)
     for i in range(len(grams)):
         key = NONE
@@ -102,8 +93,7 @@ def wanted_rows(table, grams):
 
 @part
 def _worth(table, texts, passages, i, taken):
-    """Return the worth of the n-grams of passage `i` that no chosen one holds; if `taken`, set it
-    to 0."""
+    """Return the worth of a passage's n-grams; if `taken`, also set their worths to 0."""
     text, end = texts[passages[i, TEXT]], passages[i, END]
     total = np.int64(0)
     for first in range(passages[i, BEGIN], end):
@@ -115,7 +105,7 @@ def _worth(table, texts, passages, i, taken):
                 key = _longer(key, token_at(text, first + length))
                 length += 1
             slot = _slot(table.slots, np.int64(key | np.uint64(1)))
-            if table.slots[slot, HASH] == 0:  # then no longer one is wanted either
+            if table.slots[slot, HASH] == 0:  # then no longer n-gram is wanted
                 break
             total += table.slots[slot, WORTH]
             if taken:
@@ -125,12 +115,10 @@ def _worth(table, texts, passages, i, taken):
 
 @allocating_entry
 def choose(table, texts, passages, joined, budget):
-    """Return which passages to keep, bool[n]: those worth most per token, while they fit into
-    `budget`.
+    """Return which passages to keep, bool[n]: the best per token, until one exceeds `budget`.
 
-    `joined`, bool[n]: whether a passage goes on where the one before it ends; kept side by side
-    they need no separator between them, any other needs one. Of equals the first is taken; what is
-    worth nothing is not.
+    `budget` is in tokens, with a separator per passage, except between kept neighbours if the later
+    one is `joined`, bool[n]. Ties go to the first.
     """
     count = len(passages)
     chosen = np.zeros(count, np.bool_)
@@ -147,7 +135,7 @@ def choose(table, texts, passages, joined, budget):
     while size > 0:
         i = order[0]
         value = _rate(table, texts, passages, i)
-        if 0 < value < worths[0]:  # others were chosen since: compared anew
+        if 0 < value < worths[0]:  # outdated, since others were chosen
             worths[0] = value
             _sift(worths, order, 0, size)
             continue
@@ -170,7 +158,6 @@ def choose(table, texts, passages, joined, budget):
 
 @part
 def _rate(table, texts, passages, i):
-    """Return the worth per token, the separator included, in 1/65536."""
     return (
         UNIT
         * _worth(table, texts, passages, i, False)
@@ -180,7 +167,6 @@ def _rate(table, texts, passages, i):
 
 @part
 def _sift(worths, order, at, size):
-    """Move an entry down to its place in the heap: most worth first, then the earliest passage."""
     while True:
         best = at
         for child in (2 * at + 1, 2 * at + 2):

@@ -1,7 +1,6 @@
 """Token Recycling's matrix (arXiv:2408.08696): the model's latest top-k after each token.
 
-The matrix is int32[V, K], by token; -1 where there is no evidence yet. A draft is a tree of fixed
-shape filled in from it: the node of rank r below a token is the r-th likeliest token after that.
+The matrix is int32[V, K], indexed by token; -1 marks missing entries.
 """
 
 from __future__ import annotations
@@ -13,16 +12,14 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, entry
 
-K = 8  # candidates kept of a token, as published
+K = 8  # candidates kept per token, as published
 
 
 def fixed_tree(chances: Array, nodes: int) -> tuple[Array, Array, Array]:
-    """Return a shape of the most probable nodes: parents int32[n] (-1 the root), ranks int32[n],
-    scores float32[n].
+    """Return the `nodes` best paths: parents int32[n] (-1 the root), ranks int32[n], scores.
 
-    The `nodes` paths of highest chance, best first, where `chances` float[K] says how often the
-    candidate of each rank is the next token: a path's chance is their product. A shorter shape is a
-    longer one's beginning, and a parent comes before its children.
+    Scores float32[n] are products of `chances` float[K], by rank. Parents precede children, and a
+    smaller shape is a prefix of a larger one.
     """
     parents, ranks = np.empty(nodes, np.int32), np.empty(nodes, np.int32)
     scores = np.empty(nodes, np.float32)
@@ -38,10 +35,7 @@ def fixed_tree(chances: Array, nodes: int) -> tuple[Array, Array, Array]:
 
 @entry
 def recycle(matrix, tokens, top_ids):
-    """Keep the model's top-k after each of `tokens` int32[n]: top_ids int32[n, k], best first.
-
-    Of a token that comes twice the later row counts. Tokens outside the matrix are left out.
-    """
+    """Write top_ids int32[n, k], best first, into the matrix rows of `tokens` int32[n]."""
     kept = min(matrix.shape[1], top_ids.shape[1])
     for row in range(len(tokens)):
         token = tokens[row]
@@ -54,13 +48,9 @@ def recycle(matrix, tokens, top_ids):
 def fill_tree(
     matrix: Array, last: int, parents: Array, ranks: Array, scores: Array, budget: int
 ) -> tuple[Array, Array, Array]:
-    """Return the shape's first `budget` nodes, filled in after the token `last`: ids, parents,
-    scores.
-
-    Nodes of which the matrix knows nothing are left out, with all below them.
-    """
+    """Return ids, parents and scores of the shape's first `budget` nodes after `last`."""
     most = min(budget, len(parents))
-    place = np.full(most + 1, -1, np.int32)  # of a node of the shape in the draft
+    place = np.full(most + 1, -1, np.int32)  # the draft index of each node of the shape
     tokens, above = np.empty(most, np.int32), np.empty(most, np.int32)
     chances = np.empty(most, np.float32)
     size = 0

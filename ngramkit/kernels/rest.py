@@ -1,5 +1,4 @@
-"""REST's draft (arXiv:2311.08252): the longest match and its most frequent continuations, in the
-order of `suffix.draft_tree`."""
+"""REST's draft (arXiv:2311.08252): the most frequent continuations of the longest match."""
 
 from __future__ import annotations
 
@@ -20,14 +19,11 @@ from ngramkit.kernels.suffix.search import find_all, longest_match
 def draft(
     table: Array, context: Array, bound: int, budget: int, rules: Array, most: int
 ) -> tuple[tuple[Array, Array, Array, Array], int, int]:
-    """Return the draft after `context`, int32[n]: token_ids, parents, scores, source (zeros, which
-    is Source.DATASTORE); the length of the longest match; and 0.
+    """Return the draft after `context` int32[n], the longest match's length, and 0.
 
-    `rules` is int64[4]: max_match, min_match, continuation, eos (-1 for none). `bound` is a
-    length that no match can exceed: that of the last draft plus the tokens accepted since. Where
-    every occurrence of the longest match ends its document, the next shorter one is taken. One with
-    more than `most` occurrences is not drafted from: the draft is empty, and its length is returned
-    in place of 0.
+    `rules` int64[4]: max_match, min_match, continuation, eos (-1 for none). No match is longer than
+    `bound`. If all occurrences end their documents, shorter matches are used. With more than `most`
+    occurrences the draft is empty, and the match's length replaces 0.
     """
     max_match, min_match, continuation, eos = rules[0], rules[1], rules[2], rules[3]
     intervals = np.zeros((len(table), 2), np.int64)

@@ -1,4 +1,4 @@
-"""Sorting of few values, and heaps. numba's own sorts take longer to compile than their callers."""
+"""Heaps, and a sort of few values; numba's own sorts are slow to compile."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from ngramkit.kernels.jit import part
 
 @part
 def best_first(values, order):
-    """Set `order` to the indices of `values`, the highest value first, equal ones in their order.
-    Fast where values are few, or nearly in order already."""
+    """Set `order` to the indices of `values`, highest first; stable, fast if nearly sorted."""
     for place in range(len(values)):
         at = place
         while at > 0 and values[order[at - 1]] < values[place]:
@@ -19,7 +18,7 @@ def best_first(values, order):
 
 @part
 def rise(heap, at):
-    """Move the entry at `at` up to its place; the smallest entry comes first."""
+    """Move the entry at `at` up a min-heap."""
     entry = heap[at]
     while at > 0 and heap[(at - 1) >> 1] > entry:
         heap[at] = heap[(at - 1) >> 1]
@@ -29,7 +28,7 @@ def rise(heap, at):
 
 @part
 def sink(heap, size):
-    """Move the first of `size` entries down to its place."""
+    """Move the first of `size` entries down a min-heap."""
     entry, at = heap[0], 0
     while True:
         child = 2 * at + 1

@@ -1,12 +1,7 @@
 """A draft from past requests, with scores that follow the acceptance of earlier drafts.
 
-The trust in past requests is learnt per match length: `trust[l]` is the probability that a
-continuation is right for one token more where the last l tokens agreed, beside its share of the
-matches. An accepted draft token makes the match one longer, so a node at depth d below a match of m
-tokens has the score share * trust[m] * trust[m + 1] * ... * trust[m + d - 1].
-
-Requests of different origins are drafted from separately, each with its own record; `merge_drafts`
-then keeps the nodes of highest score.
+`trust[l]` is the probability that one more token is right after l matching ones. A node at depth d
+after a match of m tokens scores share * trust[m] * trust[m + 1] * ... * trust[m + d - 1].
 """
 
 from __future__ import annotations
@@ -25,9 +20,9 @@ from ngramkit.kernels.suffix.draft_tree import (
 from ngramkit.kernels.suffix.search import find_all, longest_match
 
 LENGTHS = 24  # match lengths with a record; longer ones count as the last
-PRIOR = 4.0  # drafts that the prior of a trust counts as
-FORGET = 0.99  # the factor of a past draft's weight at every later one
-RELENT = 0.999  # likewise where trust was too low to draft: it is tried again, but seldom
+PRIOR = 4.0  # weight of a trust's prior, in drafts
+FORGET = 0.99  # factor of older drafts' weight, per draft
+RELENT = 0.999  # factor after trust was too low to draft, so that it is retried, but rarely
 HITS, PREDICTED = range(2)
 
 
@@ -35,13 +30,11 @@ HITS, PREDICTED = range(2)
 def draft(
     table: Array, context: Array, budget: int, rules: Array, record: Array, least: float
 ) -> tuple[Array, Array, Array, Array, int]:
-    """Return the draft after `context`, int32[n]: token_ids, parents, scores, shares, and the
-    match's length, 0 where nothing matches.
+    """Return token_ids, parents, scores, shares, and the match's length, 0 if nothing matches.
 
-    `rules` is int64[3]: the longest query, the deepest node, eos (-1 for none). The query is
-    shortened until it has a continuation. Nodes whose score is below `least` are left out, and no
-    continuation is searched where the match is trusted less than that. `record` is
-    float64[LENGTHS, 2], see `learn`. `table` has a row at least.
+    `context` int32[n]. `rules` int64[3]: the longest query, the deepest node, eos (-1 for none).
+    Nodes below the score `least` are omitted. `record` float64[LENGTHS, 2]. `table` must have a
+    row.
     """
     longest, deepest, eos = rules[0], rules[1], rules[2]
     intervals = np.zeros((len(table), 2), np.int64)
@@ -66,7 +59,6 @@ def draft(
 def _score(
     nodes: Array, total: int, match: int, record: Array, least: float
 ) -> tuple[Array, Array, Array, Array]:
-    """Return token_ids, parents, scores and shares of the nodes with at least the score `least`."""
     size = len(nodes)
     token_ids, parents = np.empty(size, np.int32), np.empty(size, np.int32)
     scores, shares = np.empty(size, np.float32), np.empty(size, np.float32)
@@ -91,7 +83,7 @@ def _score(
 
 @part
 def trust(record: Array, length: int) -> float:
-    """Return the probability that one more token agrees; l / (l + 3) before anything is known."""
+    """Return the probability that one more token agrees, l / (l + 3) at first."""
     at = min(length, LENGTHS - 1)
     guess = at / (at + 3.0)
     probability: float = (record[at, HITS] + PRIOR * guess) / (record[at, PREDICTED] + PRIOR)
@@ -102,12 +94,7 @@ def trust(record: Array, length: int) -> float:
 def learn(
     token_ids: Array, parents: Array, shares: Array, match: int, written: Array, record: Array
 ) -> None:
-    """Add a draft to `record`: for every depth that was reached, the shares of the matches that the
-    draft had there, and whether it had `written`'s token.
-
-    [7, 8] side by side with shares [0.6, 0.4], match 3, written [7, 5] -> record[3] grows by one
-    hit and 1.0 predicted; node 7 has no children, so record[4] stays as it is.
-    """
+    """Add a draft to `record`: for every depth reached, the drafted shares and whether it hit."""
     node, whole = -1, 1.0
     for depth in range(len(written)):
         mass, child = 0.0, -1
@@ -131,16 +118,14 @@ def learn(
 def merge_drafts(
     first: tuple[Array, Array, Array], second: tuple[Array, Array, Array], budget: int
 ) -> tuple[Array, Array, Array]:
-    """Return the `budget` best nodes of two drafts (token_ids, parents, scores), best first. A node
-    of both has the higher of its scores. No node may score above its parent.
+    """Return the `budget` best nodes of two drafts (token_ids, parents, scores), best first.
 
-    [7, 8], parents [-1, 0], scores [0.6, 0.5] and [7, 9], [-1, -1], [0.9, 0.2]
-    -> [7, 8, 9], [-1, 0, -1], [0.9, 0.5, 0.2]
+    Common nodes have the higher score. No node may score above its parent.
     """
     room = len(first[0]) + len(second[0])
     token_ids, parents = np.empty(room, np.int32), np.empty(room, np.int32)
     scores = np.empty(room, np.float32)
-    child = np.full(room + 1, -1, np.int32)  # of each node, its newest child; then the root's
+    child = np.full(room + 1, -1, np.int32)  # the newest child of each node; the last is the root's
     sibling = np.empty(room, np.int32)  # the next older child of the same parent
     size = _add(first, token_ids, parents, scores, child, sibling, 0)
     size = _add(second, token_ids, parents, scores, child, sibling, size)
@@ -161,10 +146,6 @@ def _add(
     sibling: Array,
     size: int,
 ) -> int:
-    """Add a tree's nodes to `size` others, or raise their scores; return the number of nodes.
-
-    Parents are numbered as `child` is: the root is the last.
-    """
     place = np.empty(len(tree[0]), np.int32)
     for i in range(len(place)):
         parent = place[tree[1][i]] if tree[1][i] >= 0 else len(child) - 1

@@ -1,8 +1,4 @@
-"""Paths of draft trees.
-
-Arrays in, arrays out. A pass has one row per node and one for the root: row 0 is the root (the
-last accepted token), row i + 1 is node i.
-"""
+"""Paths of draft trees. Row 0 of a pass is the root (the last accepted token), row i + 1 node i."""
 
 from __future__ import annotations
 
@@ -16,10 +12,10 @@ from ngramkit.kernels.jit import allocating_entry
 def paths(
     parents: npt.NDArray[np.int32],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the tree as its root-to-leaf paths, a row each.
+    """Return the tree as its root-to-leaf paths, one per row.
 
-    parents int32[n] -> nodes int32[leaves, depth + 1] with the root (-1) first and -2 behind a
-    path's end, and for the root and every node (n + 1 of them) a row and the column in it, int64.
+    nodes int32[leaves, depth + 1] begin with the root (-1) and are padded with -2; rows and columns
+    int64[n + 1] locate the root and each node.
 
     [-1, 0, -1] -> [[-1, 0, 1], [-1, 2, -2]], rows [0, 0, 0, 1], columns [0, 1, 2, 1].
     """
@@ -56,15 +52,10 @@ def paths(
 def best_path(
     parents: npt.NDArray[np.int32], scores: npt.NDArray[np.float32], most: int, cost: float
 ) -> npt.NDArray[np.int32]:
-    """Return the path of at most `most` nodes that is worth most, int32[k] from the top.
+    """Return the most valuable path of at most `most` nodes, int32[k] from the top.
 
-    A score is the probability that its node is accepted, and a node costs `cost` passes: a path is
-    worth the sum of (score - cost) over its nodes, at cost 0 the expected tokens. Empty where every
-    path costs more than it brings. Ties go to the longest path, then to the one that ends at the
-    earliest node.
-
-    parents [-1, 0, -1], scores [0.5, 0.2, 0.6], cost 0 -> [0, 1] (0.7, not 0.6); at most 1 node or
-    at cost 0.2: [2] (0.4, not 0.3).
+    Its value is the sum of (score - cost), with `cost` in passes per node; empty if all are
+    negative. Ties go to the longest path, then to the earliest last node.
     """
     n = len(parents)
     sums = np.zeros(n, np.float64)

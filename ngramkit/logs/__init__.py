@@ -1,6 +1,6 @@
-"""Logs of requests that other programs write: one reader per format, one kind of record.
+"""Readers of other programs' logs.
 
-`read.read_log` recognizes a file's format and yields `request.LoggedRequest`; `tokens` encodes
-them. A reader's docstring specifies its format. Logs are untrusted: sizes are bounded, values
-checked, and no code in them runs.
+`read.read_log` yields `request.LoggedRequest`; `tokens` encodes them. A reader's docstring
+specifies its format. Logs are untrusted: sizes are bounded, values checked, and no code in them
+runs.
 """

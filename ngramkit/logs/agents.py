@@ -1,4 +1,4 @@
-"""Trajectories of agents: mini-swe-agent, SWE-agent, OpenHands, tau-bench."""
+"""Readers of agents' trajectories."""
 
 from __future__ import annotations
 
@@ -31,11 +31,9 @@ def read_mini_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest |
 
         {"info": {...}, "messages": [...], "trajectory_format": "mini-swe-agent-1.1"}
 
-    Messages have the form of the model's API; answers of the Responses API are whole objects. The
-    last message may have the role `exit`, which the model does not read. `extra` holds a time.
+    The model does not read messages of the role `exit`.
 
-    Read from: SWE-agent/mini-swe-agent src/minisweagent/agents/default.py (save, serialize) at
-    14e642f (format 1), and run/utils/save.py at 02e25f7. Tried with files of 2.4.6.
+    Source: SWE-agent/mini-swe-agent@14e642f src/minisweagent/agents/default.py (format 1).
     """
     messages = require_field(where, body, "messages", list)
     messages = [m for m in messages if not (isinstance(m, dict) and m.get("role") == "exit")]
@@ -45,12 +43,11 @@ def read_mini_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest |
 
 @record_reader
 def read_tau_bench(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
-    """Read tau-bench's results, one JSON list, in the order in which conversations ended.
+    """Read tau-bench's results, one JSON list.
 
-        [{"task_id": 3, "reward": 1.0, "info": {...}, "traj": [messages], "trial": 0}, ...]
+        [{"task_id": 3, "traj": [messages], "trial": 0, ...}, ...]
 
-    Read from: sierra-research/tau-bench tau_bench/run.py and tau_bench/agents/
-    tool_calling_agent.py at 01ed5e3.
+    Source: sierra-research/tau-bench@01ed5e3 tau_bench/run.py.
     """
     messages = require_field(where, body, "traj", list)
     if not messages:
@@ -64,15 +61,12 @@ def read_tau_bench(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]
 def read_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     """Read SWE-agent's NAME.traj, one JSON object.
 
-        {"trajectory": [{"query": [messages], "response": "...", "action": ..., ...}, ...],
-         "history": [{"role": "assistant", "content": "...", "tool_calls": [...], ...}, ...],
-         "info": {...}, "environment": ...}
+        {"trajectory": [{"query": [messages], "response": "...", ...}, ...],
+         "history": [messages], ...}
 
-    A step's `query` is its prompt; older files lack it, and `history` is the conversation. Steps do
-    not store tool calls; they come from the message of the history with the same text.
+    Older files have no `query`. Only `history` has tool calls; steps are matched to it by text.
 
-    Read from: SWE-agent/SWE-agent sweagent/agent/agents.py (add_step_to_trajectory,
-    save_trajectory), sweagent/types.py at 05ff843.
+    Source: SWE-agent/SWE-agent@05ff843 sweagent/agent/agents.py, sweagent/types.py.
     """
     name = where.path.name.removesuffix(".traj")
     steps = require_field(where, body, "trajectory", list)
@@ -82,7 +76,7 @@ def read_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]
         yield from conversation_requests(where, own, name=name, kind="swe-agent")
         return
     history = body.get("history")
-    written: dict[str, str] = {}  # by text: the answer with its tool calls
+    written: dict[str, str] = {}  # text -> answer with its tool calls
     for message in history if isinstance(history, list) else []:
         if isinstance(message, dict) and "content" in message and role_of(message) == ASSISTANT:
             text = content_text(message["content"])
@@ -99,7 +93,6 @@ def read_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]
 
 
 def is_openhands(body: Mapping[str, Any]) -> bool:
-    """Return whether the object is an event or holds a list of events."""
     history = body.get("history")
     event = history[0] if isinstance(history, list) and history else body
     return (
@@ -110,18 +103,16 @@ def is_openhands(body: Mapping[str, Any]) -> bool:
 
 
 def read_openhands(lines: Iterator[Line]) -> Iterator[Found]:
-    """Read OpenHands' trajectories: a JSON list of events, or an evaluation's output.jsonl, whose
-    `history` is such a list.
+    """Read OpenHands' lists of events, or an output.jsonl with such lists in `history`.
 
-        {"id": 4, "timestamp": "...", "source": "agent", "action": "run", "args": {"thought": ...},
-         "tool_call_metadata": {"model_response": {"id": ..., "choices": [...]}, ...}}
-        {"id": 5, "source": "agent", "observation": "run", "content": "...", ...}
+        {"timestamp": "...", "source": "agent", "action": "run", "args": {"thought": ...},
+         "tool_call_metadata": {"model_response": {"id": ..., "choices": [...]}, ...}, ...}
+        {"source": "agent", "observation": "run", "content": "...", ...}
 
-    The model's text is the `model_response`, which several actions may share. Models without tool
-    calls lack it; there, the action's thought and command stand in, which is not verbatim. Files of
-    `log_completions`, with whole calls, are read as OpenAI's.
+    Several actions may share a `model_response`. Without one, the output is the action's thought
+    and command, which is not verbatim.
 
-    Read from: All-Hands-AI/OpenHands openhands/events/serialization/event.py at 04e2840.
+    Source: All-Hands-AI/OpenHands@04e2840 openhands/events/serialization/event.py.
     """
     for (path, has_history), group in groupby(
         lines, lambda line: (line[0].path, "history" in line[1])
@@ -142,7 +133,7 @@ def _openhands_history(where: FilePlace, body: Any) -> Iterator[LoggedRequest | 
 
 
 class Trajectory:
-    """A reader of the events of one OpenHands trajectory, in order."""
+    """The events of one trajectory, in order."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -151,7 +142,7 @@ class Trajectory:
         self._last_response_id: Any = None
 
     def read(self, where: FilePlace, event: Any) -> Iterator[LoggedRequest | str]:
-        """Yield a request if the model wrote the event; its prompt is all events before it."""
+        """Yield a request if the model wrote the event."""
         if not isinstance(event, dict):
             yield "an event that is not an object"
             return
@@ -179,7 +170,7 @@ class Trajectory:
         choice: Any = {}
         if isinstance(response, dict) and response.get("choices"):
             if response.get("id") is not None and response["id"] == self._last_response_id:
-                return  # an earlier action shares it
+                return  # already read with an earlier action
             self._last_response_id = response.get("id")
             choice = response["choices"][0] if isinstance(response["choices"], list) else {}
         choice = choice if isinstance(choice, dict) else {}

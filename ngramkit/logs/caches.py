@@ -1,7 +1,7 @@
-"""Answers that a gateway served from its cache, so no model wrote them again.
+"""Answers that a gateway served from its cache. Hits of an engine's prefix cache do not count.
 
-Read from: LiteLLM's StandardLoggingPayload and spend logs (`cache_hit`, a bool or its text),
-Portkey and Helicone (`cacheStatus`, `cache_status`: HIT). An engine's prefix cache is not meant.
+Source: LiteLLM (`cache_hit`, a bool or its text), Portkey and Helicone (`cacheStatus`,
+`cache_status`: HIT).
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ HITS = {"true", "hit", "semantic hit", "semantic_hit"}
 
 
 def is_from_cache(body: Mapping[str, Any]) -> bool:
-    """Return whether a logged object reports that its answer came from a cache.
-
-    >>> is_from_cache({"cache_hit": "True"}), is_from_cache({"cache_hit": None})
-    (True, False)
-    """
+    """Return whether the answer came from a cache."""
     if KEYS.isdisjoint(body):
         return False
     holders = [body, *(body[key] for key in METADATA & body.keys())]

@@ -1,12 +1,9 @@
-"""Objects with a prompt and an output, in columns of any name.
-
-Default names:
+"""Objects with a prompt and an output, in columns of any name. The default names:
 
     {"prompt": "...", "output": "..."}     with id, category, run, turn, time, model, reference
     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}
 
-A prompt may be messages, and an output a message of the assistant. Either may be JSON inside a
-string, as some exporters write it; such values are counted.
+A prompt may be messages, an output a message; either may be JSON inside a string.
 """
 
 from __future__ import annotations
@@ -37,19 +34,17 @@ from ngramkit.logs.request import (
 Get = Callable[[str], Any]  # the value of a field
 FIELDS = ("prompt", "output", "name", "kind", "reference", "time", "run", "turn", "model")
 CONVERSATION_KEYS = ("messages", "conversations")
-# Default columns of a field, tried before its own name.
+# Field -> default columns, tried before its own name.
 ALIASES = {"name": ("question_id", "task_id", "task", "id"), "kind": ("category",)}
 
 
 def is_columns(body: Mapping[str, Any]) -> bool:
-    """Return whether an object has the default columns."""
     has_conversation = any(isinstance(body.get(key), list | str) for key in CONVERSATION_KEYS)
     return has_conversation or {"prompt", "output"} <= body.keys()
 
 
 @record_reader
 def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRequest | str]:
-    """Yield the requests of an object with the default columns."""
     if is_from_cache(body):
         yield FROM_CACHE
         return
@@ -78,9 +73,9 @@ def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRe
 
 
 def reader_of(columns: Mapping[str, str]) -> Reader:
-    """Return a reader for these columns by field; the column a.b is b inside a.
+    """Return a reader for these columns by field; a.b is b inside a.
 
-    Raises UsageError for an unknown field, or if the prompt or the output has no column.
+    Raises UsageError for an unknown field, or without prompt or output.
     """
     for name in columns:
         if name not in FIELDS:
@@ -160,12 +155,10 @@ def _parse_field(where: FilePlace, field: str, get: Get, parse: Callable[[Any], 
 
 
 def _is_prompt(value: Any) -> bool:
-    """Return whether a value is a list of messages, or an object with `messages`."""
     return _is_messages(value.get("messages") if isinstance(value, dict) else value)
 
 
 def _is_messages(value: Any) -> bool:
-    """Return whether a value is a non-empty list of messages with known roles."""
     return isinstance(value, list) and bool(value) and all(map(_has_role, value))
 
 

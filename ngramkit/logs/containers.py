@@ -1,12 +1,10 @@
 """Log lines as container runtimes wrap them: Kubernetes' (CRI) and Docker's json-file.
 
-    2026-11-24T12:00:00.0Z stderr P the first part of a long line
-    2026-11-24T12:00:00.0Z stderr F the rest of it
+    2026-11-24T12:00:00.0Z stderr P the first part
+    2026-11-24T12:00:00.0Z stderr F the rest
     {"log": "a line, or a part of 16 KiB without a line end\\n", "stream": "stderr", "time": "..."}
 
-Parts of a line are joined per stream. Read from: kubernetes/kubernetes
-pkg/kubelet/kuberuntime/logs/logs.go (ParseCRILog, ParseJSONLog); moby/moby
-daemon/logger/jsonfilelog.
+Source: kubernetes pkg/kubelet/kuberuntime/logs/logs.go; moby daemon/logger/jsonfilelog.
 """
 
 from __future__ import annotations
@@ -28,8 +26,6 @@ NumberedLine = tuple[int, bytes]
 
 
 class Part(NamedTuple):
-    """A part of a program's line."""
-
     stream: bytes
     text: bytes
     is_last: bool
@@ -38,10 +34,10 @@ class Part(NamedTuple):
 def unwrap_lines(
     lines: Iterator[NumberedLine], count_unread: Callable[[str], None]
 ) -> Iterator[NumberedLine]:
-    """Yield the lines that the program wrote, each with the number of its last part.
+    """Yield the program's lines, each with the number of its last part.
 
-    Unwrapped lines pass unchanged. `count_unread` is called with a reason for each line that was
-    joined or dropped.
+    If the first line is not wrapped, all lines pass unchanged. `count_unread` gets a reason for
+    each joined or dropped line.
     """
     first = next(lines, None)
     if first is None:
@@ -56,7 +52,7 @@ def _join_parts(
     parse: Callable[[bytes], Part | None],
     count_unread: Callable[[str], None],
 ) -> Iterator[NumberedLine]:
-    parts: dict[bytes, list[bytes]] = {}  # by stream: those of its unfinished line
+    parts: dict[bytes, list[bytes]] = {}  # stream -> parts of its unfinished line
     sizes: dict[bytes, int] = {}
     for number, line in lines:
         part = parse(line)

@@ -1,8 +1,7 @@
-"""Conversations in a log: which request continues which.
+"""Conversations in a log.
 
-A request continues an earlier one if its prompt begins with that one's prompt and answer. Prompts
-of messages are compared message by message, others as text (token ids are decoded). White space and
-thoughts are ignored, because chat templates and clients drop both from earlier turns.
+A request continues an earlier one if its prompt begins with the earlier prompt and answer. White
+space and thoughts are ignored, because templates and clients drop both from earlier turns.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ THOUGHT_MARKS = (
     ("[THINK]", "[/THINK]"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
 )
-Key = Any  # what is compared: a str, or a tuple of str
+Key = Any  # a str, or a tuple of str
 
 
 def find_predecessors(
@@ -28,15 +27,15 @@ def find_predecessors(
 ) -> list[int | None]:
     """Return for each request the index of the earlier one that it continues, or None.
 
-    `eos` is stripped from the end of answers. If several requests have the same prompt and answer,
-    each is continued once before any is continued again, the latest first.
+    `eos` is stripped from answers. Equal candidates are each continued once, the latest first,
+    before any is continued again.
     """
     keys = _Keys(decode, eos)
     prompts = [keys.prompt(request) for request in requests]
     ends = [keys.end(each, prompt) for each, prompt in zip(requests, prompts, strict=True)]
     shorter, longest = _prefixes({end for end in ends if end is not None}, set(prompts))
-    unused: dict[Key, list[int]] = {}  # by end: requests that no other continues yet
-    latest: dict[Key, int] = {}  # by end
+    unused: dict[Key, list[int]] = {}  # end -> requests not continued yet
+    latest: dict[Key, int] = {}  # end -> its latest request
     found: list[int | None] = []
     for number, (prompt, end) in enumerate(zip(prompts, ends, strict=True)):
         before = longest[prompt]
@@ -53,7 +52,7 @@ def find_predecessors(
 
 
 class _Keys:
-    """The keys of requests. Equal messages share one str object, so comparing them is fast."""
+    """Keys of requests; equal messages share one str, for fast comparison."""
 
     def __init__(self, decode: Callable[[Any], str], eos: str) -> None:
         self._decode, self._eos = decode, eos
@@ -66,7 +65,6 @@ class _Keys:
         return tuple(self._message(each.role, each.content) for each in messages)
 
     def end(self, request: LoggedRequest, prompt: Key) -> Key | None:
-        """Return the key of the prompt with its answer; None without an answer."""
         answer = self._text(request.output).removesuffix(self._eos)
         if isinstance(prompt, tuple):
             written = self._message(ASSISTANT, answer)
@@ -87,7 +85,6 @@ class _Keys:
 
 
 def _messages(request: LoggedRequest) -> list[Message] | None:
-    """Return the messages of a prompt; None if it is text or token ids."""
     prompt: Any = request.prompt
     if isinstance(prompt, str) or not len(prompt) or not isinstance(prompt[0], Message):
         return None
@@ -95,11 +92,7 @@ def _messages(request: LoggedRequest) -> list[Message] | None:
 
 
 def _normalize(text: str) -> str:
-    """Return a text without white space, thoughts and incomplete characters.
-
-    >>> _normalize("Well <think>1 + 1</think> it is 2.")
-    'Wellitis2.'
-    """
+    """Remove white space, thoughts and incomplete characters."""
     for begin, end in THOUGHT_MARKS:
         parts, at = [], 0
         while (start := text.find(begin, at)) >= 0 and (stop := text.find(end, start)) >= 0:
@@ -112,8 +105,7 @@ def _normalize(text: str) -> str:
 def _prefixes(
     ends: set[Key], prompts: set[Key]
 ) -> tuple[dict[Key, Key | None], dict[Key, Key | None]]:
-    """Return for each end the next shorter end that is its prefix, and for each prompt the longest
-    end that is its prefix."""
+    """Return each end's longest proper prefix and each prompt's longest prefix among `ends`."""
     shorter: dict[Key, Key | None] = {}
     longest: dict[Key, Key | None] = {}
     for kind in (str, tuple):

@@ -1,4 +1,4 @@
-"""Values that an exporter has serialized to JSON once more, into a string."""
+"""JSON values that an exporter wrote as strings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ngramkit.logs.request import FilePlace
 
 
 def parse_embedded(where: FilePlace, value: Any, fits: Callable[[Any], bool]) -> Any:
-    """Return the JSON inside a string if `fits` accepts it; else the value unchanged."""
+    """Return the JSON inside a string if `fits` accepts it, else the value."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
         return value
     try:

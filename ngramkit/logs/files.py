@@ -1,9 +1,7 @@
-"""The files of a log: which there are, in which order, and the lines or objects in them.
+"""The files of a log, and the lines or objects in them.
 
-A file holds JSON lines, one JSON document (an object or a list of objects), lines of text as a
-server prints them, or a torch.save archive. gzip and zstd are decompressed, and lines that a
-container runtime wrapped are unwrapped. The sizes of lines and documents are bounded; pickles are
-never executed.
+A file holds JSON lines, one JSON document, text or a torch.save archive, perhaps compressed.
+Sizes are bounded; pickles are never executed.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ NAME = re.compile(
 )
 MAX_FILES = 1 << 20
 MAX_DOCUMENT_BYTES = 1 << 28
-MAX_VALUES = 1 << 23  # of a document or a line
+MAX_VALUES = 1 << 23  # per document or line
 FORMAT_LINES, FORMAT_OBJECTS = 4096, 100  # inspected to recognize the format
 JSON_LIST = re.compile(rb"\[\s*(\{|\[|\]|\"|$)")  # "[2026-11-24 12:00:00] ..." is a line of text
 HINT = "Write one object per line, or one document."
@@ -40,10 +38,7 @@ OnBadLine = Callable[[FilePlace, InputError], None]
 
 
 class LogFile:
-    """One file, which holds JSON objects or lines of text.
-
-    `unread` counts parts of the file that are not read.
-    """
+    """A file of JSON objects or lines. `unread` counts parts that are not read."""
 
     def __init__(self, path: Path, unread: Unread | None = None) -> None:
         self.path, self.unread = path, unread
@@ -79,14 +74,13 @@ class LogFile:
 
     @cached_property
     def beginning(self) -> list[str]:
-        """The first lines of text."""
         raw = islice(self._raw_lines(), FORMAT_LINES)
         return [line.decode("utf-8", "replace") for _, line in raw]
 
     def objects(self, on_bad_line: OnBadLine | None = None) -> Iterator[Line]:
         """Yield every JSON object with its place.
 
-        Calls `on_bad_line` for anything else; without it, raises BadRecordError.
+        Passes anything else to `on_bad_line`, or raises BadRecordError without it.
         """
         return self._objects(on_bad_line or _raise, self._count_unread)
 
@@ -112,7 +106,7 @@ class LogFile:
             yield where, body
 
     def lines(self) -> Iterator[Line]:
-        """Yield every line of text with its place; invalid UTF-8 becomes U+FFFD."""
+        """Yield lines with their places; invalid UTF-8 becomes U+FFFD."""
         for number, line in self._raw_lines(self._count_unread):
             where = FilePlace(self.path, "line", number, self.unread)
             yield where, line.decode("utf-8", "replace").rstrip("\r")
@@ -160,17 +154,15 @@ def _parse(text: bytes, where: FilePlace) -> Any:
 
 
 class Files(NamedTuple):
-    """The files of a log."""
-
     paths: list[Path]
-    in_folders: set[Path]  # those of `paths` that were found in a folder
-    skipped: Counter[str]  # other files of the folders, by reason
+    in_folders: set[Path]  # paths found in a folder
+    skipped: Counter[str]  # other files of the folders, counted by reason
 
 
 def log_files(paths: Iterable[str | Path] | str | Path) -> Files:
     """Return the named files, and those of named folders in the order of numbers in their names.
 
-    Raises InputError if a path is missing, UsageError if a folder holds no log file.
+    Raises InputError if a path is missing, UsageError if there is no log.
     """
     given = given_paths("files", paths)
     if not given:
@@ -195,8 +187,7 @@ def log_files(paths: Iterable[str | Path] | str | Path) -> Files:
 
 
 def _folder_files(folder: Path, skipped: Counter[str]) -> list[Path]:
-    """Return a folder's log files, step_2 before step_10 and rotated files from the oldest on;
-    links are not followed."""
+    """Return a folder's log files, step_2 before step_10, the oldest rotated file first."""
     files: list[Path] = []
     for path in walk_files(folder):
         if is_hidden(path.relative_to(folder)):
@@ -214,11 +205,7 @@ def _folder_files(folder: Path, skipped: Counter[str]) -> list[Path]:
 
 @lru_cache
 def unrotated_name(path: Path) -> str:
-    """Return the path that a log's rotated files share.
-
-    >>> unrotated_name(Path("a/server.log.2.gz")) == unrotated_name(Path("a/server.log"))
-    True
-    """
+    """Return the path that rotated files share: a/server.log for a/server.log.2.gz."""
     match = NAME.fullmatch(path.name)
     return str(path.parent / (match[1] if match else path.name))
 
@@ -236,6 +223,6 @@ def _order(path: Path) -> tuple[Any, ...]:
 
 
 def _split_numbers(text: str) -> list[tuple[int, str]]:
-    """Split a text into numbers and other parts, so that step_2 sorts before step_10."""
+    """Return a sort key in which step_2 comes before step_10."""
     parts = re.split(r"(\d+)", text)
     return [(int(part[:300]), "") if part.isdecimal() else (0, part) for part in parts]

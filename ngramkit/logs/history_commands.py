@@ -1,4 +1,4 @@
-"""Commands on histories of past requests: inspect, import logs, merge, trim, forget."""
+"""Commands on histories of past requests."""
 
 from __future__ import annotations
 
@@ -30,21 +30,17 @@ from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.read import Files, read_log
 from ngramkit.logs.tokens import RequestTokenizer
 
-SHOWN_CHARS = 300  # of a prompt and of an output
+SHOWN_CHARS = 300  # per prompt and per output
 
 
 @dataclass(frozen=True)
 class RememberedRequest(Result):
-    """The text of a past request."""
-
     prompt: str  # its end
     output: str  # its beginning
 
 
 @dataclass(frozen=True)
 class HistoryContents(Result):
-    """The content of a history."""
-
     path: Path
     tokenizer: str
     requests: int
@@ -86,8 +82,6 @@ def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
 
 @dataclass(frozen=True)
 class HistorySize(Result):
-    """The size of a history after a change, and what the change dropped."""
-
     path: Path
     requests: int
     tokens: int
@@ -103,8 +97,6 @@ class HistorySize(Result):
 
 @dataclass(frozen=True)
 class ImportedHistory(Result):
-    """The size of a history after an import, and what was imported."""
-
     path: Path
     imported: int  # requests
     imported_tokens: int
@@ -131,12 +123,12 @@ def history_import(
     Args:
         model: Whose tokenizer to use; None takes the history's, else the default model.
         format, columns, where: See `ngramkit.logs.read.read_log`.
-        template: The chat template that made prompts of conversations.
-        prompts: Store prompts too, not only outputs.
-        tokens: Drop the oldest requests so that at most this many tokens remain.
+        template: The chat template of conversations.
+        prompts: Store prompts too.
+        tokens: Drop the oldest requests beyond this many tokens.
 
-    Raises InputError for files that cannot be read or hold no request, ArtifactError for a history
-    of another tokenizer; nothing is added then.
+    Raises InputError for unreadable files or no request, ArtifactError for another tokenizer's
+    history; nothing is added then.
     """
     check_types(bool, prompts=prompts)
     if tokens is not None:
@@ -172,8 +164,8 @@ def history_import(
 def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     """Merge histories into a new one, the newest requests of each last.
 
-    A request that several histories hold is kept as often as in the one that holds it most often.
-    Raises ArtifactError for a damaged log.
+    A shared request is kept as often as in the history that holds it most often. Raises
+    ArtifactError for a damaged log.
     """
     given = given_paths("paths", paths)
     if not given:
@@ -188,7 +180,7 @@ def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
 def history_trim(path: str | Path, tokens: int) -> HistorySize:
     """Drop the oldest requests so that at most `tokens` remain.
 
-    Damaged bytes are moved to requests.damaged. Processes that use the history pick up the change.
+    Damaged bytes are moved to requests.damaged. Running processes see the change.
     """
     check_types(int, tokens=tokens)
     history = History.open(path)
@@ -200,9 +192,9 @@ def history_forget(
 ) -> HistorySize:
     """Delete the requests that contain `text`, or everything, and all damaged bytes.
 
-    Unfinished copies that a killed merge or pull left in the same folder are deleted too. A running
-    engine keeps drafting from what it has loaded until it restarts. Raises UsageError unless just
-    one of `text` and `everything` is given, InputError if the tokenizer cannot be loaded.
+    Also deletes unfinished copies of killed merges and pulls in the same folder. Running engines
+    see the change after a restart. Raises UsageError unless exactly one of `text` and `everything`
+    is given, InputError if the tokenizer cannot be loaded.
     """
     check_types(bool, everything=everything)
     both = ("text", "everything")

@@ -1,22 +1,18 @@
 """Requests and answers of OpenAI's API and of other APIs, as batches and gateways store them.
 
-A batch is two files, joined by `custom_id` (vLLM's run_batch writes the same):
+A batch is two files, joined by `custom_id`:
 
-    {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": ...}}
+    {"custom_id": "a", "url": "/v1/chat/completions", "body": {"messages": ...}, ...}
     {"custom_id": "a", "response": {"status_code": 200, "body": {"choices": ...}}, "error": null}
 
-If several request files use the same `custom_id`, an answer belongs to the file whose name differs
-from its own only by words such as input and output. If that is ambiguous, the answer is skipped.
+If request files share a `custom_id`, an answer belongs to the file whose name differs from its
+own only by words such as input and output.
 
-A gateway writes both into one object: `request` and `response`, or `messages` (`prompt`, `input`)
-next to `response`, which is a whole answer. Either may be JSON inside a string. Answers may also be
-those of Anthropic's messages API, llama-server's /completion, the /generate of TGI and SGLang, and
-Ollama. OpenHands' `log_completions` writes one such object per file; its `raw_response`, the
-model's own text, takes precedence.
+A gateway writes `response` next to `request` or the request's own fields. Either may be JSON
+inside a string. OpenHands' `raw_response`, the model's own text, takes precedence.
 
-Read from: All-Hands-AI/OpenHands openhands/llm/llm.py; OpenHands/software-agent-sdk@1706605
-openhands-sdk/openhands/sdk/llm/utils/telemetry.py; OpenAI's reference of the batch, chat,
-completion and response objects; Anthropic's of messages; the servers' API pages.
+Source: All-Hands-AI/OpenHands openhands/llm/llm.py; OpenHands/software-agent-sdk@1706605
+openhands-sdk/openhands/sdk/llm/utils/telemetry.py; the servers' API references.
 """
 
 from __future__ import annotations
@@ -49,7 +45,7 @@ from ngramkit.logs.request import (
     token_ids,
 )
 
-# Fields of a request that hold its prompt, and the kind of request that each makes.
+# Prompt field of a request -> kind of the request.
 PROMPT_KINDS = {
     "messages": "chat", "prompt": "completion", "input": "response", "inputs": "completion",
     "text": "completion",
@@ -59,11 +55,10 @@ TEXT_PROMPTS = ("prompt", "inputs", "text")
 STATUS = ("status_code", "statusCode", "status")
 OUTCOME = {*STATUS, "error", "type"}
 Object = Mapping[str, Any]
-BatchRequest = tuple[Path, Any]  # its file and its body
+BatchRequest = tuple[Path, Any]  # file, body
 
 
 def is_openai(body: Object) -> bool:
-    """Return whether the object is a line of a batch, or a request with its response."""
     return _is_batch(body) or _has_request_and_response(body)
 
 
@@ -80,10 +75,7 @@ def _has_request_and_response(body: Object) -> bool:
 
 
 def read_openai(lines: Iterator[Line]) -> Iterator[Found]:
-    """Yield each answer with its request.
-
-    Answers of a batch that come before their request, or match several, are yielded last.
-    """
+    """Yield each answer with its request; batch answers without an earlier match come last."""
     asked: dict[str, list[BatchRequest]] = {}
     waiting: list[tuple[FilePlace, str, Object]] = []
     for where, body in lines:
@@ -115,7 +107,6 @@ def read_openai(lines: Iterator[Line]) -> Iterator[Found]:
 
 
 def _join(where: FilePlace, answer: Object, requests: list[BatchRequest]) -> Iterator[Found]:
-    """Yield an answer with its request, unless the candidates differ."""
     first = requests[0][1] if requests else {}
     if any(body != first for _, body in requests):
         reason = "its custom_id is that of several requests"
@@ -128,7 +119,7 @@ def _same_batch(one: Path, other: Path) -> bool:
     return one.parent == other.parent and _batch_name(one) == _batch_name(other)
 
 
-# Words in which the names of a batch's two files differ.
+# Words that differ between the names of a batch's two files.
 SIDES = re.compile(r"(?:in|out)puts?|requests?|responses?|results?|answers?|completed|[\W_]+")
 
 
@@ -137,8 +128,6 @@ def _batch_name(path: Path) -> str:
 
 
 class Answer(NamedTuple):
-    """One of the answers to a request."""
-
     text: str
     number: int = 0  # among the answers
     finish_reason: Any = None
@@ -146,8 +135,7 @@ class Answer(NamedTuple):
 
 
 def _read_exchange(where: FilePlace, body: Object) -> Iterator[LoggedRequest | str]:
-    """Yield a request for each answer of an object with `request` (or its fields) and `response`,
-    or the reason why there is none."""
+    """Yield a request per answer, or the reason for none."""
     if is_from_cache(body):
         yield FROM_CACHE
         return
@@ -208,7 +196,6 @@ def _is_list(value: Any) -> bool:
 
 
 def _response(where: FilePlace, body: Object) -> Object:
-    """Return the response as an object; {} if it has no known form."""
     raw = body.get("raw_response")
     if isinstance(raw, dict):
         return raw
@@ -224,7 +211,6 @@ def _response(where: FilePlace, body: Object) -> Object:
 
 
 def _has_failed(body: Object) -> bool:
-    """Return whether an error or a status reports that the request failed."""
     if OUTCOME.isdisjoint(body):
         return False
     status = next((body[key] for key in STATUS if body.get(key) is not None), None)
@@ -252,7 +238,6 @@ def _model(body: Object, request: Object, response: Object) -> str:
 
 
 def _answers(where: FilePlace, response: Object) -> Iterator[Answer]:
-    """Yield the answers in a response of any of the APIs."""
     choices = response.get("choices")
     choices = [c for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
     content = response.get("content")
@@ -310,14 +295,14 @@ def _continues_last_message(request: Object, response: Object) -> bool:
 
 
 def _includes_prompt(request: Object) -> bool:
-    """Return whether the answer was to begin with the prompt (`echo`, TGI's `return_full_text`)."""
+    """Return whether answers begin with the prompt (`echo`, TGI's `return_full_text`)."""
     parameters = request.get("parameters")
     whole = isinstance(parameters, dict) and parameters.get("return_full_text") is True
     return request.get("echo") is True or whole
 
 
 def _has_many_prompts(prompt: Any) -> bool:
-    """Return whether a completion request has a list of prompts, as text or token ids."""
+    """Return whether `prompt` is a list of texts or of lists of token ids."""
     return isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
 
 

@@ -1,4 +1,4 @@
-"""Reading requests from the files of any log, and the formats by name."""
+"""Read requests from logs of any format."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ Files = str | Path | Iterable[str | Path]
 
 @dataclass(frozen=True)
 class LogFormat:
-    """A format and its reader. A file is recognized by a JSON object (`matches`) or a line of text
-    (`matches_line`) near its beginning."""
+    """A format, recognized by an object or line near a file's beginning."""
 
     name: str
     title: str
@@ -36,7 +35,7 @@ def _has(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda body: body.keys() >= set(keys)
 
 
-# In the order in which they are tried: formats with distinctive keys come first.
+# In the order of recognition: formats with distinctive keys come first.
 FORMATS = {
     each.name: each
     for each in (
@@ -89,15 +88,12 @@ def read_log(
     """Yield every request of the files; folders are searched for log files.
 
     Args:
-        format: A key of FORMATS; None recognizes the format of each file and prints it.
+        format: A key of FORMATS; None recognizes the format of each file.
         columns: Names of a JSON log's columns by field (prompt, output, ...).
-        where: Values by field of WHERE; only requests that have them are yielded.
+        where: Values by field of WHERE; other requests are not yielded.
 
-    Records that cannot be used are skipped and counted by reason in one line at the end; another
-    line warns if several models wrote the answers.
-
-    Raises UsageError for an unknown format or field; InputError for a file that is missing, damaged
-    or in no known format, and if no request remains.
+    Counts unusable records by reason. Raises UsageError for an unknown format or field; InputError
+    for a file that is missing, damaged or in no known format, and if no request remains.
     """
     named = _named_format(format, columns)
     wanted = _wanted(where)
@@ -146,7 +142,6 @@ def _warn_of_several_models(models: Counter[str], reporter: Reporter) -> None:
 
 
 def _wanted(where: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    """Return the fields and values that requests must have."""
     wanted = dict(where or {})
     for name, value in wanted.items():
         if name not in WHERE:
@@ -161,7 +156,6 @@ def _wanted(where: Mapping[str, str] | None) -> list[tuple[str, str]]:
 
 
 def _named_format(name: str | None, names: Mapping[str, str] | None) -> LogFormat | None:
-    """Return the format that the user asked for, if any."""
     if names:
         if not isinstance(names, Mapping) or not all(
             isinstance(text, str) for text in [*names, *names.values()]
@@ -183,7 +177,7 @@ def _named_format(name: str | None, names: Mapping[str, str] | None) -> LogForma
 
 
 def _recognize(file: LogFile) -> LogFormat:
-    """Return the format of a file. Raises InputError if it has none of FORMATS."""
+    """Return a file's format. Raises InputError for an unknown one."""
     if file.is_torch:
         return FORMATS["slime"]
     first: Any = None

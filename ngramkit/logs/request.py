@@ -1,7 +1,4 @@
-"""One request of a log, and parsers of the values that most log formats share.
-
-`corpus.shapes` converts turns to text.
-"""
+"""A logged request, and parsers that most log formats share."""
 
 from __future__ import annotations
 
@@ -68,20 +65,18 @@ class LoggedRequest:
     kind: str = "all"
     references: tuple[str, ...] = ()  # texts that the output was likely to repeat
     time: float | None = None  # seconds since 1970
-    run: str = ""  # tells apart requests of one task: a trial, a training step
-    turn: int = 0  # in the conversation
-    text: str = ""  # part of an output of token ids, to check whose ids they are
-    model: str = ""  # that wrote the output
+    run: str = ""  # a trial or training step
+    turn: int = 0  # number in the conversation
+    text: str = ""  # of an output of token ids, to check the tokenizer
+    model: str = ""  # writer of the output
     finished: bool = True  # False: the output was cut off, so no end of sequence follows
     continued: bool = False  # the output continues the prompt's last message
     where: FilePlace | None = None
 
 
 class SkippedRecord(NamedTuple):
-    """A record, or a request of one, that is not read."""
-
     where: FilePlace
-    reason: str  # its text before the first colon is what the report counts by
+    reason: str  # counted by its text before ": " or ", got "
     hint: str = ""
 
     @classmethod
@@ -116,7 +111,7 @@ def skip_bad(where: FilePlace, found: Iterator[LoggedRequest | str]) -> Iterator
 
 
 def record_reader(read: Callable[[FilePlace, Any], Iterator[LoggedRequest | str]]) -> Reader:
-    """Make the reader of a log from a function that reads one record."""
+    """Make a log reader from a function that reads one record."""
 
     @wraps(read)
     def reader(lines: Iterator[Line]) -> Iterator[Found]:
@@ -150,12 +145,7 @@ def token_ids(value: Any) -> TokenArray | None:
 
 
 def parse_time(value: Any) -> float | None:
-    """Return seconds since 1970 for a number of seconds, milliseconds, microseconds or nanoseconds
-    (also as text), or for ISO 8601; None for anything else.
-
-    >>> parse_time("2026-11-24T12:00:00Z"), parse_time(1795521600000), parse_time("x")
-    (1795521600.0, 1795521600.0, None)
-    """
+    """Return seconds since 1970 of ISO 8601, or of s, ms, us or ns (also as text), else None."""
     time = _finite_number(value)
     if time is None:
         return _parse_iso(value) if isinstance(value, str) else None
@@ -173,11 +163,6 @@ def _parse_iso(text: str) -> float | None:
 
 
 def parse_integer(value: Any) -> int | None:
-    """Return the integer that a number or a text holds; None for anything else.
-
-    >>> parse_integer("2"), parse_integer(2.0), parse_integer("two")
-    (2, 2, None)
-    """
     number = _finite_number(value)
     if number is None or not number.is_integer() or abs(number) >= 1 << 62:
         return None
@@ -201,11 +186,7 @@ CUT_OFF = {
 
 
 def is_cut_off(reason: Any) -> bool:
-    """Return whether this finish reason means that the model did not end its answer itself.
-
-    >>> is_cut_off("length"), is_cut_off({"type": "stop"}), is_cut_off(None)
-    (True, False, False)
-    """
+    """Return whether a finish reason means that the model did not end its answer."""
     reason = reason.get("type") if isinstance(reason, dict) else reason
     return isinstance(reason, str) and reason.lower() in CUT_OFF
 
@@ -214,7 +195,7 @@ def is_cut_off(reason: Any) -> bool:
 
 
 class MessagePrefix(Sequence[Message]):
-    """The first `count` messages of a conversation; the list of messages is shared, not copied."""
+    """The first `count` messages of a shared list."""
 
     __slots__ = ("_count", "shared")
 
@@ -244,7 +225,7 @@ def conversation_requests(
     kind: str = "all",
     run: str = "",
 ) -> Iterator[LoggedRequest | str]:
-    """Yield a request for each message of the assistant; its prompt is all messages before it."""
+    """Yield a request per message of the assistant; its prompt is all earlier messages."""
     conversation = ConversationReader(where, tools)
     turn = 0
     for item in _require_list(messages):
@@ -265,27 +246,25 @@ def conversation_requests(
 
 
 def read_messages(where: FilePlace, messages: Any, tools: Any = None) -> list[Message]:
-    """Convert a list of messages; descriptions of tools join the system message."""
     conversation = ConversationReader(where, tools)
     conversation.add_all(messages)
     return list(conversation.messages())
 
 
 class ConversationReader:
-    """A converter of logged messages to the three roles that every chat template knows.
+    """A converter of messages to the three roles that every chat template knows.
 
-    Descriptions of tools join the system message. Consecutive tool results become one message, as
-    templates expect.
+    Descriptions of tools join the system message; consecutive tool results become one message.
     """
 
     def __init__(self, where: FilePlace, tools: Any = None) -> None:
         self._where = where
         self._tools = tools if isinstance(tools, list) else []
         self._messages: list[Message] = []
-        self._results: list[str] = []  # of tools, not yet a message
+        self._results: list[str] = []  # tool results, not yet a message
 
     def add(self, item: Any) -> None:
-        """Append one logged message. Raises BadRecordError or BadTurnError if it is malformed."""
+        """Append a logged message. Raises BadRecordError or BadTurnError."""
         if _is_response(item):
             self.append(ASSISTANT, response_text(self._where, item["output"]))
             return
@@ -299,12 +278,10 @@ class ConversationReader:
             self.append(ROLES[role], text)
 
     def add_all(self, items: Any) -> None:
-        """Append a list of logged messages. Raises as `add`."""
         for item in _require_list(items):
             self.add(item)
 
     def append(self, role: str, text: str) -> None:
-        """Append a message of the role "system", "user" or "assistant"."""
         if self._results:
             self._append_results()
         if self._tools and not self._messages:
@@ -316,7 +293,6 @@ class ConversationReader:
         self._messages.append(Message(role, text))
 
     def messages(self) -> MessagePrefix:
-        """Return the messages so far."""
         if self._results:
             self._append_results()
         return MessagePrefix(self._messages, len(self._messages))
@@ -327,8 +303,7 @@ class ConversationReader:
 
 
 def assistant_text(where: FilePlace, message: Any) -> str | None:
-    """Return what the model wrote (reasoning, text, tool calls) for a message of the assistant;
-    None for another role."""
+    """Return what the model wrote (reasoning, text, tool calls); None for another role."""
     if _is_response(message):
         return response_text(where, message["output"])
     if ROLES[role_of(message)] != ASSISTANT:
@@ -337,14 +312,12 @@ def assistant_text(where: FilePlace, message: Any) -> str | None:
 
 
 def message_text(where: FilePlace, message: Mapping[str, Any]) -> str:
-    """Return what the model wrote in a message of the assistant; content may be missing."""
     if "content" not in message:
         message = {"content": None, **message}
     return written_text(message, where.unread)
 
 
 def response_text(where: FilePlace, items: Any) -> str:
-    """Return what the model wrote in the `output` of OpenAI's Responses API."""
     parts = []
     for item in _require_list(items):
         kind = item.get("type") if isinstance(item, dict) else None
@@ -359,7 +332,7 @@ def response_text(where: FilePlace, items: Any) -> str:
 
 
 def _is_response(message: Any) -> bool:
-    """Return whether a message is a whole Responses object, as mini-swe-agent logs it."""
+    """Return whether this is a whole Responses object, as mini-swe-agent logs it."""
     return isinstance(message, dict) and "output" in message and message.get("object") == "response"
 
 

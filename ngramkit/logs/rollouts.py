@@ -1,6 +1,6 @@
 """Rollouts of reinforcement learning: verl, NeMo-RL, prime-rl, slime.
 
-Rollouts of token ids come with a mask, which is nonzero for the tokens that the model wrote.
+Masks of token ids are nonzero where the model wrote them.
 """
 
 from __future__ import annotations
@@ -38,11 +38,7 @@ from ngramkit.logs.request import (
 
 
 def training_step(path: Path) -> str:
-    """Return the training step in a path, "" without one.
-
-    >>> training_step(Path("out/rollouts/step_12/train/all/traces.jsonl"))
-    '12'
-    """
+    """Return the last training step in a path (`step_12`, `rollout_12`), "" without one."""
     steps = re.findall(r"(?:step|rollout)_?(\d{1,12})", str(path))
     return steps[-1] if steps else ""
 
@@ -58,8 +54,8 @@ def masked_requests(
 ) -> Iterator[LoggedRequest]:
     """Yield a request for each run of nonzero mask; its prompt is all ids before it.
 
-    ids, mask: int32[n]. `text` is the output's text, used if there is only one run. Raises
-    BadRecordError if the lengths differ.
+    ids, mask: int32[n]. `text` is used if there is only one run. Raises BadRecordError if the
+    lengths differ.
     """
     if len(mask) != len(ids):
         raise BadRecordError(
@@ -76,16 +72,13 @@ def masked_requests(
 
 @record_reader
 def read_verl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
-    """Read verl's rollouts: `trainer.rollout_data_dir` (or validation_data_dir) with one STEP.jsonl
-    per step.
+    """Read verl's rollouts: `trainer.rollout_data_dir` with one STEP.jsonl per step.
 
         {"input": "...", "output": "...", "gts": ..., "score": 1.0, "step": 7, ...}
 
-    Both texts are decoded without special tokens. The output includes tool results, which verl's
-    writer does not mark.
+    Special tokens are missing. The output includes unmarked tool results.
 
-    Read from: volcengine/verl verl/trainer/ppo/ray_trainer.py (_dump_generations) at 0040110. Tried
-    with a file of 0.9.1.
+    Source: volcengine/verl@0040110 verl/trainer/ppo/ray_trainer.py.
     """
     prompt, output = (
         require_field(where, body, "input", str),
@@ -100,7 +93,6 @@ def read_verl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
 
 
 def is_nemo_rl(body: Mapping[str, Any]) -> bool:
-    """Return whether the object is a sample of NeMo-RL's logger."""
     return {"idx", "rewards"} <= body.keys() and ("content" in body or "token_ids" in body)
 
 
@@ -109,14 +101,12 @@ def read_nemo_rl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     """Read NeMo-RL's rollouts: `train_data_step{N}.jsonl` of the logger, a sample per line.
 
         {"content": [["PROMPT", "OUTPUT", ...]], "rewards": [1.0], "input_lengths": [812],
-         "token_ids": [[...]], "token_loss_mask": [[0, 0, 1, 1, ...]], ..., "idx": 0}
+         "token_ids": [[...]], "token_loss_mask": [[0, 0, 1, 1, ...]], "idx": 0, ...}
 
-    Every value is a list of length 1, a batch of one. Ids after `input_lengths` are padding.
-    Without ids (older versions), the last text is the output. val_data_step{N}.jsonl holds
+    Ids after `input_lengths` are padding. Older versions have no ids; val_data_step{N}.jsonl holds
     messages.
 
-    Read from: NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py (Logging, validate) at ddbdb1e, and
-    nemo_rl/utils/logger.py (log_batched_dict_as_jsonl).
+    Source: NVIDIA-NeMo/RL@ddbdb1e nemo_rl/algorithms/grpo.py.
     """
     run, name = training_step(where.path), str(body.get("idx", ""))
     ids, mask, content, length = (
@@ -147,7 +137,6 @@ def read_nemo_rl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
 
 
 def is_prime_rl(body: Mapping[str, Any]) -> bool:
-    """Return whether the object is a trace, an episode of traces, or a RolloutOutput."""
     traces = body.get("traces")
     return (
         _is_trace(body)
@@ -161,7 +150,6 @@ def _is_trace(body: Any) -> bool:
 
 
 def _calls(body: Mapping[str, Any]) -> list[Any]:
-    """Return the calls of a RolloutOutput; [] for any other object."""
     steps = body.get("trajectory")
     if isinstance(steps, list) and all(isinstance(s, dict) and "completion" in s for s in steps):
         return steps
@@ -174,17 +162,15 @@ def read_prime_rl(lines: Iterator[Line]) -> Iterator[Found]:
         {"id": "...", "task": {...}, "nodes": [{"parent": null, "sampled": false,
          "message": {...}, "token_ids": [...], "mask": [...]}, ...], ...}
 
-    A node's ids follow those of its ancestors. `sampled` marks nodes that the model wrote, `mask`
-    which of their ids. A line may be an episode, {"traces": [...]}. The streams `all` and
-    `effective` share traces, which are read once. Older versions wrote verifiers' RolloutOutput, a
-    list of calls:
+    A node's ids follow those of its ancestors. The model wrote nodes with `sampled`, and of their
+    ids those with a nonzero `mask`. A line may also be {"traces": [...]}. Older versions wrote a
+    RolloutOutput:
 
-        {"trajectory": [{"prompt": [messages], "completion": [messages], "tokens":
-         {"prompt_ids": [...], "completion_ids": [...]}}, ...], "example_id": ..., ...}
+        {"trajectory": [{"prompt": [messages], "completion": [messages],
+         "tokens": {"prompt_ids": [...], "completion_ids": [...]}}, ...], "example_id": ..., ...}
 
-    Read from: PrimeIntellect-ai/prime-rl src/prime_rl/utils/trace_index.py at 0e4f7ef, pathing.py
-    at 06c96a8, and save_rollouts of orchestrator/utils.py; PrimeIntellect-ai/verifiers
-    verifiers/v1/trace.py at 00eee6c and graph.py at 0184474. Tried with files of verifiers 0.4.0.
+    Source: PrimeIntellect-ai/prime-rl@0e4f7ef src/prime_rl/utils/trace_index.py;
+    PrimeIntellect-ai/verifiers@00eee6c verifiers/v1/trace.py.
     """
     seen: set[str] = set()
     for where, body in lines:
@@ -200,12 +186,12 @@ def read_prime_rl(lines: Iterator[Line]) -> Iterator[Found]:
             yield from skip_bad(where, _requests_of_trace(where, trace, name))
 
 
-MAX_COPIED_IDS = 1 << 26  # token ids of shared paths that the branches of one trace may copy
-NODE_COST_IDS = 16  # what copying a node costs on top of its token ids
+MAX_COPIED_IDS = 1 << 26  # token ids that a trace's branches copy
+NODE_COST_IDS = 16  # overhead of copying a node, in token ids
 
 
 class Branch:
-    """The nodes of a trace from its root on: as token ids if all have some, else as messages."""
+    """A path of nodes from the root: as token ids if all have some, else as messages."""
 
     def __init__(self, where: FilePlace, tools: Any) -> None:
         self._where = where
@@ -213,7 +199,7 @@ class Branch:
         self._ids = np.empty(0, np.int32)  # with spare room; prompts are views of its beginning
         self._count: int | None = 0  # ids in use; None if some node has no ids
         self._conversation = ConversationReader(where, tools)
-        self._read_nodes = 0  # that are part of the conversation
+        self._read_nodes = 0  # nodes in the conversation
 
     def add(self, node: Any) -> None:
         ids = token_ids(node.get("token_ids"))
@@ -230,7 +216,7 @@ class Branch:
         self._count = count
 
     def request(self, node: Any) -> tuple[Prompt, str | TokenArray]:
-        """Append a node that the model wrote, and return its prompt and output."""
+        """Append a node that the model wrote; return its prompt and output."""
         before = self._count
         self.add(node)
         mask = node.get("mask")
@@ -254,7 +240,7 @@ def _requests_of_trace(
     kind = str(task.get("type", "prime-rl")) if isinstance(task, dict) else "prime-rl"
     start = timing.get("start") if isinstance(timing, dict) else None
     turn = copied = 0
-    branches: dict[int, Branch] = {}  # by the number of their last node
+    branches: dict[int, Branch] = {}  # number of the last node -> branch
     for number, node in enumerate(nodes):
         if not isinstance(node, dict):
             raise BadRecordError("a node must be an object")
@@ -328,8 +314,10 @@ HINT = (
 
 
 def torch_samples(path: Path) -> Iterator[Line]:
-    """Yield the samples of a torch.save file. Raises InputError for anything but plain values and
-    tensors: the file is loaded with weights_only, which runs no code."""
+    """Yield the samples of a torch.save file, loaded with weights_only, which runs no code.
+
+    Raises InputError for anything but plain values and tensors.
+    """
     import torch
 
     try:
@@ -354,17 +342,15 @@ def torch_samples(path: Path) -> Iterator[Line]:
 
 @record_reader
 def read_slime(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
-    """Read slime's rollouts: `--save-debug-rollout-data DIR/{rollout_id}.pt`, of torch.save.
+    """Read slime's rollouts: `--save-debug-rollout-data DIR/{rollout_id}.pt`, or samples as JSONL.
 
         {"rollout_id": 3, "samples": [{"prompt": "...", "response": "...", "tokens": [...],
          "response_length": 90, "loss_mask": [1, 1, 0, ...], "index": 0, ...}, ...]}
 
-    `tokens` are those of prompt and response. A `loss_mask` of 0 marks tool results. JSON lines of
-    the same samples are read too. With --use-rollout-routing-replay the file holds slime's own
-    classes and is refused; write it as JSON lines where slime is installed.
+    `tokens` includes the prompt. A `loss_mask` of 0 marks tool results. Files of
+    --use-rollout-routing-replay hold slime's own classes and are refused.
 
-    Read from: THUDM/slime slime/observability/rollout_data_utils.py (save_debug_rollout_data) at
-    4c4adbb, slime/utils/types.py (Sample.to_dict) at 0d234f3.
+    Source: THUDM/slime@4c4adbb slime/observability/rollout_data_utils.py.
     """
     if not isinstance(body, dict):
         raise BadRecordError("a sample must be an object", HINT)

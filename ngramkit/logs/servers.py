@@ -44,7 +44,7 @@ def _text(literal: str | None) -> str | None:
 
 
 def _ids(literal: str | None) -> TokenArray | None:
-    """Return the int32[n] that IDS matched; None if it is empty."""
+    """Return the int32[n] that IDS matched; None if empty."""
     numbers = [int(n[:10]) for n in re.findall(r"\d+", literal or "")]
     return token_ids(numbers) if numbers else None
 
@@ -61,12 +61,11 @@ RESPONSE = re.compile(
 )
 ADAPTER = re.compile(r"\blora_name='([^']*)'")
 REQUEST_ADAPTER = re.compile(r"Received request (\S+?): .*\blora_name='([^']*)'")
-MAX_OPEN_REQUESTS = 1 << 16  # without an answer yet
+MAX_OPEN_REQUESTS = 1 << 16  # unanswered requests
 OpenRequests = OrderedDict[tuple[str, str], tuple[Prompt, str]]  # (log, id): (prompt, adapter)
 
 
 def is_vllm(line: str) -> bool:
-    """Return whether the line reports a response in vLLM's log."""
     is_candidate = not line.startswith("{") and "Generated response " in line
     return is_candidate and RESPONSE.search(line) is not None
 
@@ -78,12 +77,10 @@ def read_vllm(lines: Iterator[Line]) -> Iterator[Found]:
         ... Received request ID: prompt: 'TEXT', params: ..., prompt_token_ids: ...   (before 0.11)
         ... Generated response ID: output: 'TEXT', output_token_ids: [3], finish_reason: stop
 
-    Prompts are logged only with VLLM_LOGGING_LEVEL=DEBUG; without one, the prompt is empty, and the
-    record is counted. An answer belongs to the request with its id in the same log, across rotated
-    files. --max-log-len truncates texts without a mark, which cannot be noticed.
+    Prompts need VLLM_LOGGING_LEVEL=DEBUG. IDs are matched within a log and its rotated files.
+    --max-log-len truncates texts without a mark.
 
-    Read from: vllm-project/vllm vllm/entrypoints/logger.py at 63c2b7a, and at 01ff126 (before
-    0.11).
+    Source: vllm-project/vllm@63c2b7a vllm/entrypoints/logger.py; @01ff126 before 0.11.
     """
     asked: OpenRequests = OrderedDict()
     for where, line in lines:
@@ -126,7 +123,7 @@ def _vllm_response(
     log, name = unrotated_name(where.path), match[1]
     prompt, adapter = asked.get((log, name)) or asked.get((log, f"{name}-0")) or ("", "")
     output: Any = _text(match[3])
-    if not isinstance(prompt, str):  # ids need ids: mixed with text, the token border may shift
+    if not isinstance(prompt, str):  # with an output as text, the token border may shift
         ids = _ids(match[4])
         if ids is None:
             prompt = ""
@@ -146,14 +143,13 @@ BEGIN = re.compile(rf"Finish: obj=GenerateReqInput\((?:rid=(None|{TEXT}|\[))?")
 INPUT = re.compile(rf"[(, ]text=(None|{TEXT})( \.\.\. )?")
 INPUT_IDS = re.compile(rf"[(, ]input_ids=({IDS})")
 OUTPUT = re.compile(rf"\), out=\{{'text': (None|{TEXT})( \.\.\. )?(?:, 'output_ids': ({IDS}))?")
-LEVEL_2_CHARS = 1024  # of each end of a text; level 2 replaces its middle by "..."
+LEVEL_2_CHARS = 1024  # kept at each end of a text; level 2 replaces its middle by "..."
 SHORTENED = "the log cut its text (--log-requests-level 3 keeps it)"
 REASON = re.compile(r"'finish_reason': (?:\{'type': )?'(\w+)'")
 NO_TEXTS = "the log has no texts (--log-requests-level 3)"
 
 
 def is_sglang(line: str) -> bool:
-    """Return whether the line reports a request in SGLang's log."""
     return "Finish: obj=" in line or (line.startswith("{") and '"event": "request.' in line)
 
 
@@ -163,14 +159,12 @@ def read_sglang(where: FilePlace, line: str) -> Iterator[LoggedRequest | str]:
 
         ... Finish: obj=GenerateReqInput(rid='...', text='PROMPT', ...), out={'text': 'OUTPUT', ...}
 
-    With `--log-requests-format json` (and `--log-requests-target FOLDER`), among other lines:
+    With `--log-requests-format json`:
 
         {"timestamp": "...", "event": "request.finished", "rid": "...", "obj": {"text": "PROMPT",
          "input_ids": null, ...}, "out": {"text": "OUTPUT", "output_ids": [1, 2], ...}}
 
-    Level 2 cuts the middle out of long texts; such requests are skipped.
-
-    Read from: sgl-project/sglang python/sglang/srt/utils/request_logger.py at 01bb912.
+    Source: sgl-project/sglang@01bb912 python/sglang/srt/utils/request_logger.py.
     """
     if line.startswith("{") and '"event": "request.finished"' in line:
         yield _sglang_json(parse_json(line, str(where), error=BadRecordError))
@@ -188,7 +182,7 @@ def _sglang_json(body: Any) -> LoggedRequest | str:
     output: Any = answered.get("text")
     if _is_shortened(prompt) or _is_shortened(output):
         return SHORTENED
-    if not isinstance(prompt, str):  # ids need ids
+    if not isinstance(prompt, str):  # read both as ids
         prompt, output = token_ids(asked.get("input_ids")), token_ids(answered.get("output_ids"))
     if prompt is None or not isinstance(output, str | np.ndarray):
         return NO_TEXTS
@@ -218,7 +212,7 @@ def _sglang_text(line: str, begin: re.Match[str]) -> LoggedRequest | str:
         return SHORTENED
     prompt: Any = _text(asked[1]) if asked else None
     output: Any = _text(answered[1])
-    if prompt is None:  # ids need ids
+    if prompt is None:  # read both as ids
         ids = INPUT_IDS.search(line, begin.end(), answered.start())
         prompt, output = _ids(ids[1]) if ids else None, _ids(answered[3])
         if prompt is None:

@@ -1,4 +1,4 @@
-"""The report of what is not read of a log: files, records, and parts of records."""
+"""The report of what is not read of a log."""
 
 from __future__ import annotations
 
@@ -31,12 +31,10 @@ class SkipReport:
         self.records[re.split(r": |, got ", skipped.reason, maxsplit=1)[0]] += 1
 
     def add_file(self, error: InputError) -> None:
-        """Count a file of a folder that cannot be read."""
         self._first_file_error = self._first_file_error or error
         self.files["files in no known format"] += 1
 
     def print(self, reporter: Reporter, requests: int) -> None:
-        """Print one line each for files, records, requests and parts that were skipped."""
         if self.files:
             reporter.note(f"files in folders that were skipped: {_counted(self.files)}")
         if self.first is not None:
@@ -56,7 +54,6 @@ class SkipReport:
         return visible(f"{self.first.where}: {self.first.reason}", 4 * REASON_CHARS)
 
     def no_readable_file(self, formats: Sequence[str]) -> InputError:
-        """Return the error for folders without a file that can be read."""
         example = f", for example: {self._first_file_error}" if self._first_file_error else ""
         return InputError(
             f"no file of the folder is in a known format{example}",
@@ -65,7 +62,7 @@ class SkipReport:
         )
 
     def no_request(self, wanted: Iterable[tuple[str, str]] = ()) -> InputError:
-        """Return the error for a log in which no request can be used."""
+        """Return the error for a log without a usable request."""
         if self.not_selected:
             fields = ", ".join(f"{name}={value!r:.60}" for name, value in wanted)
             return InputError(
@@ -78,7 +75,7 @@ class SkipReport:
 
 
 def _counted(counter: Counter[str]) -> str:
-    """Return the most frequent reasons with their counts, as "not JSON (2), others (1)"."""
+    """Return the top reasons, as "not JSON (2), others (1)"."""
     top = counter.most_common(5)
     shown = [f"{visible(reason, REASON_CHARS)} ({count:,})" for reason, count in top]
     rest = counter.total() - sum(count for _, count in top)

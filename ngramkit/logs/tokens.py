@@ -17,7 +17,7 @@ from ngramkit.drafters.base import TokenArray, common_beginning
 from ngramkit.logs.request import NO_TEXT, FilePlace, LoggedRequest, SkippedRecord
 from ngramkit.logs.skipped import SkipReport
 
-PROMPT_END_CHARS = 1024  # that may influence how the output is tokenized
+PROMPT_END_CHARS = 1024  # may influence how the output is tokenized
 PROMPT_END_MESSAGES = 64
 MAX_TEXT_CHARS = 1 << 22  # a tokenizer needs about 200 bytes of memory per character
 THINK = "<think>"
@@ -32,11 +32,10 @@ class RequestTokens(NamedTuple):
 
 
 class RequestTokenizer:
-    """An encoder of requests.
+    """An encoder of requests. `template` is a name for `find_template`.
 
-    `template` names the chat template (see `find_template`); it is loaded for the first
-    conversation. With `prompts=False` only the end of each prompt is encoded, as much as may
-    influence the first token of the output.
+    With `prompts=False` only the end of each prompt is encoded, as much as may influence the
+    output's first token.
     """
 
     def __init__(
@@ -53,14 +52,14 @@ class RequestTokenizer:
         self._begin = [tokenizer.bos] if tokenizer.adds_bos else []
         self._prompts = prompts
         self._ids_reported = False
-        self._ids_checked = False  # against a text of the log
+        self._ids_checked = False  # compared with a text of the log
 
     def encoded(
         self, requests: Iterable[LoggedRequest]
     ) -> Iterator[tuple[LoggedRequest, RequestTokens]]:
-        """Yield requests with their ids; skip those that cannot be encoded and report their number.
+        """Yield requests with their ids; skip and report those that cannot be encoded.
 
-        Raises as `__call__`, and InputError if no request remains.
+        Raises UsageError and InputError as `__call__`, and InputError if no request remains.
         """
         skips, count = SkipReport(), 0
         for request in requests:
@@ -79,8 +78,8 @@ class RequestTokenizer:
     def __call__(self, request: LoggedRequest) -> RequestTokens:
         """Return a request's ids.
 
-        Raises UsageError if no template is known, BadRecordError if the template rejects the
-        conversation or a text is too long, InputError if the log's ids are of another tokenizer.
+        Raises UsageError for an unknown template, BadRecordError for a rejected conversation or a
+        text that is too long, InputError for ids of another tokenizer.
         """
         references = tuple(map(self._encode, filter(None, request.references)))
         if not isinstance(request.output, str):
@@ -108,8 +107,7 @@ class RequestTokenizer:
         return self._tokenizer.encode(text)
 
     def _prompt_text(self, request: LoggedRequest) -> tuple[str, str, bool]:
-        """Return the prompt, the white space before the answer, and whether the prompt has its own
-        BOS."""
+        """Return the prompt, the white space before the answer, and whether it has a BOS."""
         prompt = request.prompt
         if isinstance(prompt, str):
             # Some recorders keep EOS in the text.
@@ -133,8 +131,7 @@ class RequestTokenizer:
         return self.template.prompt(messages), self.template.joint, own
 
     def _require_own(self, prompt: TokenArray, output: TokenArray, text: str) -> None:
-        """Raise InputError for ids outside the vocabulary, or if the first output that comes with a
-        `text` does not decode to the letters of that text."""
+        """Raise InputError for ids outside the vocabulary, or that do not decode to `text`."""
         highest = max(prompt.max(initial=0), output.max(initial=0))
         wanted = "" if self._ids_checked else letters(text)[:64]
         if highest >= self._tokenizer.record.vocabulary or (
@@ -155,7 +152,7 @@ class RequestTokenizer:
     def _encode_both(
         self, prompt: str, output: str, *, has_bos: bool, ended: bool
     ) -> tuple[TokenArray, TokenArray]:
-        """Encode prompt and output together, so the output begins at a token border of both."""
+        """Encode both together, so that the output begins at a token border."""
         tokenizer = self._tokenizer
         begin = [] if has_bos else self._begin
         end = [] if tokenizer.record.eos is None or not ended else [tokenizer.record.eos]
@@ -172,7 +169,6 @@ class RequestTokenizer:
 
 
 def _prompt_end(messages: Sequence[Message]) -> list[Message]:
-    """Return the system message and the last messages, which decide how a prompt ends."""
     at, size = len(messages), 0
     while at and not (
         size >= PROMPT_END_CHARS
@@ -185,9 +181,5 @@ def _prompt_end(messages: Sequence[Message]) -> list[Message]:
 
 
 def letters(text: str) -> str:
-    """Return the letters and digits of a text; decoders differ in white space.
-
-    >>> letters("It 's 2 .")
-    'Its2'
-    """
+    """Return the letters and digits; decoders differ in white space."""
     return "".join(filter(str.isalnum, text))

@@ -2,10 +2,6 @@
 
 Remote artifacts are downloaded and verified before they are opened: from the Hub into the Hub's
 cache, from other URLs into ours (`remote.file_cache`).
-
-On the Hub an artifact is a dataset repository with the artifact's files at its root. It is
-untrusted: every file's sha256 must equal that in the manifest of the same commit, and all values
-are checked once (`formats.artifact`).
 """
 
 from __future__ import annotations
@@ -32,22 +28,17 @@ SCHEME = re.compile(r"hf:/{1,2}")  # pathlib.Path drops the second slash
 
 @dataclass(frozen=True)
 class Fetched:
-    """An artifact's local folder, and its version if it was downloaded."""
-
     path: Path
     commit: str | None = None  # on the Hub; for other URLs the manifest's checksum
 
 
 @dataclass(frozen=True)
 class HubName:
-    """`USER/NAME[@REVISION]`; the revision is a branch, tag or commit."""
-
     repository: str
     revision: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> HubName:
-        """Parse a name with or without hf://. Raises UsageError if it names no repository."""
         name, at, revision = SCHEME.sub("", text, count=1).partition("@")
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or (at and not revision):
             raise UsageError(
@@ -61,7 +52,7 @@ class HubName:
 
 
 def silence_client() -> None:
-    """Silence the Hub client's progress bars and log, except for one warning when it retries."""
+    """Silence the Hub client, except for one warning when it retries."""
     from huggingface_hub.utils.logging import set_verbosity_error
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -74,7 +65,7 @@ def silence_client() -> None:
 
 
 class _Retries(logging.Filter):
-    """A filter that replaces the client's retry messages by one warning."""
+    """Replace the client's retry messages by one warning."""
 
     warned = False
 
@@ -89,15 +80,11 @@ _RETRIES = _Retries()
 
 
 def is_hub_name(source: str | Path) -> bool:
-    """Return whether `source` is hf://USER/NAME."""
     return SCHEME.match(str(source)) is not None
 
 
 def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
-    """Return the artifact's local folder, downloaded if `source` is remote.
-
-    Raises as `fetch_from_hub` and `remote.file_cache.stage`.
-    """
+    """Return the local folder. Raises as `fetch_from_hub` and `remote.file_cache.stage`."""
     if not isinstance(source, str | Path):
         raise UsageError(
             f"an artifact must be a folder, a URL or hf://USER/NAME, got {source!r:.60}",
@@ -115,10 +102,7 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
 
 
 def open_fetched(source: str | Path | Artifact, *, reporter: Reporter = SILENT) -> Artifact:
-    """Open an artifact, downloading it if it is remote; an open one is returned unchanged.
-
-    Raises as `fetch` and `opening.open_folder`.
-    """
+    """Open an artifact, downloaded if remote. Raises as `fetch` and `opening.open_folder`."""
     if isinstance(source, Artifact):
         return source
     artifact, url = opening.open_folder(fetch(source, reporter=reporter).path), as_url(source)
@@ -130,8 +114,7 @@ def open_fetched(source: str | Path | Artifact, *, reporter: Reporter = SILENT) 
 
 
 def default_output(source: str | Path | Artifact) -> Path:
-    """Return the path from which default output names are derived: the artifact's folder, or
-    artifacts/NAME for a remote one."""
+    """Return the path for default output names: the folder, or artifacts/NAME if remote."""
     if isinstance(source, Artifact):
         if source.origin is None:
             return source.path
@@ -151,7 +134,7 @@ def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
     """Download and verify an artifact; return its folder in the Hub's cache.
 
     Raises NetworkError if the Hub refuses, or is unreachable and nothing is cached; ArtifactError
-    if the repository has no artifact, a newer format or a damaged one.
+    for a missing, damaged or newer artifact, or a history.
     """
     folder, manifest = fetch_manifest(name)
     if manifest.kind == History.kind:  # user text: other users may read the Hub's cache
@@ -167,10 +150,9 @@ def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
 
 
 def fetch_manifest(name: HubName) -> tuple[Path, Manifest]:
-    """Download the manifest; return the commit's folder in the Hub's cache and the manifest.
+    """Return the commit's folder in the Hub's cache, and the manifest.
 
-    If the Hub does not answer, the revision's last known commit is used. Raises as
-    `fetch_from_hub`.
+    Uses the last known commit if the Hub does not answer. Raises as `fetch_from_hub`.
     """
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
@@ -211,10 +193,7 @@ def _download(repository: str, commit: str, manifest: Manifest, reporter: Report
 
 
 def _verify(repository: str, folder: Path, reporter: Reporter) -> None:
-    """Verify all bytes and values, unless done before on this machine. Raises ArtifactError.
-
-    A file with a wrong checksum is deleted from the cache.
-    """
+    """Verify all bytes and values once per machine. Deletes a file with a wrong checksum."""
     try:
         opening.open_folder(folder, reporter=reporter)
     except WrongFileError as error:

@@ -3,15 +3,10 @@
     FOLDER/blobs/SHA256        a read-only file; the mtime of SHA256.used is its last use
     FOLDER/artifacts/KEY/NAME  an artifact: its manifest, and links to its blobs
     FOLDER/work/KEY/NAME       an artifact that is built here before its upload
-    FOLDER/incoming/           unfinished downloads; those of killed processes are deleted
+    FOLDER/incoming/           unfinished downloads
 
-The manifest is read at every opening, so the URL's current artifact is opened. Storages are
-untrusted: file names, sizes and checksums are verified, and all values checked once
-(`formats.artifact`).
-
-The cache evicts the least recently used blobs. A deleted blob stays mapped until its process ends.
-fsspec's caches are not used, because they are bounded only by time and return files before their
-sha256 is verified.
+The manifest is read at every opening, so the URL's current artifact is opened. Evicted blobs stay
+mapped until their process ends. fsspec's caches return unverified files.
 """
 
 from __future__ import annotations
@@ -73,14 +68,11 @@ def using_cache(folder: str | Path | None = None, size: int | str | None = None)
 
 @dataclass(frozen=True)
 class Cache:
-    """The cache folder and its bound."""
-
     folder: Path
     bound: int | None  # bytes; None: half of the space that an empty cache would leave free
 
     @classmethod
     def chosen(cls) -> Cache:
-        """Return the current cache, see `using_cache`. Raises InputError if it cannot be made."""
         folder, size = _chosen.get()
         named = folder or (Path(os.environ[DIR]) if os.environ.get(DIR) else None)
         if size is None and os.environ.get(SIZE):
@@ -104,7 +96,6 @@ class Cache:
         return (shutil.disk_usage(self.folder).free + self.total_bytes()) // 2
 
     def total_bytes(self) -> int:
-        """Return the size of all blobs in bytes."""
         return sum(size for _, size, _ in self._blobs())
 
     def find(self, sha256: str, size: int) -> Path | None:
@@ -122,10 +113,7 @@ class Cache:
         return self.folder / "blobs" / sha256
 
     def add(self, sha256: str, fill: Callable[[Path], None]) -> Path:
-        """Return the blob; if it is missing, `fill(path)` must write a verified file.
-
-        Concurrent processes download it once.
-        """
+        """Return the blob. If missing, one process calls `fill(path)` to write a verified file."""
         path = self.blob(sha256)
         with locked(self.folder / "incoming" / f"{sha256}.lock"):
             if not path.exists():
@@ -148,7 +136,7 @@ class Cache:
     def make_room(self, needed: int, keep: Collection[str], what: str) -> None:
         """Evict the least recently used blobs, except `keep`, until `needed` bytes fit.
 
-        Raises InputError, naming `what`, if they cannot fit.
+        Raises InputError if they cannot.
         """
         with locked(self.folder / "lock"):
             self._tidy()
@@ -178,7 +166,7 @@ class Cache:
                     yield path, path.stat().st_size, _used(path)
 
     def _use(self, path: Path) -> None:
-        # Not the blob's own mtime, which is part of its identity, see formats.artifact.
+        # Not the blob's own mtime, which is part of its identity (basics.untrusted).
         path.with_name(f"{path.name}.used").touch()
 
     def _tidy(self) -> None:
@@ -201,9 +189,8 @@ def _used(path: Path) -> float:
 def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
     """Download and verify the artifact at `url`; return its local folder and its manifest.
 
-    Raises UsageError for an unknown storage or a missing package, NetworkError if the storage
-    refuses or is unreachable, ArtifactError for a missing or damaged artifact, InputError if the
-    cache has no room.
+    Raises UsageError for an unknown storage, NetworkError if it refuses or is unreachable,
+    ArtifactError for a missing or damaged artifact, InputError if the cache is full.
     """
     place, cache = UrlFolder.at(url), Cache.chosen()
     for left in reversed(range(TRIES)):
@@ -223,16 +210,15 @@ def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
 
 
 def _is_worth_a_retry(error: ArtifactError, cache: Cache, manifest: Manifest) -> bool:
-    """Return whether a retry may succeed: after a damaged transfer, during an upload, or if another
-    process has evicted a blob."""
-    if isinstance(error, WrongFileError):  # the blob is damaged
+    """Return whether a transfer was damaged, an upload is running, or a blob was evicted."""
+    if isinstance(error, WrongFileError):
         cache.blob(manifest.files[error.file.name].sha256).unlink(missing_ok=True)
     missing = any(not cache.blob(record.sha256).exists() for record in manifest.files.values())
     return missing or isinstance(error, NotAsListedError)
 
 
 def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
-    """Return the manifest at a URL, raw and parsed. Raises ArtifactError if there is none."""
+    """Return the raw and the parsed manifest. Raises ArtifactError if it is missing or unusable."""
     remote = find_remote(place)
     if remote is None:
         raise ArtifactError(
@@ -247,7 +233,6 @@ def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
 
 
 def find_remote(place: UrlFolder) -> tuple[bytes, Manifest] | None:
-    """Return the manifest as `read_remote`; None if there is none."""
     raw = place.read(NAME, LIMITS.manifest_bytes)
     if raw is None:
         return None
@@ -257,7 +242,6 @@ def find_remote(place: UrlFolder) -> tuple[bytes, Manifest] | None:
 
 
 def staged_folder(cache: Cache, place: UrlFolder, manifest: Manifest) -> Path:
-    """Return the cache folder for a URL and a manifest, named after the URL's last part."""
     key = hashlib.sha256(f"{place.url}\0{manifest.checksum}".encode()).hexdigest()[:16]
     return cache.folder / "artifacts" / key / local_name(place)
 
@@ -287,7 +271,6 @@ def _fetch(place: UrlFolder, cache: Cache, manifest: Manifest, reporter: Reporte
 
 
 def _lay_out(place: UrlFolder, cache: Cache, folder: Path, raw: bytes, manifest: Manifest) -> None:
-    """Fill the artifact's folder: links to blobs, card and recipe if present, the manifest last."""
     link_blobs(cache, folder, manifest)
     if (folder / NAME).exists():
         return
@@ -299,7 +282,6 @@ def _lay_out(place: UrlFolder, cache: Cache, folder: Path, raw: bytes, manifest:
 
 
 def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
-    """Link each file in `folder` to its blob."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, record in manifest.files.items():
         blob = Path(os.path.relpath(cache.blob(record.sha256), folder))
@@ -311,14 +293,12 @@ def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
 
 
 def put_whole(path: Path, raw: bytes) -> None:
-    """Write a file atomically."""
     temporary = _temporary(path)
     temporary.write_bytes(raw)
     temporary.replace(path)
 
 
 def _temporary(path: Path) -> Path:
-    """Return a path next to `path` that only this thread uses."""
     return path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
 
 
@@ -326,10 +306,7 @@ def _temporary(path: Path) -> Path:
 
 
 def fetch_texts(place: UrlFolder, folder: Path) -> bool:
-    """Download an artifact's manifest and recipe into a new `folder`.
-
-    Returns False, without creating the folder, if there is no artifact.
-    """
+    """Download manifest and recipe into a new `folder`; return False if there is no artifact."""
     remote = find_remote(place)
     if remote is None:
         return False
@@ -342,7 +319,6 @@ def fetch_texts(place: UrlFolder, folder: Path) -> bool:
 
 
 def put_texts(place: UrlFolder, folder: Path, *names: str) -> None:
-    """Upload the named texts that exist in `folder` and differ from the storage's."""
     for name in names:
         if (folder / name).is_file():
             text = (folder / name).read_bytes()
@@ -351,7 +327,6 @@ def put_texts(place: UrlFolder, folder: Path, *names: str) -> None:
 
 
 def put_text(place: UrlFolder, name: str, text: str) -> None:
-    """Upload `text` as the file `name`, unless it is already there."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(text, encoding="utf-8")
         put_texts(place, Path(folder), name)

@@ -1,9 +1,7 @@
 """Building artifacts to a URL: `out="s3://bucket/x"`.
 
-The artifact is built in a work folder of the cache (`remote.file_cache`), where a killed build
-resumes. Then its files are uploaded atomically, the manifest last, so no incomplete artifact is
-visible. Two processes that write the same artifact leave one; if they write different ones, the
-last to finish raises an error. Afterwards the files become blobs of the cache.
+The artifact is built in a work folder of the cache, where a killed build resumes, and uploaded with
+the manifest last. If two processes write different artifacts, the last to finish raises an error.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ from ngramkit.remote.file_cache import (  # fmt: skip
 from ngramkit.remote.urls import UrlFolder, as_path, as_url, require_whole_writes
 
 Made = TypeVar("Made", bound=Artifact)
-UPLOADS = "uploads.json"  # next to the work folder: the uploaded files
+UPLOADS = "uploads.json"  # lists the uploaded files, next to the work folder
 
 
 def require_out(out: str | Path | None, kind: str | None = None, *, force: bool = False) -> None:
@@ -68,10 +66,9 @@ def build_at(
 ) -> Made:
     """Call `build(FOLDER, reporter=, force=)` and place its artifact at `out`, a path or a URL.
 
-    FOLDER is `out` for a path (None: `build` chooses) and a local work folder for a URL. An
-    existing artifact of the same plan is kept; anything else is replaced only with `force`. Raises
-    as `build`; UsageError if the storage cannot be written to or holds another artifact,
-    NetworkError if it refuses.
+    For a URL, FOLDER is a local work folder. An artifact of the same plan is kept, another replaced
+    only with `force`. Raises as `build`; UsageError if the storage is not writable or holds another
+    artifact, NetworkError if it refuses.
     """
     url = None if out is None else as_url(out)
     if url is None:
@@ -85,7 +82,7 @@ def build_at(
     work.parent.mkdir(exist_ok=True)
     relabelled, done = _Relabelled(reporter, work, str(place)), work.with_name("published")
     with locked(work.parent / "lock", busy=f"another process is building {place}"):
-        if done.exists():  # from a process killed while moving it to the cache
+        if done.exists():  # left by a process killed while moving it to the cache
             remove(ours_in(done))
         with _stand_in(place, work) as stood_in, _errors_relabelled(work, str(place)):
             try:
@@ -105,11 +102,8 @@ def build_at(
 
 @contextmanager
 def _stand_in(place: UrlFolder, work: Path) -> Iterator[bool]:
-    """Copy the URL's manifest to the work folder, so that a builder finds the existing artifact.
-
-    Yields False if the work folder holds a build to upload, or the URL holds nothing.
-    """
-    _clear_stand_in(work)  # of a killed process
+    """Copy the URL's manifest to the work folder for the builder to find; yield whether it did."""
+    _clear_stand_in(work)  # left by a killed process
     stands_in = not work.exists() and fetch_texts(place, work)
     try:
         yield stands_in
@@ -158,7 +152,6 @@ def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) 
 
 
 def _require_ours(place: UrlFolder, manifest: Manifest, uploads: _Uploads) -> None:
-    """Raise InputError if another writer has replaced an uploaded file."""
     contents, remote = place.contents(), find_remote(place)
     whole = all(uploads.arrived(name, contents) for name in manifest.files)
     if not whole or remote is None or remote[1] != manifest:
@@ -169,8 +162,7 @@ def _require_ours(place: UrlFolder, manifest: Manifest, uploads: _Uploads) -> No
 
 
 def _require_ours_only(place: UrlFolder, contents: Mapping[str, str]) -> None:
-    """Raise UsageError if a folder without a manifest holds files that no interrupted upload
-    leaves."""
+    """Raise UsageError for files that no interrupted upload leaves."""
     begun = any(name.endswith(".safetensors") for name in contents)
     foreign = [name for name in contents if not (begun and WRITTEN.fullmatch(name))]
     if foreign:
@@ -182,8 +174,6 @@ def _require_ours_only(place: UrlFolder, contents: Mapping[str, str]) -> None:
 
 
 class _Uploads:
-    """The uploaded files of one artifact, recorded in `file`; records of others are ignored."""
-
     def __init__(self, file: Path, manifest: Manifest) -> None:
         self._file, self._checksum = file, manifest.checksum
         self._contents: dict[str, str] = {}
@@ -194,7 +184,6 @@ class _Uploads:
                 self._contents = dict(body["files"])
 
     def arrived(self, name: str, contents: Mapping[str, str]) -> bool:
-        """Return whether the storage still lists the file as it did after the upload."""
         return name in self._contents and self._contents[name] == contents.get(name)
 
     def add(self, name: str, content: str) -> None:
@@ -207,7 +196,6 @@ class _Uploads:
 def _move_to_cache(
     place: UrlFolder, cache: Cache, made: Artifact, done: Path, reporter: Reporter
 ) -> Path:
-    """Move the files into the cache, if they fit; return the artifact's local folder."""
     manifest, work = made.manifest, made.path
     contents = {record.sha256: (name, record.bytes) for name, record in manifest.files.items()}
     missing = {sha: each for sha, each in contents.items() if cache.find(sha, each[1]) is None}
@@ -231,7 +219,7 @@ def _move_to_cache(
 
 
 class _Relabelled(Reporter):
-    """A reporter that shows the URL, `name`, in place of the work folder."""
+    """Show the URL in place of the work folder."""
 
     def __init__(self, reporter: Reporter, folder: Path, name: str) -> None:
         self.reporter, self._folder, self._name = reporter, str(folder), name
@@ -251,7 +239,6 @@ class _Relabelled(Reporter):
 
 @contextmanager
 def _errors_relabelled(folder: Path, name: str) -> Iterator[None]:
-    """Show the URL in place of the work folder in errors."""
     try:
         yield
     except NgramkitError as error:

@@ -1,8 +1,7 @@
 """URLs of storages, read and written by fsspec: s3://, gs://, https://, hf://datasets/... .
 
-`hf://USER/NAME` is an artifact on the Hub (`remote.fetch`), not a storage; `file://` is a local
-path. User names, passwords and signatures in URLs are never shown or stored. A `UrlFolder` reads
-parts of files, downloads verified files, and writes files atomically.
+`hf://USER/NAME` is an artifact on the Hub (`remote.fetch`), `file://` a local path. User names,
+passwords and signatures are never shown or stored.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from ngramkit.formats.safetensors import FileRecord
 
 # At least two letters: C:// is a drive.
 URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
-COLLAPSED = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)", re.IGNORECASE)  # as pathlib.Path collapses it
+COLLAPSED = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)", re.IGNORECASE)  # pathlib.Path drops a slash
 HUB_STORAGE = re.compile(r"hf://(datasets|buckets)/[^/]", re.IGNORECASE)
 CLOUD = "pip install 'ngramkit[cloud]'"
 PACKAGES = {
@@ -45,8 +44,8 @@ LOCAL_PROTOCOLS = {
     "local", "dir", "reference", "simplecache", "filecache", "blockcache", "generic",
     "data", "cached", "jupyter", "git", "zip", "tar", "libarchive",
 }  # fmt: skip
-BLOCK_BYTES = 8 << 20  # read at a time
-S3_PART_BYTES, S3_CONCURRENT_PARTS = 16 << 20, 4  # of large uploads
+BLOCK_BYTES = 8 << 20  # size of a read
+S3_PART_BYTES, S3_CONCURRENT_PARTS = 16 << 20, 4  # for large uploads
 S3_MAX_PARTS = 9000  # S3 allows 10,000
 # Storages that write files atomically.
 ATOMIC = {"s3", "s3a", "gs", "gcs", "az", "abfs", "memory"}
@@ -59,12 +58,11 @@ CONTENT_KEYS = ("ETag", "md5Hash", "crc32c", "content_md5", "xet_hash", "blob_id
 
 
 def is_url(name: str) -> bool:
-    """Return whether the name has a scheme of two letters or more."""
     return URL.match(name) is not None
 
 
 def as_url(given: str | Path) -> str | None:
-    """Return the URL if it is one of a storage; None for paths, file:// and hf://USER/NAME.
+    """Return a storage's URL; None for paths, file:// and hf://USER/NAME.
 
     >>> as_url(Path("s3://bucket/x")), as_url("hf://me/x"), as_url("file:///x"), as_url("a/b")
     ('s3://bucket/x', None, None, None)
@@ -77,10 +75,7 @@ def as_url(given: str | Path) -> str | None:
 
 
 def as_path(given: str | Path) -> Path:
-    """Convert a name without a storage's URL to a path: file:///a/b%20c is /a/b c.
-
-    Raises UsageError for a file:// URL of another host or without an absolute path.
-    """
+    """Convert a path or a file:// URL. Raises UsageError for another host or a relative URL."""
     text = COLLAPSED.sub(r"\1:///", str(given), count=1) if isinstance(given, Path) else given
     if not text.lower().startswith("file:"):
         return Path(given)
@@ -93,9 +88,9 @@ def as_path(given: str | Path) -> Path:
 
 
 def open_storage(url: str, option: str = "") -> tuple[Any, str]:
-    """Return the fsspec file system of `url`, with an empty listing cache, and the path in it.
+    """Return the fsspec file system of `url` and the path in it.
 
-    Raises UsageError, naming `option`, for an unknown storage or a missing package.
+    Raises UsageError for an unknown storage or a missing package.
     """
     from fsspec.core import url_to_fs
 
@@ -127,7 +122,6 @@ def open_storage(url: str, option: str = "") -> tuple[Any, str]:
 
 
 def has_magic(path: str) -> bool:
-    """Return whether the path is a glob; in web addresses, ? begins the query."""
     return glob.has_magic(path.partition("?")[0] if path.startswith("http") else path)
 
 
@@ -142,26 +136,16 @@ def plain_path(name: str) -> Path:
 
 
 def label(url: str) -> str:
-    """Return the last part of a URL; for a glob, all parts from the folder before it."""
     return path_label(PurePosixPath(plain_path(url)).parts)
 
 
 def path_label(parts: Sequence[str]) -> str:
-    """Return the last part of a path; for a glob, all parts from the folder before it.
-
-    >>> path_label(["home", "me", "chats", "*.jsonl"]), path_label(["me", "notes.txt"])
-    ('chats/*.jsonl', 'notes.txt')
-    """
+    """Return the last part of a path; for a glob, all parts from the folder before it."""
     wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), None)
     return "/".join(parts[-1:] if wild is None else parts[max(wild - 1, 0) :])
 
 
 def url_label(url: str) -> str:
-    """Return the URL without user, password and query, safe to print.
-
-    >>> url_label("s3://key:secret@bucket/x?signature=1")
-    's3://bucket/x'
-    """
     return visible(without_secrets(url).rstrip("/"))
 
 
@@ -182,28 +166,23 @@ def require_whole_writes(url: str) -> None:
 
 @dataclass(frozen=True)
 class UrlFolder:
-    """A folder at a URL."""
-
     url: str
     protocol: str
-    storage: Any  # an fsspec file system
-    path: str  # of the folder in the storage
+    storage: Any  # fsspec file system
+    path: str  # folder in the storage
 
     @classmethod
     def at(cls, url: str, option: str = "") -> UrlFolder:
-        """Open the storage of a URL. Raises as `open_storage`."""
         storage, path = open_storage(url, option)
         url = url.rstrip("/")  # so that a place has one work folder
         return cls(url, url.partition("://")[0].lower(), storage, path.rstrip("/"))
 
     def __str__(self) -> str:
-        """Return the URL without secrets."""
         return url_label(self.url)
 
     @property
     def uploads(self) -> int:
-        """The number of concurrent uploads. The Hub's file system is not thread-safe; its client
-        sends parts of a file in parallel."""
+        """The number of concurrent uploads; 1 on the Hub, whose file system is not thread-safe."""
         return 1 if self.protocol == "hf" else CONCURRENT_TRANSFERS
 
     def read(self, name: str, most: int) -> bytes | None:
@@ -220,10 +199,9 @@ class UrlFolder:
     def fetch(
         self, name: str, record: FileRecord, target: Path, advance: Callable[[float], None]
     ) -> None:
-        """Download the file to `target`, calling `advance` with the bytes of each block.
+        """Download the file to `target`; `advance` gets the bytes of each block.
 
-        Raises NotAsListedError, leaving an invalid `target`, if it is missing or differs from
-        `record`.
+        Raises NotAsListedError if it is missing or differs from `record`.
         """
         digest = hashlib.sha256()
         with target.open("xb") as file:
@@ -275,7 +253,7 @@ class UrlFolder:
     def put(self, file: Path, name: str) -> str:
         """Upload `file` atomically; return its entry of `contents`.
 
-        Raises NetworkError if the storage refuses or lists another size afterwards.
+        Raises NetworkError if the storage refuses or lists another size.
         """
         size = file.stat().st_size
         options: dict[str, Any] = {}
@@ -293,7 +271,7 @@ class UrlFolder:
         return content_of(info)
 
     def contents(self) -> dict[str, str]:
-        """Return size and digest, as the storage lists them, of the folder's files by name."""
+        """Return the listed size and digest of each file."""
         with storage_errors(str(self)):
             self.storage.invalidate_cache()
             try:
@@ -307,7 +285,6 @@ class UrlFolder:
         }  # without the folder's own entry
 
     def remove(self, name: str) -> None:
-        """Delete the file if it exists."""
         with storage_errors(f"{self}/{name}", "written"):
             try:
                 self.storage.rm_file(f"{self.path}/{name}")
@@ -316,6 +293,5 @@ class UrlFolder:
 
 
 def content_of(info: Mapping[str, Any]) -> str:
-    """Return the part of a listing's entry that depends only on the content."""
     digests = [str(info[key]).strip('"') for key in CONTENT_KEYS if info.get(key)]
     return " ".join([str(info.get("size")), *digests])

@@ -1,7 +1,7 @@
-"""Attention that reads a SpeCache and tells it which pairs were the heaviest.
+"""Attention over a SpeCache, registered with transformers as NAME.
 
-Registered with transformers under NAME. A cache never sees queries and an attention function never
-sees the cache, and not every model hands keyword arguments on, so a context variable joins them.
+Caches never see queries, attention functions never see the cache, and not every model passes
+keyword arguments on, so a context variable joins them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from ngramkit.decode.specache.prefetching_cache import SpeCacheRun
 
 NAME = "specache"
-RUN: ContextVar[SpeCacheRun] = ContextVar("specache run")  # whose pass is under way
-QUERIES = 256  # of a prompt, at a time, where the model wants more than plain attention
+RUN: ContextVar[SpeCacheRun] = ContextVar("specache run")  # the run of the current pass
+QUERIES = 256  # prompt rows at a time, if attention has a softcap or sinks
 
 
 @contextmanager
 def attending(model: Any) -> Iterator[None]:
-    """Let the model attend by this module's function within; passes name their run in RUN."""
+    """Make the model use this attention in the context; each pass sets RUN."""
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     config = model.config.get_text_config()
@@ -41,10 +41,9 @@ def attending(model: Any) -> Iterator[None]:
 
 
 def _set(model: Any, name: str) -> None:
-    """Set the attention quietly: the first pass shows whether the model obeys."""
     logger = logging.getLogger("transformers.modeling_utils")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    logger.setLevel(logging.CRITICAL)  # the first pass shows whether the model uses it
     try:
         model.set_attn_implementation(name)
     finally:
@@ -62,10 +61,10 @@ def attend(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend: query [1, query heads, rows, dim], key and value [1, heads, n, dim] -> [1, rows,
-    heads, dim].
+    """Attend to the cache; return [1, rows, query heads, dim].
 
-    A prompt is attended in full precision; of a pass, the last row's weights are handed over.
+    query [1, query heads, rows, dim]; key and value [1, heads, n, dim]. A prompt is attended in
+    full precision; later passes give their weights to the run.
     """
     specache = RUN.get()
     plain = softcap is None and s_aux is None
@@ -87,16 +86,13 @@ def attend(
 
 
 class _Call:
-    """The numbers of one attention that stay the same for all its rows."""
-
     def __init__(self, scaling: float, softcap: float | None, sinks: torch.Tensor | None) -> None:
         self._scaling, self._softcap, self._sinks = scaling, softcap, sinks
 
     def weights(
         self, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, last: int = -1
     ) -> torch.Tensor:
-        """Return [heads, query heads per head, rows, n], each row a distribution (less its
-        sink)."""
+        """Return [heads, query heads per head, rows, n]; rows sum to 1, less their sink."""
         heads, n, dim = key.shape[1:]
         rows = query.shape[2]
         grouped = query[0].reshape(heads, -1, dim)  # a head's query heads, row by row
@@ -113,7 +109,7 @@ class _Call:
     def in_pieces(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """Attend with some rows of a prompt at a time: their weights together would be a square."""
+        """Attend by pieces: the weights of a whole prompt grow quadratically."""
         out = []
         for begin in range(0, query.shape[2], QUERIES):
             rows = query[:, :, begin : begin + QUERIES]
@@ -124,7 +120,6 @@ class _Call:
 
 
 def _weighted(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Return the weighted values, [1, rows, query heads, dim]."""
     heads, group, rows, n = weights.shape
     out = weights.to(value.dtype).reshape(heads, group * rows, n) @ value[0]
     return out.view(1, heads * group, rows, -1).transpose(1, 2).contiguous()
@@ -133,8 +128,7 @@ def _weighted(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 def _seen(
     mask: torch.Tensor | None, rows: int, n: int, last: int, device: torch.device
 ) -> torch.Tensor:
-    """Return what each row attends to, bool[rows, n]: without a mask, all tokens up to its own. The
-    last row's own is the one before `last`, or the very last."""
+    """Return bool[rows, n]; without a mask, causal up to `last`, or n for -1."""
     if mask is not None:
         return mask[0, 0, :, :n] if mask.dtype == torch.bool else mask[0, 0, :, :n] >= 0
     end = n if last < 0 else last

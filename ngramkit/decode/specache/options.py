@@ -17,17 +17,17 @@ PER_BYTE = 8  # a group's codes fill whole bytes
 class SpeCache:
     """An offloaded KV cache with speculative prefetching (arXiv:2503.16163, section 3).
 
-    bits: of a code, 1 or 2; one number, or one per layer. group: how many numbers share a scale and
-    a zero (along the tokens for keys, along the channels for values, as in KIVI, arXiv:2402.02750).
-    top_k: pairs fetched per layer and KV head before each step, one number or one per layer; 0
-    fetches none, so that only the low-bit copy is read. residual: the newest tokens that are never
-    quantised; a group more of them wait until they fill one.
+    bits: 1 or 2 per code, one number or one per layer. group: how many numbers share a scale and a
+    zero (along tokens for keys, along channels for values, as in KIVI, arXiv:2402.02750). top_k:
+    pairs fetched per layer and KV head before each step, one number or one per layer; 0 reads only
+    the low-bit copy. residual: how many of the newest tokens are never quantised; up to a group
+    more wait until they fill one.
 
-    speculative: where the speculative token comes from, "model" (the paper's: the second row of
-    each pass) or "drafter" (a drafter's best guess, the model's where it has none). measure:
-    compare every step's fetched pairs with the attention over the full cache, which costs time.
+    speculative: source of the speculative token, "model" (the paper's second row of each pass) or
+    "drafter" (its best guess, or the model's). measure: compare fetched pairs with full attention,
+    which costs time.
 
-    Raises UsageError for numbers that make no sense.
+    Raises UsageError for invalid values.
     """
 
     bits: int | Sequence[int] = 2
@@ -58,7 +58,7 @@ class SpeCache:
             )
 
     def of_layers(self, layers: int) -> list[tuple[int, int]]:
-        """Return (bits, top_k) of each layer. Raises UsageError where a list has another length."""
+        """Return (bits, top_k) of each layer; raise UsageError for a list of another length."""
         columns = []
         for name, given in (("bits", self.bits), ("top_k", self.top_k)):
             values = list(given) if isinstance(given, list | tuple) else [given] * layers
@@ -72,7 +72,7 @@ class SpeCache:
         return list(zip(*columns, strict=True))
 
     def quantised(self, length: int) -> int:
-        """Count how many of `length` tokens lie in low bits: whole groups, oldest first."""
+        """Return how many of `length` tokens are in low bits: whole groups, oldest first."""
         return max(length - self.residual, 0) // self.group * self.group
 
     def without_fetching(self) -> SpeCache:
@@ -85,8 +85,7 @@ class SpeCache:
 
 
 def cache_of(name: str, options: SpeCache) -> SpeCache | None:
-    """Return the cache of a name: full is None, the model's own; low-bit is `options` without
-    fetching; specache is `options`.
+    """Return None for "full", `options` for "specache", these without fetching for "low-bit".
 
     Raises UsageError for another name.
     """
@@ -98,7 +97,6 @@ def cache_of(name: str, options: SpeCache) -> SpeCache | None:
 
 
 def require_no_drafts(options: SpeCache, drafter: object) -> None:
-    """Raise UsageError where a drafter is given that nothing would be asked of."""
     if drafter not in (None, "none") and options.speculative != "drafter":
         raise UsageError(
             "drafts are not verified with a SpeCache; a drafter may only guess the next token",

@@ -1,4 +1,4 @@
-"""A SpeCache of one request: transformers' cache, and what a run of it learns on the way."""
+"""The SpeCache of one request, as a cache of transformers."""
 
 from __future__ import annotations
 
@@ -17,32 +17,29 @@ from ngramkit.decode.specache.store import Copies, PairStore, cpu_memory
 
 @dataclass
 class Hits:
-    """Measures of how good the fetched pairs were, summed over heads and steps; one entry per
-    layer."""
+    """Quality of the fetched pairs per layer, summed over heads and steps."""
 
-    mass: list[float]  # attention that the written row pays to quantised pairs
-    held: list[float]  # of it, to pairs that were fetched
+    mass: list[float]  # attention of the written row to quantised pairs
+    held: list[float]  # attention of that row to fetched pairs
     wanted: list[int]  # pairs fetched
-    found: list[int]  # of them, among as many that the row pays most attention to
+    found: list[int]  # fetched pairs in the row's true top-k
 
     @classmethod
     def of(cls, layers: int) -> Hits:
         return cls([0.0] * layers, [0.0] * layers, [0] * layers, [0] * layers)
 
     def mass_held(self) -> list[float]:
-        """Return, per layer, the share of the attention mass that was fetched, 0 to 1."""
+        """Return, per layer, the share of attention mass that was fetched."""
         return [
             held / mass if mass else 1.0 for held, mass in zip(self.held, self.mass, strict=True)
         ]
 
     def top_k_found(self) -> list[float]:
-        """Return, per layer, the share of the true top-k that was fetched, 0 to 1."""
+        """Return, per layer, the share of the true top-k that was fetched."""
         return [f / w if w else 1.0 for f, w in zip(self.found, self.wanted, strict=True)]
 
 
 class SpeCacheRun(Cache):
-    """The cache that `model(past_key_values=run)` is given, for one request at a time."""
-
     def __init__(
         self,
         options: SpeCache,
@@ -60,18 +57,17 @@ class SpeCacheRun(Cache):
         ]
         super().__init__(layers=list(self.low_layers))
         self._attended: set[int] = set()
-        self.reads_prompt = True  # the pass under way is the first, in full precision
-        self.keeps = 1  # rows of the pass under way that will stay
+        self.reads_prompt = True  # the current pass is the first, in full precision
+        self.keeps = 1  # rows of the current pass that will stay
         self.hits = Hits.of(layers)
 
     @property
     def length(self) -> int:
-        """Tokens that are kept."""
         return self.low_layers[0].length
 
     @property
     def missing(self) -> int:
-        """Layers whose attention or pairs never came here: the model goes its own ways."""
+        """Layers that did not use this cache and its attention."""
         used = {i for i, layer in enumerate(self.low_layers) if layer.is_initialized}
         return len(self.low_layers) - len(used & self._attended)
 
@@ -81,10 +77,9 @@ class SpeCacheRun(Cache):
         weights: torch.Tensor | None = None,
         weights_over: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
-        """Take a layer's attention `weights` [heads, group, rows, n] of a pass, none of a prompt;
-        every layer calls this.
+        """Record a layer's attention `weights` [heads, group, rows, n]; None for a prompt.
 
-        `weights_over` returns the weights that the same queries have over other keys.
+        `weights_over` returns the same queries' weights over other keys.
         """
         index = int(module.layer_idx)
         self._attended.add(index)
@@ -101,8 +96,7 @@ class SpeCacheRun(Cache):
         layer.ask(weights[:, :, -1].flatten(0, 1), self.keeps)
 
     def end_pass(self) -> None:
-        """Keep the pass's rows that were to stay, and fetch what its last row asked for."""
-        if self.reads_prompt:  # layer by layer all of it was kept already
+        if self.reads_prompt:  # each layer has kept all of it already
             self.reads_prompt = False
             return
         for layer in self.low_layers:
@@ -111,8 +105,7 @@ class SpeCacheRun(Cache):
             layer.prefetch_asked()
 
     def _measure(self, index: int, exact: torch.Tensor) -> None:
-        """Measure row 0, the one whose result is written: what it would attend to, and what was
-        there."""
+        """Compare what row 0, the written one, would attend to with the fetched pairs."""
         layer, hits = self.low_layers[index], self.hits
         assert layer.fetched is not None
         weights = exact[:, :, 0, : layer.quantised].mean(1)  # [heads, quantised]
@@ -125,7 +118,7 @@ class SpeCacheRun(Cache):
 
     @property
     def bytes(self) -> dict[str, int]:
-        """Bytes of the tensors: low_bit, residual, fetched and mixed; on the CPU, store."""
+        """Bytes of low_bit, residual, fetched and mixed; on the CPU, store."""
         total: dict[str, int] = {"mixed": self._space.bytes}
         for layer in self.low_layers:
             for name, size in layer.bytes.items():
@@ -135,11 +128,9 @@ class SpeCacheRun(Cache):
 
 @dataclass(frozen=True)
 class CacheFacts:
-    """Facts of a SpeCache's use for one text: sizes, and what was fetched."""
-
     options: SpeCache
     bytes: dict[str, int]  # see SpeCacheRun.bytes
-    hits: Hits | None  # where they were measured
+    hits: Hits | None  # None: not measured
 
     def __str__(self) -> str:
         sizes = {name: f"{size / 1e6:.1f} MB" for name, size in self.bytes.items()}
@@ -165,23 +156,22 @@ class CacheFacts:
         }
 
 
-# One layer of the cache: low-bit pairs, the pairs fetched back, the newest in full precision.
+# One layer of the cache: low-bit pairs, fetched pairs, and the newest in full precision.
 #
-# In the order of the text: [quantised | residual | the pass's own rows]. A pass reads a quantised
-# pair from its code, unless the pair itself was fetched. What a pass adds counts once it is kept.
+# In text order: [quantised | residual | the pass's own rows]. A pass reads a quantised pair from
+# its code, unless the pair itself was fetched. A pass's rows count once they are kept.
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # keys and values
 
 
 class LayerMemory:
-    """The mixed keys and values of the layer that is being read: one such memory for all layers."""
+    """Mixed keys and values of one layer at a time, shared by all layers."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[int, int, int], torch.Tensor] = {}
 
     def take(self, which: int, like: torch.Tensor, tokens: int) -> torch.Tensor:
-        """Return memory [1, heads, tokens, dim] like `like` [1, heads, n, dim], with any
-        content."""
+        """Return uninitialised [1, heads, tokens, dim] like `like` [1, heads, n, dim]."""
         _, heads, _, dim = like.shape
         memory = self._held.get((which, heads, dim))
         if memory is None or memory.shape[2] < tokens:
@@ -196,7 +186,7 @@ class LayerMemory:
 
 @dataclass
 class FetchedPairs:
-    """Full-precision pairs on the device; `mark` is reached when they are there."""
+    """Full-precision pairs on the device, complete once `mark` is reached."""
 
     positions: torch.Tensor  # int64 [heads, k], on the device
     keys: torch.Tensor  # [heads, k, dim]
@@ -205,10 +195,12 @@ class FetchedPairs:
 
 
 class SpeCacheLayer(CacheLayerMixin):
-    """`room` tokens are expected; more may come. The first update is the prompt, and all of it is
-    kept, layer by layer: at no time are the full pairs of two layers on the device."""
+    """A layer with room for `room` tokens at first.
 
-    is_sliding = False  # a window is the mask's affair: every pair is kept
+    The prompt is kept layer by layer: the full pairs of two layers are never on the device at once.
+    """
+
+    is_sliding = False  # masks handle windows: every pair is kept
 
     def __init__(
         self,
@@ -234,7 +226,6 @@ class SpeCacheLayer(CacheLayerMixin):
 
     @property
     def quantised(self) -> int:
-        """Tokens that are read from codes; the rest of `length` is the residual."""
         return self.store.length
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
@@ -255,8 +246,7 @@ class SpeCacheLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> Pair:
-        """Return what a pass attends to: [1, heads, rows, dim] -> [1, heads, length + rows,
-        dim]."""
+        """Map a pass's [1, heads, rows, dim] to all pairs [1, heads, length + rows, dim]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         if self.length == 0:
@@ -268,7 +258,7 @@ class SpeCacheLayer(CacheLayerMixin):
         return self._mixed(0, key_states), self._mixed(1, value_states)
 
     def _mixed(self, which: int, rows: torch.Tensor) -> torch.Tensor:
-        """Mix low-bit, fetched and residual keys (0) or values (1) with the pass's rows."""
+        """Return all keys (0) or values (1) of a pass, [1, heads, length + rows, dim]."""
         assert self._residual is not None
         out = self._space.take(which, rows, self.length + rows.shape[2])
         self._low[which].read_into(out[0, :, : self.quantised])
@@ -281,8 +271,7 @@ class SpeCacheLayer(CacheLayerMixin):
         return out
 
     def exact_keys(self) -> torch.Tensor:
-        """Return the keys [1, heads, length + rows, dim] in full precision, the last pass's rows
-        too."""
+        """Return keys [1, heads, length + rows, dim] in full precision."""
         assert self._residual is not None
         assert self._pass is not None
         newest = torch.cat([self._residual[0], self._pass[0]], 2)
@@ -291,10 +280,10 @@ class SpeCacheLayer(CacheLayerMixin):
         return torch.cat([self.store.everything[0][None].to(newest), newest], 2)
 
     def ask(self, weights: torch.Tensor, keeps: int) -> None:
-        """Note which pairs the next pass will want: the heaviest in the mean of their head's
-        `weights` [query heads, n], among those that are quantised by then, `keeps` tokens later.
+        """Select the next pass's pairs; begin copying their positions to the CPU.
 
-        Begins to bring the positions to the CPU; `prefetch_asked` does the rest.
+        They are the heaviest in their head's mean of `weights` [query heads, n], among those that
+        are quantised `keeps` tokens later.
         """
         assert self._residual is not None
         among = self.options.quantised(self.length + keeps)
@@ -310,7 +299,6 @@ class SpeCacheLayer(CacheLayerMixin):
         self._asked = (positions, there, self._copies.mark())
 
     def prefetch_asked(self) -> None:
-        """Bring what was asked for last to the device, beside what the last pass has read."""
         self.fetched = None
         if self._asked is None:
             return
@@ -324,7 +312,7 @@ class SpeCacheLayer(CacheLayerMixin):
         self.fetched = FetchedPairs(positions, *buffers, self._copies.mark())
 
     def _buffer(self, like: Pair, k: int) -> Pair:
-        """Return the one of two buffers that the last pass did not read, cut to `k` pairs."""
+        """Return the buffer that the last pass did not read, cut to `k` pairs."""
         if not self._buffers or self._buffers[0][0].shape[1] < k:
             size = max(k, min(self.top_k, self.options.quantised(self._room)))
             shapes = [(part.shape[1], size, part.shape[3]) for part in like]
@@ -336,7 +324,6 @@ class SpeCacheLayer(CacheLayerMixin):
         return keys[:, :k], values[:, :k]
 
     def keep(self, rows: int) -> None:
-        """Keep the first `rows` rows of the last pass."""
         assert self._pass is not None
         keys, values = self._pass
         self._pass = None
@@ -344,8 +331,7 @@ class SpeCacheLayer(CacheLayerMixin):
             self._add(keys[:, :, :rows], values[:, :, :rows])
 
     def _add(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Add pairs [1, heads, n, dim]. Whole groups beyond the residual are quantised and
-        stored."""
+        """Add pairs [1, heads, n, dim]; quantise and store groups beyond the residual."""
         assert self._residual is not None
         parts = [
             torch.cat([old, new], 2)
@@ -371,7 +357,6 @@ class SpeCacheLayer(CacheLayerMixin):
 
     @property
     def bytes(self) -> dict[str, int]:
-        """Codes with scales and zeros, residual and prefetch buffers; on the CPU the store."""
         return {
             "low_bit": sum(low.bytes for low in self._low),
             "residual": sum(part.nbytes for part in self._residual or ()),

@@ -1,14 +1,13 @@
-"""1- and 2-bit codes of keys and values, as KIVI makes them (Liu et al. 2024, arXiv:2402.02750).
+"""1- and 2-bit codes of keys and values, as in KIVI (Liu et al. 2024, arXiv:2402.02750).
 
-Keys are quantised per channel (a group is `group` tokens of one channel), values per token (a
-group is `group` channels of one token). With min and max of a group,
+A group is `group` tokens of one channel for keys, `group` channels of one token for values. With
+its min and max,
 
     2 bits   zero = min                  scale = (max - min) / 3    codes 0 to 3
     1 bit    zero = (3 min + max) / 4    scale = (max - min) / 2    codes 0 and 1
 
-and a number x becomes round((x - zero) / scale), read back as zero + scale * code. Codes are packed
-along the channels, the first in the lowest bits: 4 or 8 to a byte. Scales and zeros are float16,
-and codes are made with them as they are stored. Knows tensors, not caches.
+x becomes round((x - zero) / scale), read back as zero + scale * code. Codes are packed along the
+channels, the first in the lowest bits. Scales and zeros are float16 before codes are computed.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ LARGEST = torch.finfo(torch.float16).max
 
 
 class Block(NamedTuple):
-    """Packed numbers [heads, tokens, dim]."""
-
     codes: torch.Tensor  # uint8 [heads, tokens, dim * bits / 8]
     # float16: of keys [heads, tokens / group, dim], of values [heads, tokens, dim / group]
     scale: torch.Tensor
@@ -34,12 +31,12 @@ class Block(NamedTuple):
 
 
 class LowBits:
-    """Numbers of one kind, quantised as they are added and never again; room for `room` tokens."""
+    """Numbers of one kind, quantised when appended; `room` in tokens."""
 
     def __init__(self, kind: str, bits: int, group: int, room: int) -> None:
         self._kind, self._bits, self._group, self._room = kind, bits, group, room
         shared = group if kind == KEYS else 1
-        self._tokens = (1, shared, shared)  # that a row of codes, of scales and of zeros is for
+        self._tokens = (1, shared, shared)  # tokens per row of codes, scales and zeros
         self._parts: list[torch.Tensor] = []  # codes, scales and zeros
         self.length = 0  # tokens
 
@@ -54,7 +51,7 @@ class LowBits:
         self.length = end
 
     def read_into(self, out: torch.Tensor) -> None:
-        """Read all of it into `out` [heads, length, dim]."""
+        """Dequantise into `out` [heads, length, dim]."""
         if self.length:
             dequantize_into(out, Block(*self._filled()), self._kind, self._bits, self._group)
 
@@ -67,7 +64,6 @@ class LowBits:
         return [part[:, : self.length // tokens] for part, tokens in parts]
 
     def _grow(self, like: Sequence[torch.Tensor], end: int) -> None:
-        """Grow by a quarter more than is needed, so that growing group by group copies seldom."""
         filled = self._filled() if self._parts else []
         spare = end // 4 // self._group * self._group if self._parts else 0
         self._room = max(self._room, end + spare)
@@ -101,7 +97,7 @@ def quantize(numbers: torch.Tensor, kind: str, bits: int, group: int) -> Block:
 
 
 def dequantize_into(out: torch.Tensor, block: Block, kind: str, bits: int, group: int) -> None:
-    """Read all of `block` back into `out` [heads, tokens, dim]."""
+    """Dequantise `block` into `out` [heads, tokens, dim]."""
     axis = _axis(kind)
     codes = embedding(block.codes.int(), _codes(bits, out.dtype, out.device)).flatten(-2)
     scale, zero = (part.unsqueeze(axis).to(out.dtype) for part in (block.scale, block.zero))
@@ -110,13 +106,11 @@ def dequantize_into(out: torch.Tensor, block: Block, kind: str, bits: int, group
 
 @cache
 def _codes(bits: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return the codes in every byte, [256, 8 / bits]. Looking them up takes a third of shifting
-    them."""
+    """Return the codes in every byte, [256, 8 / bits]: a lookup takes a third of shifting."""
     return _unpack(torch.arange(256, dtype=torch.uint8, device=device)[:, None], bits).to(dtype)
 
 
 def _grouped(numbers: torch.Tensor, kind: str, group: int) -> torch.Tensor:
-    """Return a view in groups: what is written there is written to `numbers`."""
     heads, tokens, dim = numbers.shape
     if kind == KEYS:
         return numbers.view(heads, tokens // group, group, dim)
@@ -128,7 +122,7 @@ def _axis(kind: str) -> int:
 
 
 def _pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Pack small codes, uint8 [..., dim] -> uint8 [..., dim * bits / 8]."""
+    """Pack uint8 [..., dim] -> uint8 [..., dim * bits / 8]."""
     apart = codes.view(*codes.shape[:-1], -1, 8 // bits)
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)
     packed: torch.Tensor = (apart << shifts).sum(-1, dtype=torch.uint8)

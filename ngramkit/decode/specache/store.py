@@ -1,8 +1,7 @@
-"""The full-precision pairs in CPU memory, and the copies that bring some of them back.
+"""Full-precision pairs in CPU memory, and copies of them to the device.
 
-A pair lies in full precision in one place: on the device while it is in the residual, here after
-that. On CUDA the memory is pinned and the copies run on a stream of their own; on a CPU the same
-code copies in line. Knows positions and tensors, not attention.
+A pair moves here when it leaves the residual. On CUDA the memory is pinned and copies run on their
+own stream.
 """
 
 from __future__ import annotations
@@ -13,29 +12,23 @@ import torch
 
 
 class Copies:
-    """Copies between the device and CPU memory, ordered by marks.
-
-    Here, on a CPU, a copy is done when it returns, and nothing is waited for.
-    """
+    """Copies between the device and CPU memory, ordered by marks; here synchronous."""
 
     def copy(self, target: torch.Tensor, source: torch.Tensor, *, now: bool = False) -> None:
-        """Begin a copy after all work issued before it; `now`: without waiting for any."""
+        """Begin a copy after all earlier work; `now`: without waiting for it."""
         target.copy_(source)
 
     def mark(self) -> Any:
-        """Return what is waited for: all copies begun until now."""
         return None
 
     def wait(self, mark: Any) -> None:
-        """Let the device's later work run after the mark."""
+        """Make later work of the device wait for the mark."""
 
     def wait_here(self, mark: Any) -> None:
-        """Wait until the mark is reached: its data may be read by the CPU."""
+        """Wait on the CPU for the mark."""
 
 
 class OnStream(Copies):
-    """Copies on a side stream of a CUDA device."""
-
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -62,17 +55,16 @@ class OnStream(Copies):
 
 
 def copies_for(device: torch.device) -> Copies:
-    """Return how pairs travel between `device` and CPU memory."""
     return OnStream(device) if device.type == "cuda" else Copies()
 
 
 def cpu_memory(like: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Take uninitialised memory, pinned where `like` is on CUDA."""
+    """Return uninitialised memory, pinned if `like` is on CUDA."""
     return torch.empty(shape, dtype=dtype, pin_memory=like.is_cuda)
 
 
 class PairStore:
-    """One layer's pairs [heads, length, dim] in CPU memory; only ever appended to."""
+    """One layer's pairs [heads, length, dim] in CPU memory; append-only."""
 
     def __init__(self, copies: Copies, room: int) -> None:
         self._copies = copies
@@ -91,8 +83,10 @@ class PairStore:
         self.length = end
 
     def gather(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gather the pairs at `positions` (int64[heads, k], on the CPU): [heads, k, dim] each, in
-        memory that lies together, since scattered copies to a device are the slow ones (Fig. 2)."""
+        """Return the pairs at `positions` (int64[heads, k], on the CPU): [heads, k, dim] each.
+
+        They are contiguous: scattered copies to a device are slow (Fig. 2).
+        """
         self._copies.wait_here(self._written)
         keys, values = self.everything
         return _rows(keys, positions), _rows(values, positions)
@@ -127,8 +121,6 @@ class PairStore:
 
 
 def _rows(numbers: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Take numbers [heads, n, dim] at positions [heads, k] -> [heads, k, dim], pinned if they
-    are."""
     index = positions.unsqueeze(-1).expand(-1, -1, numbers.shape[-1])
     out = torch.empty(index.shape, dtype=numbers.dtype, pin_memory=numbers.is_pinned())
     return torch.gather(numbers, 1, index, out=out)

@@ -1,8 +1,7 @@
 """A verifier that decodes with a SpeCache: no drafts, two rows per pass.
 
 The paper's algorithms 1 (`prefill`), 2 (pre-decode, in the first `verify`) and 3 (`verify`,
-`keep`). The decode loop sees a model that writes one token per pass; the speculative row is an
-affair of this module. What is written is not what the model would write with its full cache.
+`keep`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
 class Guesses:
-    """A drafter whose best node is a guess at the next token; the loop is given no draft of it."""
+    """A drafter whose best node guesses the next token; drafts are empty."""
 
     wants_evidence = False
 
@@ -39,7 +38,6 @@ class Guesses:
         self._drafter.start(prompt)
 
     def draft(self, budget: int) -> DraftTree:
-        """Draft nothing; keep the drafter's best node as `best`."""
         tree = self._draft(1)
         self.best = int(tree.token_ids[0]) if len(tree) else None
         return DraftTree.empty()
@@ -53,10 +51,10 @@ class Guesses:
 
 
 class SpeCacheVerifier:
-    """One request; a verifier as ngramkit.decode.loop wants it. Close it when the text is written.
+    """The verifier of one request; close it after the last pass.
 
-    `room` is the number of tokens that memory is taken for at first. Raises UsageError where the
-    options do not fit the model, InputError where the model's attention cannot be had.
+    `room` is the number of tokens to allocate at first. Raises UsageError if the options do not fit
+    the model, InputError if its attention cannot be replaced.
     """
 
     def __init__(
@@ -83,16 +81,14 @@ class SpeCacheVerifier:
         self._open.enter_context(attending(model))
 
     def close(self) -> None:
-        """Let the model attend as before."""
         self._open.close()
 
     @property
     def length(self) -> int:
-        """Tokens in the cache."""
         return self.run.length
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Read the prompt in full precision; return the logits [1, V] after its last token."""
+        """Read the prompt in full precision; return the logits [1, V] after it."""
         self._speculative = None
         logits = self._pass(prompt.tolist(), logits_to_keep=1)
         if self.run.missing:
@@ -104,15 +100,14 @@ class SpeCacheVerifier:
         return logits
 
     def take_over(self, cache: InPlaceCache) -> None:
-        """Take over, in place of `prefill`, the prompt that `cache`, this model's own, has read
-        already. The paper reads it in full precision too, so both come to the same."""
+        """Take over the prompt that the model's own `cache` has read."""
         self._speculative = None
         for layer, full in zip(self.run.low_layers, cache.in_place, strict=True):
             layer.update(full.keys[:1, :, : cache.length], full.values[:1, :, : cache.length])
         self.run.end_pass()
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        """Return logits [1, V] after `root`, read beside the speculative token. `tree` is empty."""
+        """Return logits [1, V] after `root`, read with the speculative token."""
         if not self._options.fetches:
             return self._pass([root])
         if self._speculative is None:  # pre-decode: the first guess, and the first pairs to fetch
@@ -124,8 +119,7 @@ class SpeCacheVerifier:
         return logits[:1]
 
     def keep(self, nodes: Sequence[int]) -> None:
-        """Do nothing: the root was kept at the end of its pass, and the speculative row never
-        is."""
+        """Do nothing: each pass keeps its root and drops the speculative row."""
 
     def _pass(self, tokens: list[int], keeps: int = 1, **inputs: Any) -> torch.Tensor:
         self.run.keeps = keeps

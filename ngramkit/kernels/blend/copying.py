@@ -1,26 +1,16 @@
-"""Follow texts that are being copied: the live context, past requests, the last answer to the same
-prompt, and references.
+"""Follow copied texts: the live context, past requests, an earlier answer and references.
 
-Counts end at DEPTH tokens and treat all occurrences alike. But a text that is being copied goes on
-at one place, and the longer it has been copied, the more certain that is. So each source has one
-place, as in PAQ's match model: that of the longest match, the newest among equals. It moves on
-while the text agrees. After a disagreement, a near place is worth more than a longer match
-elsewhere, because edited texts and similar tool calls come together again. Until they do, the
-token at the distance of the written tokens is offered, as if each had replaced one.
+Each source has one place, as in PAQ's match model: that of the longest match, the newest among
+equals. After a disagreement, a near place is preferred to a longer match elsewhere, because edits
+converge again. Until they do, the token at the distance of the written tokens is offered.
 
-The last answer to the same prompt is followed from its first token, as if the prompt before it were
-a long match. Greedy models write it again and sampled texts soon leave it, so its trust is learnt
-fast and over requests. References are followed from the first token too; they have a suffix array,
-in which a place is searched for when the text has left the last one.
+The last answer to the same prompt is either repeated or soon left, so its trust is learnt fast.
 
-An offered token's probability p, according to everything else, becomes p' by secondary symbol
-estimation, as PAQ calls it:
+An offered token's probability p becomes p' by PAQ's secondary symbol estimation:
 
     logit p' = trust + slope * logit p
 
-Both depend on the kind of the offer: the length of the match, and whether it was found near the
-last place. Slopes and first trust were fitted on recorded agents, edits, tool calls and samples
-(research.fit_copying); the trust then moves with every token that is learnt from.
+Trust and slope were fitted (research.fit_copying); trust then moves with every learnt token.
 """
 
 from __future__ import annotations
@@ -51,9 +41,9 @@ from ngramkit.kernels.suffix.search import (
     token_at,
 )
 
-OWN, PAST, SAME, REFERENCE = range(4)  # places: in the live context, past requests, an answer, ...
+OWN, PAST, SAME, REFERENCE = range(4)  # places: live context, past requests, answer, references
 PLACES = 4
-ORDER = np.array([PAST, OWN, SAME, REFERENCE])  # in which offers are mixed in
+ORDER = np.array([PAST, OWN, SAME, REFERENCE])  # the order in which offers are mixed in
 ORIGINS = np.array([CONTEXT, HISTORY, HISTORY, FROM_REFERENCE])  # of offered tokens, by place
 
 # Columns of a place: the row of its text in a shard table, then these.
@@ -66,25 +56,25 @@ LOST = WIDTH + 4  # tokens written since
 COLUMNS = WIDTH + 5
 
 SOLID = 5  # tokens of a match that makes a new anchor
-NEAR_WORTH = 4  # tokens that a near match counts as longer
-BACK = 16  # tokens that a near match may lie before the anchor
+NEAR_WORTH = 4  # tokens added to the length of a near match
+BACK = 16  # tokens from a near match to the anchor after it, at most
 NEAR_MATCH = 8  # tokens of a near match that are counted, at most
-NEAR_BY = np.array([-1, 4, 16, 64])  # tokens from the anchor, by the match
-LONG_LOST = 48  # tokens after which an anchor is given up
-BEGINNING = 2  # tokens of the match that the beginning of a reference counts as
-MOST_EQUAL = 64  # occurrences of the longest match in references, beyond which it is not used
+NEAR_BY = np.array([-1, 4, 16, 64])  # tokens from the anchor, at most, by match length
+LONG_LOST = 48  # tokens after which an anchor is dropped
+BEGINNING = 2  # match length in tokens at the beginning of a reference
+MOST_EQUAL = 64  # occurrences of a longest match that is used in references, at most
 
-# Kinds of offers: a match from 2, 4, ... tokens on; a near one from 1, 2, 4 tokens on (from
-# NEAR_MATCH on it counts as any other); no match since 1, 2, more tokens.
+# Kinds of offers: matches of at least 2, 4, ... tokens; near ones of at least 1, 2, 4 tokens (from
+# NEAR_MATCH on they count as others); no match for 1, 2 or more tokens.
 FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 NEAR_FROM = (1, 2, 4)
 LEAST_MATCH, LONGEST = FROM[0], FROM[-1]
 KIND = np.searchsorted(FROM, np.arange(LONGEST + 1), side="right") - 1
 NEAR_KIND = np.searchsorted(NEAR_FROM, np.arange(NEAR_MATCH), side="right") - 1 + len(FROM)
-LOST_KIND = len(FROM) + len(NEAR_FROM) - 1  # and the tokens, 1 to 3
+LOST_KIND = len(FROM) + len(NEAR_FROM) - 1  # plus the tokens without a match, 1 to 3
 
-# First trust and slope by kind: in the live context and in past requests, as fitted; in references,
-# which are given because they will be copied, as their offers came true in edited files.
+# First trust and slope by kind: for the live context and past requests as fitted; for references by
+# the share of their offers that was right in edited files.
 FITTED = np.array([
     [(0.30, 0.78), (0.51, 0.75), (0.82, 0.67), (0.92, 0.67), (1.29, 0.59), (1.84, 0.50),
      (2.05, 0.57), (2.57, 0.50), (3.02, 0.42), (3.35, 0.38), (0.46, 0.72), (0.75, 0.70),
@@ -97,13 +87,11 @@ FITTED = np.array([
      (2.20, 0.20), (1.00, 0.50), (0.50, 0.50), (0.00, 0.50)],
 ], np.float32)  # fmt: skip
 FIRST = FITTED[[OWN, PAST, PAST, 2]]  # by place; the last answer is like past requests
-RATES = np.array([0.1, 0.1, 0.5, 0.1])  # of learning, per token, by place
-LEAST_P = np.float32(2.5e-3)  # p is kept at least so far from 0 and 1
+RATES = np.array([0.1, 0.1, 0.5, 0.1])  # learning rates per token, by place
+LEAST_P = np.float32(2.5e-3)  # distance of p from 0 and 1, at least
 
 
 class Copying(NamedTuple):
-    """What offers are worth, by place and kind."""
-
     trust: Array  # float64[PLACES, kinds], in logits
     slopes: Array  # float32[PLACES, kinds]
 
@@ -120,8 +108,7 @@ def new_places() -> Array:
 
 
 def follow_answer(places: Array, answer: Array, at: int, vocabulary: int) -> None:
-    """Follow an earlier answer to the same prompt, int32[n], of which `at` tokens were written
-    again. The answer must outlive the places."""
+    """Follow an answer, int32[n], at its token `at`; it must outlive the places."""
     place = places[SAME]
     place[TOKENS], place[TOKEN_BYTES] = answer.ctypes.data, answer.itemsize
     place[SIZE], place[VOCABULARY] = len(answer), vocabulary
@@ -175,7 +162,7 @@ def point_to_live(places, live):
 
 @part
 def come_back(place, recent):
-    """Move a place that the text has left to a match near the anchor."""
+    """Move a place without a match to one near the anchor."""
     if place[NEXT] < 0 and place[ANCHOR] >= 0:
         end, match = longest_near(place, place[ANCHOR], recent)
         if match:
@@ -184,8 +171,7 @@ def come_back(place, recent):
 
 @part
 def find_place(place, table, longest, recent):
-    """Move the place to a match near the anchor, or to the longest match in the shards of `table`
-    (`longest`, int64[3]) if that is worth more than the match of the place so far."""
+    """Move the place to a match near the anchor or to `longest`, in the shards of `table`."""
     come_back(place, recent)
     worth = place[MATCH]
     if place[ANCHOR] >= 0 and (place[NEXT] < 0 or place[NEAR]):
@@ -202,16 +188,18 @@ def find_place(place, table, longest, recent):
 
 @part
 def longest_near(shard, anchor, recent):
-    """Return the end and the length of the longest match near a text position, the nearest among
-    equals, then the one ahead; length 0 if there is none."""
+    """Return the end and length of the longest match near a text position; length 0 if none.
+
+    Ties go to the nearest, then to the one ahead.
+    """
     best, longest, nearest, near = anchor, np.int64(0), np.int64(0), NEAR_BY
     last = np.int64(recent[0])
     if last < 0 or last >= shard[VOCABULARY]:
         return best, longest
     first = max(anchor - BACK, np.int64(1))
-    behind = min(anchor + near[-1] + 1, shard[SIZE])  # a token follows any end before that
+    behind = min(anchor + near[-1] + 1, shard[SIZE])  # ends before it have a next token
     for end in range(first, behind):
-        if token_at(shard, end - 1) != last:  # most ends: this loop is short, so that it is fast
+        if token_at(shard, end - 1) != last:  # most ends stop here, so the loop is fast
             continue
         match = match_before(shard, end, recent, NEAR_MATCH)
         away = abs(end - anchor)
@@ -225,8 +213,7 @@ def longest_near(shard, anchor, recent):
 
 @part
 def find_reference(place, references, longest, recent):
-    """Move a place that the text has left to a match in `references`, int64[0 or 1, 7].
-    `longest`, int64[3], is scratch."""
+    """Move a place without a match to one in `references` int64[0 or 1, 7]."""
     if len(references) > 0 and place[NEXT] < 0:
         search_longest(references[0], recent, place[ANCHOR], longest)
         find_place(place, references, longest, recent)
@@ -234,8 +221,10 @@ def find_reference(place, references, longest, recent):
 
 @part
 def search_longest(shard, recent, anchor, longest):
-    """Set `longest` to the longest match in a shard with a suffix array, among equals the one
-    nearest to `anchor`, or the first if `anchor` is -1."""
+    """Set `longest` int64[3] to the longest match in a shard with a suffix array.
+
+    Ties go to the nearest to `anchor`.
+    """
     longest[MATCH_LENGTH] = longest[MATCH_SHARD] = 0
     most, least, first, end = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     while most < len(recent) and 0 <= recent[most] < shard[VOCABULARY]:
@@ -262,7 +251,7 @@ def search_longest(shard, recent, anchor, longest):
 
 @part
 def offer(place):
-    """Return the kind of an offer and its token; the token is -1 if there is no offer."""
+    """Return an offer's kind and token, -1 if there is no offer."""
     match = place[MATCH]
     if place[NEXT] >= 0:
         if place[NEAR] and match < NEAR_MATCH:
@@ -278,8 +267,7 @@ def offer(place):
 
 @part
 def mix_in_copies(copying, places, into, p, written):
-    """Change p float32[CANDIDATES] by what the places offer; first learn from the token that
-    followed, `written`, unless that is -1."""
+    """Change p float32[CANDIDATES] by offers, after learning from `written`, unless -1."""
     one = np.float32(1)
     for i in range(PLACES):
         which = ORDER[i]
@@ -307,11 +295,10 @@ def mix_in_copies(copying, places, into, p, written):
 
 @entry
 def follow_references(places, references, trust, longest, recent, tokens, scores, written):
-    """Follow references for drafters other than blend; `places` int64[1, COLUMNS], `recent` and
-    `trust` float64[kinds] move on.
+    """Follow references for drafters other than blend.
 
-    If `written`, learn from `tokens` int32[m], which were written. Otherwise set `tokens` to those
-    expected next and `scores` float32[m] to their probabilities, and return how many there are.
+    If `written`, learn from `tokens` int32[m]. Otherwise fill them and `scores` float32[m] with the
+    expected tokens and their probabilities; return their number.
     """
     score = 1.0
     for i in range(len(tokens)):

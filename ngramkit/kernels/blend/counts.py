@@ -1,14 +1,10 @@
 """Successors of the last tokens, counted in the live context, in corpora and in frozen tables.
 
-Candidates: the table that successors are counted in, by column. The first columns are the levels of
-corpora, then come those of the live context; level i counts the successors of the last LEVELS[i]
-tokens.
-Live: the live context, with a chain from every token to its previous occurrence.
-Corpus: shards of suffix arrays. Their intervals of the last 1, 2, 3, ... tokens follow the context,
-or a draft, token by token; wide ones are sampled, and counts of frequent contexts are memoized.
-Frozen: a table of n-grams with the counts of their successors.
+Counts have a column per level, first of corpora, then of the live context; level i counts the
+successors of the last LEVELS[i] tokens. Intervals of corpora follow the text token by token; wide
+ones are sampled and memoized.
 
-`recent` is everywhere int32[RECENT]: the last tokens, the newest first, NO_TOKEN before the first.
+`recent` is everywhere int32[RECENT]: the last tokens, newest first, NO_TOKEN before the first.
 """
 
 from __future__ import annotations
@@ -32,9 +28,9 @@ from ngramkit.kernels.suffix.search import (
 LEVELS = np.array([1, 2, 3, 4, 6, 8], np.int64)
 N_LEVELS = 6
 COLUMNS = 2 * N_LEVELS
-PAIR = 1  # the corpora's column of the last two tokens
+PAIR = 1  # the corpora's column of two tokens
 DEPTH = 8  # tokens of the longest context that is counted
-RECENT = 32  # tokens of the longest match that is told from others
+RECENT = 32  # tokens of the longest match that is measured
 # The highest level that a match of m tokens reaches: LEVELS[REACHED[m]] <= m.
 REACHED = np.array([-1, 0, 1, 2, 3, 3, 4, 4, 5], np.int64)
 SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of Sources.limits
@@ -45,14 +41,14 @@ NEVER = -1
 ROW, STAMP = range(2)  # columns of Candidates.rows
 MATCH_LENGTH, MATCH_SHARD, MATCH_NEXT = range(3)  # columns of Candidates.longest
 
-KEPT = 32  # successors memoized of a context
-# Columns of a memo: the numbers of listed and of all successors, from FIRST on the listed ones; of
-# its counts, TOTAL is that of all.
+KEPT = 32  # successors memoized per context
+# Columns of a memo's tokens: the numbers of listed and of all successors, then the listed ones.
+# Column TOTAL of its counts is the count of all successors.
 LISTED, DISTINCT, FIRST = range(3)
 TOTAL = 0
 MEMO_ROWS = 1 << 17
-PAIRS_BYTES = 1 << 25  # of memoized intervals, at most
-# By order: the divisor of the sample's size. Longer contexts come back less often.
+PAIRS_BYTES = 1 << 25  # bytes of memoized intervals, at most
+# Divisor of the sample size by order: longer contexts recur less often.
 SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)
 
 # Columns of Frozen.where: five addresses, three item sizes, two lengths of n-grams, two of arrays.
@@ -65,17 +61,15 @@ LEADER_LEN, FOLLOWER_LEN, SIZE, FOLLOWERS_SIZE = range(8, 12)
 
 
 class Candidates(NamedTuple):
-    """Successors of one context, with their counts by column."""
-
     tokens: Array  # int32[CANDIDATES]
     counts: Array  # float32[CANDIDATES, COLUMNS]
-    newest: Array  # int32[CANDIDATES], where it last followed the last token in Live, or NEVER
-    source: Array  # uint8[CANDIDATES], drafters.base.Source: where it was counted first
+    newest: Array  # int32[CANDIDATES], newest position of the last token before it, or NEVER
+    source: Array  # uint8[CANDIDATES], drafters.base.Source that counted it first
     rows: Array  # int32[V + 1, 2], by token: ROW, if STAMP is the current stamp
     totals: Array  # float32[COLUMNS], of all successors, also those without a row
     distinct: Array  # float32[COLUMNS]
     state: Array  # int64[3], rows in use, current stamp, source of new rows
-    # int64[2, 3], the longest match in the live context, in a corpus: its length, shard, end
+    # int64[2, 3], the longest match in the live context and in a corpus: length, shard, end
     longest: Array
     positions: Array  # int64[BUFFER], scratch
     successors: Array  # int64[BUFFER], scratch
@@ -99,7 +93,6 @@ def new_candidates(vocabulary: int) -> Candidates:
 
 @part
 def clear(into):
-    """Empty the table."""
     into.state[0] = 0
     into.state[1] += 1
     into.longest[0, MATCH_LENGTH] = into.longest[1, MATCH_LENGTH] = 0
@@ -110,8 +103,7 @@ def clear(into):
 
 @part
 def row_of(into, token):
-    """Return the row of a candidate, a new one where it has none yet; -1 where the table is full,
-    or the token is no id: whatever a file holds, nothing is written outside."""
+    """Return a candidate's row, new if needed; -1 if the table is full or the id invalid."""
     if token < 0 or token >= len(into.rows):
         return np.int64(-1)
     if into.rows[token, STAMP] == into.state[1]:
@@ -131,7 +123,6 @@ def row_of(into, token):
 
 @part
 def listed_row(into, token):
-    """Return the row of a candidate, -1 where it has none."""
     if 0 <= token < len(into.rows) and into.rows[token, STAMP] == into.state[1]:
         return np.int64(into.rows[token, ROW])
     return np.int64(-1)
@@ -139,7 +130,6 @@ def listed_row(into, token):
 
 @part
 def count(into, token, first, last):
-    """Count an occurrence of `token` in the columns first..last; return its row."""
     row = row_of(into, token)
     for column in range(first, last + 1):
         into.totals[column] += 1
@@ -163,7 +153,7 @@ def push_recent(recent, token):
 @part
 def hash_recent(recent, order):
     """Return a hash of the last `order` tokens: uint64, odd."""
-    # Far from any token, or an order that equals its newest token would cancel it.
+    # Larger than any token, so that an order and an equal newest token do not cancel.
     key = np.uint64(order) * np.uint64(0xD6E8FEB86659FD93)
     for i in range(order):
         key = (key ^ np.uint64(recent[i])) * np.uint64(0x9E3779B97F4A7C15)
@@ -175,8 +165,6 @@ def hash_recent(recent, order):
 
 
 class Live(NamedTuple):
-    """The live context, with a chain from every token to its previous occurrence."""
-
     tokens: Array  # int32[capacity]
     previous: Array  # int32[capacity], -1 ends a chain
     latest: Array  # int32[V + 1], the newest position of each token, -1 for none
@@ -196,12 +184,10 @@ def new_live(vocabulary: int, capacity: int) -> Live:
 
 
 def _shard_of(tokens: Array, size: int, vocabulary: int) -> Array:
-    """Return a shard table of the text alone, int64[1, 7]."""
     return np.array([[tokens.ctypes.data, tokens.itemsize, 0, 0, 0, vocabulary, size]], np.int64)
 
 
 def grown(live: Live, capacity: int) -> Live:
-    """Return a copy with room for `capacity` tokens."""
     more = capacity - len(live.tokens)
     tokens = np.concatenate([live.tokens, np.empty(more, np.int32)])
     return live._replace(
@@ -214,7 +200,6 @@ def grown(live: Live, capacity: int) -> Live:
 
 @part
 def remember(live, position):
-    """Link live.tokens[position] into its chain."""
     token = live.tokens[position]
     before = live.latest[token]
     live.previous[position] = before
@@ -235,7 +220,7 @@ def unlearn(live, begin, end):
 def count_live(live, size, recent, into, hops):
     """Count what followed `recent` in live.tokens[:size], at its newest `hops` occurrences.
 
-    An id that equals the separator stands for all that the tokenizer does not know.
+    Ids unknown to the tokenizer are stored as the separator and not counted.
     """
     separator = len(live.latest) - 1
     position = _newest_before(live, size, recent)
@@ -267,7 +252,7 @@ def longest_in_live(live, size, recent, hops, longest):
 
 @part
 def _newest_before(live, size, recent):
-    """Return where the last token occurred last, of those that something follows; -1 for none."""
+    """Return the last token's newest position with a successor, or -1."""
     if recent[0] < 0 or recent[0] == len(live.latest) - 1:
         return np.int64(-1)
     position = np.int64(live.latest[recent[0]])
@@ -276,7 +261,6 @@ def _newest_before(live, size, recent):
 
 @part
 def _match_at(live, position, recent):
-    """Return how many tokens up to `position` agree with the last ones; its own does."""
     match = np.int64(1)
     while match < min(position + 1, RECENT) and live.tokens[position - match] == recent[match]:
         match += 1
@@ -287,7 +271,7 @@ def _match_at(live, position, recent):
 
 
 class Memo(NamedTuple):
-    """Successors of contexts, by a hash of order and tokens; a row is overwritten by the next."""
+    """Successors of contexts, by a hash; newer rows overwrite older ones."""
 
     keys: Array  # uint64[rows], 0 is an empty row
     tokens: Array  # int32[rows, FIRST + KEPT], see LISTED
@@ -295,7 +279,7 @@ class Memo(NamedTuple):
 
 
 def new_memo(rows: int) -> Memo:
-    """Return an empty memo. Pages are taken as they are touched: about 280 bytes a row at most."""
+    """Return an empty memo; a row takes up to 280 bytes once used."""
     return Memo(
         keys=np.zeros(rows, np.uint64),
         tokens=np.zeros((rows, FIRST + KEPT), np.int32),
@@ -305,15 +289,13 @@ def new_memo(rows: int) -> Memo:
 
 @part
 def slot_of(key, rows):
-    """Return the row of a key among `rows`, a power of two. Keys are odd, so the last bit is
-    dropped."""
+    """Return a key's row among `rows`, a power of two; keys are odd."""
     return np.int64(key >> np.uint64(1)) & (rows - 1)
 
 
 @part
 def begin_row(memo, slot, key, total):
-    """Empty a row of the memo, for a context with `total` successors. That is a float32 everywhere:
-    another type would have this part compiled once more."""
+    """Empty a row. `total` is always float32: other types would be compiled separately."""
     memo.keys[slot] = key
     memo.counts[slot, TOTAL] = total
     memo.tokens[slot, LISTED] = memo.tokens[slot, DISTINCT] = 0
@@ -321,14 +303,13 @@ def begin_row(memo, slot, key, total):
 
 @part
 def _listed(tokens):
-    """Return how many successors a row lists. Two threads that write it at once may have counted
-    more than it has room for."""
+    """Return a row's number of successors; concurrent writers may count too many."""
     return min(np.int64(tokens[LISTED]), KEPT)
 
 
 @part
 def keep(memo, slot, token, estimate):
-    """Insert a successor into a row's list, sorted by count. `estimate`: float32."""
+    """Insert a successor (float32 `estimate`) into a row's list, sorted by count."""
     tokens, counts = memo.tokens[slot], memo.counts[slot]
     tokens[DISTINCT] += 1
     at = FIRST + _listed(tokens)
@@ -346,7 +327,6 @@ def keep(memo, slot, token, estimate):
 
 @part
 def recall(memo, slot, into, column):
-    """Add a memoized row's successors to a column."""
     tokens, counts = memo.tokens[slot], memo.counts[slot]
     into.totals[column] += counts[TOTAL]
     into.distinct[column] += tokens[DISTINCT]
@@ -360,8 +340,6 @@ def recall(memo, slot, into, column):
 
 
 class SearchedCorpus(NamedTuple):
-    """Shards that are searched together, and memos of what was counted in them."""
-
     table: Array  # int64[shards, 7], see suffix.search.shard_table
     memo: Memo
     pair_keys: Array  # uint64[pair rows]
@@ -369,8 +347,7 @@ class SearchedCorpus(NamedTuple):
 
 
 def new_corpus(table: Array, rows: int = MEMO_ROWS) -> SearchedCorpus:
-    """Return a corpus over `table` (see suffix.search.shard_table), whose arrays must outlive it;
-    `rows` of the memo, a power of two."""
+    """Return a corpus over `table`, whose arrays must outlive it; `rows`: a power of two."""
     shards = len(table)
     rows = rows if shards else 1
     pair_rows = _pair_rows(rows, shards)
@@ -383,7 +360,6 @@ def new_corpus(table: Array, rows: int = MEMO_ROWS) -> SearchedCorpus:
 
 
 def _pair_rows(rows: int, shards: int) -> int:
-    """Return the largest power of two, at most `rows`, of rows that fit into PAIRS_BYTES."""
     while rows > 1 and rows * shards * 16 > PAIRS_BYTES:
         rows //= 2
     return rows
@@ -391,10 +367,10 @@ def _pair_rows(rows: int, shards: int) -> int:
 
 @part
 def descend(corpus, parent, child, recent, scan):
-    """Set the intervals of every order of `recent`, from those of the context one token shorter.
+    """Set the intervals of all orders of `recent` from those of the context one token shorter.
 
-    `parent`, `child` int64[DEPTH + 1, shards, 2]. Orders beyond the first with at most `scan`
-    occurrences get empty intervals: `count_corpus` compares those few backwards instead.
+    `parent`, `child` int64[DEPTH + 1, shards, 2]. After an order with at most `scan` occurrences
+    they are empty: `count_corpus` compares those few backwards.
     """
     table, token, width = corpus.table, np.int64(recent[0]), scan + 1
     for order in range(1, DEPTH + 1):
@@ -417,8 +393,7 @@ def descend(corpus, parent, child, recent, scan):
 
 @part
 def _pair(corpus, child, recent):
-    """Set the intervals of the last two tokens and return their total width. They are memoized:
-    these searches are the widest and the ones most often repeated."""
+    """Set the last two tokens' intervals, memoized as the widest searches; return their width."""
     key = hash_recent(recent, 2)
     slot = slot_of(key, len(corpus.pair_keys))
     memoized = corpus.pair_keys[slot] == key
@@ -438,7 +413,6 @@ def _pair(corpus, child, recent):
 
 @part
 def _width(corpus, intervals):
-    """Return the total width of the intervals, int64[n, 2], of a corpus's shards."""
     width = np.int64(0)
     for s in range(len(corpus.table)):
         width += intervals[s, 1] - intervals[s, 0]
@@ -447,9 +421,10 @@ def _width(corpus, intervals):
 
 @part
 def longest_order(corpus, intervals, scan):
-    """Return the order from which `count_corpus` counts only the longest match: how many of the
-    last tokens occur together; 0 if the last token does not occur. If they occur more than `scan`
-    times, round down to a level, since only levels are sampled."""
+    """Return how many of the last tokens occur together, at most DEPTH.
+
+    If they occur more than `scan` times, round down to a level: only levels are sampled.
+    """
     order = np.int64(DEPTH)
     while order > 0 and _width(corpus, intervals[order]) == 0:
         order -= 1
@@ -460,8 +435,7 @@ def longest_order(corpus, intervals, scan):
 
 @part
 def count_corpus(corpus, order, intervals, recent, into, scan, sample, most):
-    """Count what followed the last `order` tokens and longer ends of `recent`; `intervals` are
-    those of `descend`. Matches are compared up to `most` tokens."""
+    """Count what followed the last `order` or more tokens; `most` tokens are compared."""
     level = REACHED[order]
     while order <= DEPTH:
         width = _width(corpus, intervals[order])
@@ -479,11 +453,9 @@ def count_corpus(corpus, order, intervals, recent, into, scan, sample, most):
 
 @part
 def _read(shard, s, interval, order, recent, most, into, first):
-    """Count the successors at every occurrence in shard `s`, in the columns from `first` to its
-    longest match, of which `most` tokens are read."""
     width = interval[1] - interval[0]
     positions, tokens = into.positions, into.successors
-    # Loads that do not wait for each other: the memory answers many at once.
+    # Independent loads, so that the memory serves many at once.
     for i in range(width):
         positions[i] = position_at(shard, interval[0] + i)
     for i in range(width):
@@ -505,7 +477,6 @@ def _read(shard, s, interval, order, recent, most, into, first):
 
 @part
 def _keep_longest(longest, match, s, end):
-    """Keep the longer match, of equals the newer: the later shard, the later place."""
     length = longest[MATCH_LENGTH]
     newer = s > longest[MATCH_SHARD] or (s == longest[MATCH_SHARD] and end > longest[MATCH_NEXT])
     if match > length or (match == length and newer):
@@ -514,8 +485,6 @@ def _keep_longest(longest, match, s, end):
 
 @part
 def _count_sampled(corpus, order, width, intervals, recent, into, sample, level):
-    """Count what followed the last `order` tokens, from a sample of `width` occurrences, which is
-    memoized."""
     memo, key = corpus.memo, hash_recent(recent, order)
     slot = slot_of(key, len(memo.keys))
     if memo.keys[slot] != key:
@@ -526,10 +495,6 @@ def _count_sampled(corpus, order, width, intervals, recent, into, sample, level)
 
 @part
 def _sample(corpus, intervals, order, width, sample, slot, into):
-    """Memoize the successors at `sample` evenly spaced occurrences, run by run: they are sorted.
-
-    The most frequent KEPT runs are kept, the lower token first among equals.
-    """
     table, memo, positions = corpus.table, corpus.memo, into.positions
     done, before = 0, 0
     for s in range(len(table)):
@@ -545,8 +510,6 @@ def _sample(corpus, intervals, order, width, sample, slot, into):
 
 @part
 def _runs(shard, into, first, last, order, memo, slot, worth):
-    """Memoize the runs of equal tokens at into.positions[first:last], each for `worth`
-    occurrences."""
     tokens = into.successors
     for i in range(first, last):
         tokens[i] = token_at(shard, into.positions[i] + order)
@@ -562,15 +525,14 @@ def _runs(shard, into, first, last, order, memo, slot, worth):
 
 
 class Frozen(NamedTuple):
-    """A frozen table; SIZE 0 where there is none."""
+    """A frozen table; SIZE is 0 if there is none."""
 
     where: Array  # int64[12]
     memo: Memo
 
 
 def new_frozen(table: dict[str, Array] | None) -> Frozen:
-    """Return the frozen table of these arrays (see formats.frozen_table), which must outlive it;
-    one of SIZE 0 for None."""
+    """Return the frozen table of arrays that must outlive it."""
     if table is None:
         return Frozen(np.zeros(FOLLOWERS_SIZE + 1, np.int64), new_memo(1))
     leaders, followers = table["leaders"], table["followers"]
@@ -583,7 +545,7 @@ def new_frozen(table: dict[str, Array] | None) -> Frozen:
 
 @part
 def count_frozen(frozen, recent, into, second):
-    """Count what followed `recent` in the frozen table. `second`, another table, is scratch."""
+    """Count what followed `recent`. `second` is scratch."""
     where, memo = frozen.where, frozen.memo
     for level in range(N_LEVELS):
         order = LEVELS[level]
@@ -602,14 +564,13 @@ def count_frozen(frozen, recent, into, second):
 
 @part
 def _look_up(where, recent, order, more, memo, slot, key, second):
-    """Memoize one context: the leader's followers that begin with the context's last tokens."""
     row = _find(where, recent, order)
     if row < 0:
         begin_row(memo, slot, key, np.float32(0))
         return
     clear(second)
     total = np.float32(0)
-    begin = max(load_i64(where[OFFSETS], row), 0)  # whatever a file holds, nothing outside is read
+    begin = max(load_i64(where[OFFSETS], row), 0)  # a damaged file must not lead outside
     for index in range(begin, min(load_i64(where[OFFSETS], row + 1), where[FOLLOWERS_SIZE])):
         at = index * where[FOLLOWER_LEN]
         same = True
@@ -622,7 +583,7 @@ def _look_up(where, recent, order, more, memo, slot, key, second):
             total += times
             if successor >= 0:
                 second.counts[successor, 0] += times
-    if more == 0:  # the followers that are not in the table too
+    if more == 0:  # includes followers that are not in the table
         total = np.float32(unsigned_at(where[LEADER_COUNTS], where[LEADER_COUNT_BYTES], row))
     begin_row(memo, slot, key, np.float32(total))
     for successor in range(second.state[0]):
@@ -631,8 +592,7 @@ def _look_up(where, recent, order, more, memo, slot, key, second):
 
 @part
 def _find(where, recent, order):
-    """Return the row of the leader that the last `order` tokens begin with, -1 where there is
-    none."""
+    """Return the row of the leader that the last `order` tokens begin with, or -1."""
     low, high = np.int64(0), where[SIZE]
     while low < high:
         middle = (low + high) >> 1
@@ -645,8 +605,6 @@ def _find(where, recent, order):
 
 @part
 def _order(where, row, recent, order):
-    """Return less than, equal to or more than 0 as the row's leader is below, equal to or above the
-    context's."""
     for i in range(where[LEADER_LEN]):
         token = unsigned_at(where[LEADERS], where[ID_BYTES], row * where[LEADER_LEN] + i)
         difference = token - recent[order - 1 - i]

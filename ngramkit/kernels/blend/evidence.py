@@ -1,34 +1,22 @@
 """Evidence: the model's top-k at verified nodes, mixed with the prediction from counts.
 
-By context: as Token Recycling (arXiv:2408.08696) keeps the model's top-k after each token, it is
-kept after the last one, two and three tokens; where there is none of these, the model's bigrams
-(N-Grammys) give the successors of the last token alone. That of the longest context is mixed in.
+By context: the top-k after the last one, two or three tokens, as in Token Recycling
+(arXiv:2408.08696), else the model's bigrams (N-Grammys).
 
-Siblings: a pass ends where the model disagrees with the draft, so there is no evidence after the
-last written token: no node held it. But its siblings were verified, and what is likely after "the
-big" is likely after "the large". The top-k of each is summed, weighed by the model's probability of
-the sibling itself; that is evidence for the next draft's root. For the same reason evidence is
-looked up by skip-grams too: contexts that differ in their second newest token alone.
-LogitSpec (arXiv:2507.01449) takes the likely tokens in that place, not what follows them.
+Siblings: no node held the last written token, but its siblings were verified, and what is likely
+after "the big" is likely after "the large". So their top-k are summed, weighted by probability. For
+the same reason evidence is kept by skip-grams.
 
-Recent top-k: what the model lists at one place it often writes at another soon after. Each token
-has a level, the highest log probability at which a recent node listed it, one less for every FADES
-tokens written since.
+Recent top-k: a token's level is the highest log probability at which a recent node listed it, minus
+one for every FADES tokens since.
 
-Sharpening: a top-k is how often a draw would give each token, but greedy decoding writes the
-likeliest every time; and where several kinds of evidence are mixed one after another, the
-probability of unlisted tokens is set aside again by each. Both make scores too low: those of 64
-nodes sum up to 0.6 of what is accepted. So listed tokens are raised by the model's probability (q),
-once for each kind of evidence that lists them, and what is left for the unlisted is cut:
+Sharpening: greedy decoding always writes the likeliest token. So listed tokens are raised by the
+model's probability q, and the rest is cut, unless the text was sampled:
 
     p'(t) = raised(t) / (sum over t of raised(t) + REST * (1 - sum over t of p(t)))
     raised(t) = p(t) * product over evidence of max(q(t) / LEAST_P, 1) ^ weight
 
-The weights (RAISES) and REST were fitted on SmolLM2's records, see research/drafting.md. A request
-without evidence, or in which more than one written token in ten was not the likeliest (sampled
-text), is not sharpened.
-
-The trust in each kind is learnt while decoding (`blend.mixture.consult`).
+RAISES and REST were fitted on SmolLM2's records, see research/drafting.md.
 """
 
 from __future__ import annotations
@@ -46,45 +34,43 @@ from ngramkit.kernels.packed import load_u16, unsigned_at
 
 ORDERS = 3
 EVIDENCE_ROWS = 1 << 14
-OTHERS = 2  # kinds of evidence that have no order
+OTHERS = 2  # kinds of evidence without an order
 SIBLINGS, SKIP_GRAM = ORDERS + 1, ORDERS + 2
-# Trust at first, by order (the bigrams' first), then of the others; less where counts are sure.
+# First trust by order (0: bigrams), then of the others; lower if counts are sure.
 FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)
-TOPS = 16  # candidates kept, at most
+TOPS = 16  # candidates kept per context, at most
 # Weights in `sharpen`: of the last token, the last two, the skip-gram, siblings, recent top-k.
 RAISES = (0.07, 0.04, 0.06, 0.03, 0.06)
 # Columns of `where`: two addresses, an item size, two lengths.
 NEXT_TOKENS, LOG_PROBS, ID_BYTES, ROWS, K = range(5)
 
-AFTER = 3  # of the newest tokens tell the root from other nodes
-NODES = 8  # siblings of the last token that are used, the likeliest first
-MOST = 64  # tokens that their top-k list, at most
-LEAST_WEIGHT = np.float32(1e-3)  # of a sibling that is not in the top-k
+AFTER = 3  # newest tokens that distinguish the root from other nodes
+NODES = 8  # siblings of the last token that are used, at most
+MOST = 64  # tokens of sibling evidence, at most
+LEAST_WEIGHT = np.float32(1e-3)  # weight of a sibling that is not in the top-k
 SALT = np.uint64(0x51ED270B76A3C9F1)
 SKIP_GRAM_LENGTH = 4  # tokens back that `hash_skip_gram` reaches
 
 TOP_K_ROWS = 1 << 12
-FADES = np.float32(2)  # tokens
+FADES = np.float32(2)  # tokens after which a level is one lower
 LEAST_LEVEL = np.float32(np.log(1e-3))  # below, a token counts as never listed
 NO_LEVEL = np.float32(-np.inf)
 
 REST = np.float32(0.33)
-LEAST_REST = np.float32(0.01)  # left for the unlisted, before it is cut
+LEAST_REST = np.float32(0.01)  # probability of unlisted tokens before the cut, at least
 LEAST_P = 1e-4
 LOG_LEAST_P = np.float32(np.log(LEAST_P))
-WRITTEN, LIKELIEST = range(2)  # columns of `chosen`: written tokens, those that were the likeliest
+WRITTEN, LIKELIEST = range(2)  # columns of `chosen`: written tokens, likeliest ones
 
 
 class BigramTable(NamedTuple):
-    """A model's bigram table, see formats.model_bigram; ROWS 0 where there is none."""
+    """A model's bigram table; ROWS is 0 if there is none."""
 
     where: Array  # int64[5]
     probabilities: Array  # float32[65536], of log-probabilities by their bits
 
 
 class Siblings(NamedTuple):
-    """Sibling evidence: what is likely after the newest token, until the next pass."""
-
     after: Array  # int32[AFTER], the newest tokens, newest first
     tokens: Array  # int32[MOST + 1], -1 ends them
     p: Array  # float32[MOST + 1]
@@ -92,7 +78,7 @@ class Siblings(NamedTuple):
 
 
 class RecentTopK(NamedTuple):
-    """Levels of recently listed tokens, by a token's last bits; the highest level has the row."""
+    """Levels of recently listed tokens, by a token's last bits."""
 
     tokens: Array  # int32[TOP_K_ROWS]
     levels: Array  # float32[TOP_K_ROWS], log probability + clock when it was listed / FADES
@@ -100,8 +86,7 @@ class RecentTopK(NamedTuple):
 
 
 class EvidenceTable(NamedTuple):
-    """The model's top-k by a hash of the last 1, 2 or 3 tokens, or of a skip-gram; newer ones
-    overwrite older ones."""
+    """The model's top-k by a hash of the context; newer ones overwrite older ones."""
 
     keys: Array  # uint64[rows], 0 is an empty row
     tokens: Array  # int32[rows + 1, TOPS], -1 ends a row; the last row is scratch
@@ -116,8 +101,7 @@ class EvidenceTable(NamedTuple):
 
 
 def new_bigram(next_tokens: Array | None = None, log_probs: Array | None = None) -> BigramTable:
-    """Return the table behind these arrays ([V, k]), which must outlive it; one without rows where
-    there are none."""
+    """Return a table over arrays [V, k] that must outlive it, or an empty one."""
     if next_tokens is None or log_probs is None:
         return BigramTable(np.zeros(K + 1, np.int64), np.zeros(1, np.float32))
     sizes = [next_tokens.itemsize, *next_tokens.shape]
@@ -151,7 +135,6 @@ def new_evidence(rows: int = EVIDENCE_ROWS) -> EvidenceTable:
 
 
 def forget(evidence: EvidenceTable) -> None:
-    """Forget everything, for a new request."""
     evidence.keys[:] = 0
     evidence.siblings.tokens[0] = -1
     evidence.recent_top_k.levels[:] = NO_LEVEL
@@ -162,21 +145,20 @@ def forget(evidence: EvidenceTable) -> None:
     evidence.trust[..., USED] = PRIOR
 
 
-# What a pass tells.
+# Learning from a pass.
 
 
 @entry
 def learn_evidence(
     evidence, recent, now, written, tokens, parents, top_ids, top_log_probs, scratch
 ):
-    """Keep the evidence of one pass.
+    """Keep the evidence of one pass, arrays as in `drafters.base.Evidence`.
 
-    `recent` is the context that ends with row 0's token, `now` the same after int32[k] `written`,
-    which came of the pass. tokens, parents int32[n], top_ids int32[n, k] and top_log_probs
-    float32[n, k] are those of `drafters.base.Evidence`. `scratch` int32[SKIP_GRAM_LENGTH].
+    `recent` is the context up to row 0's token, `now` the same after `written` int32[k]. `scratch`
+    int32[SKIP_GRAM_LENGTH].
     """
     count_likeliest(evidence.chosen, written, tokens, parents, top_ids, top_log_probs)
-    for row in range(len(tokens) - 1, -1, -1):  # of alike contexts the likelier node's is kept
+    for row in range(len(tokens) - 1, -1, -1):  # likelier nodes overwrite others
         _context(recent, tokens, parents, row, scratch)
         if scratch[SKIP_GRAM_LENGTH - 1] >= 0:
             _keep(evidence, hash_skip_gram(scratch), top_ids[row], top_log_probs[row])
@@ -204,7 +186,6 @@ def _context(recent, tokens, parents, row, newest):
 
 @part
 def _keep(evidence, key, ids, log_probs):
-    """Write one node's top-k under a key."""
     slot = slot_of(key, len(evidence.keys))
     evidence.keys[slot] = key
     for i in range(TOPS):
@@ -222,10 +203,10 @@ def log_excess(log_p):
 
 @part
 def count_likeliest(chosen, written, tokens, parents, top_ids, top_log_probs):
-    """Count in `chosen`, int64[2], the written tokens, and those that were the likeliest."""
+    """Count in `chosen` the written tokens, and those that were the likeliest."""
     row = np.int64(0)
     for at in range(len(written)):
-        if row < 0:  # no node of it was verified
+        if row < 0:  # its node was not verified
             return
         token = written[at]
         chosen[WRITTEN] += 1
@@ -237,7 +218,7 @@ def count_likeliest(chosen, written, tokens, parents, top_ids, top_log_probs):
 
 @part
 def child(row, token, tokens, parents):
-    """Return the node of `token` below `row`, -1 where there is none."""
+    """Return the node of `token` below `row`, or -1."""
     for node in range(row + 1, len(tokens) if row >= 0 else 0):
         if parents[node] == row and tokens[node] == token:
             return node
@@ -246,9 +227,6 @@ def child(row, token, tokens, parents):
 
 @part
 def list_top_k(recent_top_k, written, top_ids, top_log_probs):
-    """Raise the levels of what a pass lists: top_ids int32[n, k], top_log_probs float32[n, k].
-
-    `written` tokens came of the pass."""
     now = np.float32(recent_top_k.clock[0]) / FADES
     for node in range(len(top_ids)):
         for i in range(top_ids.shape[1]):
@@ -263,7 +241,7 @@ def list_top_k(recent_top_k, written, top_ids, top_log_probs):
 
 @part
 def gather_siblings(siblings, now, written, tokens, parents, top_ids, top_log_probs):
-    """Sum up the top-k of the last written token's siblings; arguments as of `learn_evidence`."""
+    """Sum up the top-k of the last written token's siblings."""
     siblings.tokens[0] = -1
     if len(written) == 0:
         return
@@ -287,7 +265,6 @@ def gather_siblings(siblings, now, written, tokens, parents, top_ids, top_log_pr
 
 @part
 def _p_of(token, ids, log_probs):
-    """Return a token's probability in a top-k, 0 where it is not listed."""
     for i in range(len(ids)):
         if ids[i] == token:
             return np.exp(log_probs[i])
@@ -296,7 +273,6 @@ def _p_of(token, ids, log_probs):
 
 @part
 def _add(siblings, count, weight, ids, log_probs):
-    """Add one node's candidates to `count` of them while there is room; return their number."""
     for i in range(len(ids)):
         if ids[i] < 0:
             break
@@ -312,12 +288,11 @@ def _add(siblings, count, weight, ids, log_probs):
     return count
 
 
-# Mixing it in.
+# Mixing.
 
 
 @part
 def hash_skip_gram(recent):
-    """Hash the last SKIP_GRAM_LENGTH tokens, skipping the second newest."""
     key = SALT
     for i in range(SKIP_GRAM_LENGTH):
         if i != 1:
@@ -328,7 +303,6 @@ def hash_skip_gram(recent):
 
 @part
 def follows_siblings(siblings, recent):
-    """Return whether there is sibling evidence for what follows `recent`."""
     for i in range(AFTER):
         if recent[i] != siblings.after[i]:
             return False
@@ -337,11 +311,9 @@ def follows_siblings(siblings, recent):
 
 @part
 def mix_in_evidence(evidence, bigram, recent, into, p, written):
-    """Mix sibling evidence, that of the skip-gram, then that of the longest context into p
-    float32[CANDIDATES].
+    """Mix evidence of siblings, skip-gram and longest context into p float32[CANDIDATES].
 
-    `written` is the token that followed, by which each is credited before it is mixed in; -1 where
-    none has.
+    `written` as in `mixture.consult`.
     """
     siblings = evidence.siblings
     if follows_siblings(siblings, recent):
@@ -360,7 +332,7 @@ def mix_in_evidence(evidence, bigram, recent, into, p, written):
 
 @part
 def _longest(evidence, bigram, recent):
-    """Return the order and the row of the longest known context; -1, 0 where there is none."""
+    """Return the order and the row of the longest known context, or -1, 0."""
     for order in range(ORDERS, 0, -1):
         if recent[order - 1] >= 0:
             row = _row(evidence, hash_recent(recent, order))
@@ -384,7 +356,6 @@ def _longest(evidence, bigram, recent):
 
 @part
 def _row(evidence, key):
-    """Return the row of a context's evidence, -1 where there is none."""
     slot = slot_of(key, len(evidence.keys))
     return slot if evidence.keys[slot] == key else np.int64(-1)
 
@@ -394,13 +365,13 @@ def _row(evidence, key):
 
 @part
 def is_likeliest_written(chosen):
-    """Return whether nearly all written tokens were the likeliest; False without evidence."""
+    """Return whether nearly all written tokens were the likeliest."""
     return 0 < 9 * chosen[WRITTEN] <= 10 * chosen[LIKELIEST]
 
 
 @part
 def sharpen(evidence, recent, into, p):
-    """Turn p float32[CANDIDATES], with all evidence mixed in, into what greedy decoding writes."""
+    """Turn p float32[CANDIDATES] into what greedy decoding writes."""
     siblings, raises = evidence.siblings, evidence.raises
     for order in range(1, 3):
         if recent[order - 1] >= 0:
@@ -415,7 +386,6 @@ def sharpen(evidence, recent, into, p):
 
 @part
 def _raise_known(evidence, key, weight, into):
-    """Raise what a context's top-k lists, where there is one."""
     row = _row(evidence, key)
     if row >= 0:
         raise_listed(evidence.tokens[row], evidence.beyond[row], weight, into, evidence.raises)
@@ -423,7 +393,7 @@ def _raise_known(evidence, key, weight, into):
 
 @part
 def raise_listed(tokens, beyond, weight, into, raises):
-    """Add weight * beyond, float32[n], in the rows of int32[n] `tokens`; -1 ends them."""
+    """Add weight * beyond in the rows of `tokens`; -1 ends them."""
     for i in range(len(tokens)):
         token = tokens[i]
         if token < 0:
@@ -435,7 +405,6 @@ def raise_listed(tokens, beyond, weight, into, raises):
 
 @part
 def raise_recent_top_k(recent_top_k, weight, into, raises):
-    """Add weight * (a token's level above the least), in the table's rows of `raises`."""
     least = np.float32(recent_top_k.clock[0]) / FADES + LEAST_LEVEL
     for row in range(into.state[0]):
         at = into.tokens[row] & (TOP_K_ROWS - 1)

@@ -1,24 +1,16 @@
-"""One prediction from counts: gates over columns, experts by their past, accounts for the rest.
+"""Mix counts into one prediction, and other predictions as far as they were right before.
 
-Counts become probabilities as a mixture of all orders of all columns (`blend.counts`):
+Counts become probabilities as a mixture of all columns (`blend.counts`):
 
     p(t) = sum over columns c of gate[c] * counts[t, c] / totals[c]
 
-The gates are a softmax that depends on how much each column has seen: its total, its number of
-distinct successors, and the ratio of the two, as in prediction by partial matching, but fitted (see
-research.fit_blend) instead of assumed. One more gate stands for "none of these". Then
-each candidate's odds are corrected for what counts alone do not show: how frequent the token is
-anywhere, whether and how recently it occurred in the context.
+The gates are a fitted softmax (research.fit_blend) of each column's total, distinct successors and
+their ratio, plus one for "none of these". Then each candidate is corrected for its frequency and
+its recency in the context.
 
-Accounts: predictions of another kind (evidence, past requests, references) are mixed in as far as
-they were right before. An *account*, float64[2], counts how often a kind was right and how often it
-was used, in shares of credit. Their ratio is its weight, learnt by one step of expectation
-maximisation per written token: the token is credited to either side by the probability that each
-gave it. So a good kind soon weighs much, and a stale one little.
-
-Past requests: the successors of the longest match in them. They predict much where they are alike
-and nothing where they are stale, so their counts do not join those of the corpora: they have
-accounts, by the length of the match and the number of its occurrences.
+An *account*, float64[2], counts how often another kind of prediction was right and used, in shares
+of credit. Their ratio is its weight, learnt by one step of expectation maximisation per written
+token.
 """
 
 from __future__ import annotations
@@ -52,20 +44,20 @@ from ngramkit.kernels.jit import part
 
 GATE_FEATURES = 3 * COLUMNS + 1  # inputs of the gates
 GATES = COLUMNS + 2  # the columns, none, and none's correction
-WIDTH = 16  # of the gates in the kernel: the processor adds eight at once
+WIDTH = 16  # gates in the kernel, padded: the processor adds eight at once
 TOKEN_FEATURES = 7  # inputs of a candidate's correction
-FLOOR = np.float32(2e-3)  # candidates below are not corrected: they are too rare to matter
+FLOOR = np.float32(2e-3)  # probability of a corrected candidate, at least
 MARGIN = np.float32(0.5)  # a correction hardly ever doubles a probability
 LONG_AGO = 4096  # tokens; the age of a token that never occurred
 LOGS = np.log1p(np.arange(LONG_AGO + 1)).astype(np.float32)
 
-RIGHT, USED = range(2)  # of an account
-PRIOR = 10.0  # tokens that the first trust counts as
-SURENESS = 4  # steps of how sure a prediction is: its highest probability
+RIGHT, USED = range(2)  # columns of an account
+PRIOR = 10.0  # weight of the first trust, in tokens
+SURENESS = 4  # classes of a prediction's highest probability
 UNSEEN = np.float32(1e-6)  # the probability of a token that a prediction does not list
 
 OFTEN = 3  # classes of occurrences: one, two or three, more
-FIRST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)  # by the match, LEVELS
+FIRST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)  # by match length, LEVELS
 CONTINUATIONS = 32  # successors of a match that are mixed in, at most
 
 
@@ -73,7 +65,7 @@ CONTINUATIONS = 32  # successors of a match that are mixed in, at most
 
 
 class Weights(NamedTuple):
-    """The fitted weights, all float32: two layers for the gates, two for the correction."""
+    """The fitted weights, float32."""
 
     gate_in: Array  # [GATE_FEATURES, H]
     gate_bias: Array  # [H]
@@ -85,7 +77,6 @@ class Weights(NamedTuple):
 
 
 def widened(weights: Weights) -> Weights:
-    """Return the weights for the kernel, with zeros up to WIDTH gates."""
     more = 0, WIDTH - GATES
     return weights._replace(
         gate_out=np.pad(weights.gate_out, ((0, 0), more)),
@@ -94,8 +85,6 @@ def widened(weights: Weights) -> Weights:
 
 
 class Scratch(NamedTuple):
-    """Intermediate arrays of one prediction, all float32."""
-
     gate_features: Array  # [GATE_FEATURES]
     hidden: Array  # [H]
     gates: Array  # [WIDTH]
@@ -112,7 +101,7 @@ def new_scratch(weights: Weights) -> Scratch:
 
 @part
 def log1p(count):
-    """Return log(1 + count) of a whole number, float32; small ones from a table."""
+    """Return log(1 + count) of a whole number, float32."""
     whole = np.int64(count)
     if np.uint64(whole) <= np.uint64(LONG_AGO):
         return LOGS[whole]
@@ -121,8 +110,6 @@ def log1p(count):
 
 @part
 def gate_features_of(into, size, x):
-    """Set the gates' inputs, x float32[GATE_FEATURES], from a counted table; `size`: tokens of the
-    live context."""
     for c in range(COLUMNS):
         total, distinct = into.totals[c], into.distinct[c]
         x[c] = log1p(total) * np.float32(0.25)
@@ -133,8 +120,10 @@ def gate_features_of(into, size, x):
 
 @part
 def apply_layer(x, matrix, bias, out):
-    """Set out float32[n] to bias + x @ matrix, four rows at a time: each loop over `out` first
-    checks that no array overlaps another, which takes as long as its sums."""
+    """Set out float32[n] to bias + x @ matrix, four rows at a time.
+
+    Each loop first checks arrays for overlap, which takes as long as its sums.
+    """
     for n in range(len(out)):
         out[n] = bias[n]
     whole = len(x) & ~3
@@ -152,8 +141,7 @@ def apply_layer(x, matrix, bias, out):
 
 @part
 def gates_of(weights, x, into, hidden, out):
-    """Set out float32[WIDTH]: a gate for each column (0 where it is empty), for none, and the
-    correction of none."""
+    """Set out float32[WIDTH]: a gate per column (0 if empty), for none, and none's correction."""
     apply_layer(x, weights.gate_in, weights.gate_bias, hidden)
     for h in range(len(hidden)):
         hidden[h] = max(hidden[h], np.float32(0))
@@ -175,7 +163,7 @@ def gates_of(weights, x, into, hidden, out):
 
 @part
 def mix_columns(gates, counts):
-    """Return the sum over all columns, in two halves that the processor adds in parallel."""
+    """Return the sum over columns, in two halves that are added in parallel."""
     left, right = np.float32(0), np.float32(0)
     for c in range(COLUMNS // 2):
         left += gates[c] * counts[c]
@@ -185,10 +173,9 @@ def mix_columns(gates, counts):
 
 @part
 def correct(weights, into, live, size, shares, least, none, scratch):
-    """Correct the mixed probabilities, scratch.p, for what counts do not tell, and normalise them
-    together with that of all other tokens, which `none` corrects.
+    """Correct scratch.p for what counts do not show; normalise it with all other tokens.
 
-    Candidates well below `least` are of no use to the caller and are not corrected. `shares`
+    `none` corrects the other tokens. Candidates well below `least` are not corrected. `shares`
     float32[V + 1] is log(1 + each token's share of the corpora, in millionths).
     """
     rows = into.state[0]
@@ -212,8 +199,6 @@ def correct(weights, into, live, size, shares, least, none, scratch):
 
 @part
 def token_features_of(into, row, live, size, share, log_p, x):
-    """Set a candidate's inputs, x float32[TOKEN_FEATURES]; `share` is the log of its share of all
-    tokens, see `correct`."""
     token = into.tokens[row]
     latest, newest = live.latest[token], into.newest[row]
     seen = live.seen[latest] if latest >= 0 else 0
@@ -230,7 +215,6 @@ def token_features_of(into, row, live, size, share, log_p, x):
 
 @part
 def correct_log_p(weights, x, log_p, units):
-    """Return a candidate's corrected log p, not normalised. `units` float32[R] is scratch."""
     apply_layer(x, weights.token_in, weights.token_bias, units)
     y = log_p * weights.token_out[len(units)]
     for h in range(len(units)):
@@ -243,7 +227,6 @@ def correct_log_p(weights, x, log_p, units):
 
 @part
 def count_sources(sources, intervals, recent, size):
-    """Count what followed `recent` in the datastores, the frozen table and the live context."""
     into, limits = sources.into, sources.limits
     clear(into)
     if len(sources.corpus.table):
@@ -261,8 +244,7 @@ def count_sources(sources, intervals, recent, size):
 
 @part
 def mix_counts(sources, intervals, recent, size):
-    """Set scratch.p to the candidates' probabilities by the counts of all sources; return the
-    correction of none."""
+    """Set scratch.p by the counts of all sources; return the correction of none."""
     into, scratch, gates = sources.into, sources.scratch, sources.scratch.gates
     count_sources(sources, intervals, recent, size)
     gate_features_of(into, size, scratch.gate_features)
@@ -280,7 +262,6 @@ def mix_counts(sources, intervals, recent, size):
 
 @part
 def sureness(into, p):
-    """Return the class of the highest probability, 0..SURENESS - 1."""
     highest = np.float32(0)
     for row in range(into.state[0]):
         highest = max(highest, p[row])
@@ -289,8 +270,7 @@ def sureness(into, p):
 
 @part
 def consult(account, tokens, theirs, into, p, written):
-    """Mix a prediction in; first credit it with the token that followed, `written`, unless that is
-    -1."""
+    """Mix a prediction in, after crediting it with the token that followed, `written`, or -1."""
     if written >= 0:
         _judge(account, tokens, theirs, into, p, written)
     mix_in(account, tokens, theirs, into, p)
@@ -298,7 +278,6 @@ def consult(account, tokens, theirs, into, p, written):
 
 @part
 def _judge(account, tokens, theirs, into, p, written):
-    """Credit the token that was written after `p` and `theirs` were predicted."""
     if written >= len(into.rows) - 1:
         return
     credit = UNSEEN
@@ -318,7 +297,7 @@ def _judge(account, tokens, theirs, into, p, written):
 def mix_in(account, tokens, theirs, into, p):
     """Turn p float32[CANDIDATES] into (1 - trust) * p + trust * theirs.
 
-    tokens int32[n], -1 ends them; theirs float32[n], their probabilities.
+    tokens int32[n], -1 ends them.
     """
     trust = np.float32(account[RIGHT] / account[USED])
     for row in range(into.state[0]):
@@ -340,8 +319,6 @@ def mix_in(account, tokens, theirs, into, p):
 
 
 class HistoryCorpus(NamedTuple):
-    """Past requests; a corpus without shards where there are none."""
-
     corpus: SearchedCorpus
     tokens: Array  # int32[CONTINUATIONS], -1 ends them
     p: Array  # float32[CONTINUATIONS]
@@ -361,8 +338,7 @@ def new_history(corpus: SearchedCorpus) -> HistoryCorpus:
 
 @part
 def mix_in_history(history, intervals, recent, scan, sample, table, into, p, written):
-    """Mix what followed `recent` in past requests into p float32[CANDIDATES]. `written` is the
-    token that followed, by which they are credited first; -1 where none has."""
+    """Mix what followed `recent` in past requests into p; `written` as in `consult`."""
     kind = _recall_past(history, intervals, recent, scan, sample, table)
     if kind >= 0:
         account = history.trust[kind // OFTEN, kind % OFTEN]
@@ -371,8 +347,7 @@ def mix_in_history(history, intervals, recent, scan, sample, table, into, p, wri
 
 @part
 def _recall_past(history, intervals, recent, scan, sample, table):
-    """Set history.tokens and history.p to the successors of the longest match; return its account,
-    -1 where nothing matches. `table` is for counting."""
+    """Set `history` to the successors of the longest match; return its account, or -1."""
     clear(table)
     order, level = longest_order(history.corpus, intervals, scan), np.int64(-1)
     if order > 0:

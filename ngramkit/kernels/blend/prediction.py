@@ -1,8 +1,6 @@
-"""Predict what follows one context, p(next | path), from all sources, and learn from the outcome.
+"""Predict what follows one context from all sources, and learn from the outcome.
 
-Counts of corpora and the live context are mixed first, then past requests and evidence, each as far
-as it is trusted (`blend.mixture`). Under greedy decoding the mixture is sharpened
-(`blend.evidence`). Texts that are being copied come last (`blend.copying`).
+Counts come first, then past requests, evidence, sharpening and copied texts.
 """
 
 from __future__ import annotations
@@ -60,17 +58,15 @@ from ngramkit.kernels.blend.mixture import (
 )
 from ngramkit.kernels.jit import part
 
-PAST_SHARDS = 6  # of past requests, at start or since, at most
+PAST_SHARDS = 6  # shards of past requests from the start or since, at most
 
 
 class BlendSources(NamedTuple):
-    """All that a draft is made from, and the tables that it is counted in."""
-
     corpus: SearchedCorpus  # of the datastores
     frozen: Frozen
     live: Live
     past_at_start: HistoryCorpus  # past requests that were there at start
-    past_since: HistoryCorpus  # those that came since
+    past_since: HistoryCorpus  # past requests since then
     bigram: BigramTable
     evidence: EvidenceTable
     references: Array  # int64[0 or 1, 7], see suffix.search.shard_table
@@ -84,7 +80,7 @@ class BlendSources(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The place in the text where the draft begins; every written token moves it on."""
+    """The place where the draft begins; every written token moves it on."""
 
     recent: Array  # int32[RECENT]
     root: Array  # int64[DEPTH + 1, shards, 2], the intervals of `recent` in the corpus
@@ -95,7 +91,6 @@ class Place(NamedTuple):
 
 
 def new_place(shards: int) -> Place:
-    """Return the place before the first token; `shards` of the datastores."""
     root = np.zeros((DEPTH + 1, shards, 2), np.int64)
     past = np.zeros((2, DEPTH + 1, PAST_SHARDS, 2), np.int64)
     recent = np.full(RECENT, NO_TOKEN, np.int32)
@@ -104,11 +99,11 @@ def new_place(shards: int) -> Place:
 
 @part
 def extend(sources, place, begin, end):
-    """Move on by the written tokens live.tokens[begin:end] without learning from them."""
+    """Move on by live.tokens[begin:end] without learning."""
     live, longest = sources.live, sources.into.longest[OWN]
     for position in range(begin, end):
         point_to_live(place.copied, live)
-        if begin > 0 or position > end - LONG_LOST:  # what a prompt copied before is over
+        if begin > 0 or position > end - LONG_LOST:  # older copies in a prompt have ended
             longest_in_live(live, position, place.recent, sources.limits[HOPS], longest)
             find_place(place.copied[OWN], live.table, longest, place.recent)
         move_on(sources, place, position)
@@ -118,7 +113,7 @@ def extend(sources, place, begin, end):
 
 @part
 def learn(sources, place, begin, end):
-    """Move on token by token, and learn how far each source predicted it."""
+    """Move on, and learn how well each source predicted each token."""
     for position in range(begin, end):
         written = np.int64(sources.live.tokens[position])
         point_to_live(place.copied, sources.live)
@@ -132,8 +127,7 @@ def learn(sources, place, begin, end):
 
 @part
 def move_on(sources, place, position):
-    """Move all but the intervals on by live.tokens[position]. Places were found for the context
-    before it."""
+    """Move all but the intervals on by live.tokens[position]."""
     live, written = sources.live, np.int64(sources.live.tokens[position])
     remember(live, position)
     push_recent(place.recent, live.tokens[position])
@@ -142,13 +136,12 @@ def move_on(sources, place, position):
 
 @part
 def rewind(sources, place, begin, end):
-    """Take back live.tokens[begin:end], the newest. Restoring what was learnt, and the places that
-    are copied from, is up to the caller."""
+    """Remove live.tokens[begin:end]; the caller restores what was learnt and copied places."""
     live = sources.live
     unlearn(live, begin, end)
     for i in range(RECENT):
         place.recent[i] = NO_TOKEN
-    # Intervals depend on the last DEPTH tokens only: so many steps from nothing give them.
+    # Intervals depend only on the last DEPTH tokens, so DEPTH steps rebuild them.
     for order in range(DEPTH + 1):
         for s in range(place.root.shape[1]):
             place.root[order, s, 0] = place.root[order, s, 1] = 0
@@ -163,7 +156,7 @@ def rewind(sources, place, begin, end):
 
 @part
 def follow(sources, place):
-    """Move the intervals on by the token that was just pushed."""
+    """Move the intervals on by the newest token."""
     descend_all(
         sources, place.root, place.root_after, place.past, place.past_after, place.recent
     )  # fmt: skip
@@ -174,7 +167,6 @@ def follow(sources, place):
 
 @part
 def copy_intervals(source, target):
-    """Copy int64[DEPTH + 1, shards, 2]."""
     for order in range(DEPTH + 1):
         for s in range(source.shape[1]):
             target[order, s, 0], target[order, s, 1] = source[order, s, 0], source[order, s, 1]
@@ -182,7 +174,7 @@ def copy_intervals(source, target):
 
 @part
 def descend_all(sources, root, after, past, past_after, recent):
-    """Set the intervals of `recent` in all corpora, from those of the context one token shorter."""
+    """Set the intervals of `recent` from those of the context one token shorter."""
     scan, past_at_start, past_since = (
         sources.limits[SCAN],
         sources.past_at_start.corpus,
@@ -198,8 +190,10 @@ def descend_all(sources, root, after, past, past_after, recent):
 
 @part
 def predict(sources, intervals, past, recent, copied, size, least, written):
-    """Set scratch.p for one context. `least` as in `mixture.correct`. `written` is the token that
-    followed, by which every prediction is credited before it is mixed in; -1 if none has."""
+    """Set scratch.p for one context; `least` as in `mixture.correct`.
+
+    `written`, the token that followed or -1, credits each prediction before it is mixed in.
+    """
     into, limits, second = sources.into, sources.limits, sources.second
     none = mix_counts(sources, intervals, recent, size)
     correct(sources.weights, into, sources.live, size, sources.shares, least, none, sources.scratch)

@@ -1,16 +1,11 @@
 """Grow draft trees and chains, best first, for one request or many.
 
-A tree's node has a score, the product of the probabilities along its path, so the `budget` best
-nodes are those with the highest expected number of accepted tokens. A node is expanded only if a
-child of it could still be among them.
+A node's score is the product of the probabilities along its path, so the `budget` best nodes have
+the highest expected number of accepted tokens.
 
-Chains are for engines that verify no trees: the single most valuable path. A drafted token costs
-`cost` of a pass and is accepted with its score; the value of a chain is the sum of (score - cost)
-over its tokens. The greedy path need not be the best: a less likely token may be followed by surer
-ones. So paths are searched in the order of an upper bound of their value (A*): the search ends with
-the best path, or with the best so far when the tree is full.
-
-A node's context is kept as intervals and places that are one token further than its parent's.
+A chain's value is the sum of (score - cost), with `cost` in passes per token. The greedy path need
+not be the best, so the search follows an upper bound (A*) until the best is found or the tree is
+full.
 """
 
 from __future__ import annotations
@@ -40,19 +35,21 @@ from ngramkit.kernels.blend.prediction import (
 from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.packed import packed_at
 
-# Columns of Tree.jobs: what to do with the tokens from BEGIN to END; the addresses of the request's
-# Sources and Place; the nodes or tokens of the draft, at most; and how many were drafted.
+# Columns of Tree.jobs: the action on the tokens from BEGIN to END, the addresses of the request's
+# Sources and Place, the most nodes to draft, and the number of drafted ones.
 JOB = 7
 WHAT, SOURCES, PLACE, BEGIN, END, BUDGET, NODES = range(JOB)
-EXTEND, LEARN, REWIND = range(3)  # append them; append them and learn from them; take them back
+EXTEND, LEARN, REWIND = range(3)  # append; append and learn; remove
 
-LEAST = np.float32(1e-4)  # the score below which a node or a chain's token is not worth a row
-REACH = np.float32(0.35)  # a node is not expanded for a child that takes more than this of it
+LEAST = np.float32(1e-4)  # score of a node or of a chain's token, at least
+REACH = np.float32(0.35)  # largest share that a child is assumed to have of its parent's score
 
 
 class Tree(NamedTuple):
-    """A draft while it grows, n nodes at most, and the drafts of all jobs. The root's own context
-    is the last of the row that is used."""
+    """A growing draft of at most n nodes, and the drafts of all jobs.
+
+    The root's context is in the last row that is used.
+    """
 
     tokens: Array  # int32[n]
     parents: Array  # int32[n], -1 is the root
@@ -62,14 +59,14 @@ class Tree(NamedTuple):
     past: Array  # int64[n + 1, 2, DEPTH + 1, PAST_SHARDS, 2]
     recents: Array  # int32[n + 1, RECENT]
     copied: Array  # int64[n + 1, PLACES, COLUMNS], see blend.copying
-    # Candidates that wait to become nodes, the highest rank first:
+    # Waiting candidates, the highest rank first:
     ranks: Array  # float32[n], scores, or bounds of a chain's value
     waiting: Array  # int32[n, 3]: token, parent, source
     values: Array  # float32[n], their scores
     # For chains: the values of nodes, and their depths.
     gains: Array  # float32[n]
     depths: Array  # int32[n]
-    cost: Array  # float32[1], of a drafted token, in passes; below 0: draft trees
+    cost: Array  # float32[1], passes per drafted token; below 0: draft trees
     jobs: Array  # int64[jobs, JOB], see WHAT
     found: Array  # int32[jobs, n, 3]: token, parent, source of each job's nodes
     found_scores: Array  # float32[jobs, n]
@@ -99,9 +96,10 @@ def new_tree(shards: int, nodes: int, jobs: int) -> Tree:
 
 @entry
 def run(sources, place, tree, count):
-    """Run the first `count` jobs, one after another: a thread that returned to Python for each
-    would wait for the GIL as long as a small draft takes. `sources` and `place` give the types of
-    the jobs' own."""
+    """Run the first `count` jobs without returning to Python, which would wait for the GIL.
+
+    `sources` and `place` give the types of the jobs' own.
+    """
     for k in range(count):
         job = tree.jobs[k]
         own, where = packed_at(job[SOURCES], sources), packed_at(job[PLACE], place)
@@ -116,7 +114,7 @@ def run(sources, place, tree, count):
 
 @part
 def _draft(sources, place, size, tree, job, budget):
-    """Draft a tree or a chain for a text of `size` tokens; return the number of its nodes."""
+    """Draft a tree or a chain after `size` tokens; return its number of nodes."""
     cost, most = tree.cost[0], np.float32(0)
     chain = cost >= 0
     room = np.int64(len(tree.tokens)) if chain else budget
@@ -124,7 +122,7 @@ def _draft(sources, place, size, tree, job, budget):
     nodes, end, node, best = np.int64(0), np.int64(0), room, np.int64(-1)
     score, gain, depth = np.float32(1), np.float32(0), np.int64(0)
     while nodes < room:
-        # Candidates wait in waiting[nodes:end]; no more than there is room for.
+        # Candidates wait in waiting[nodes:end].
         floor = max(cost, LEAST)
         if end == room and not chain:
             floor = tree.ranks[room - 1]
@@ -158,7 +156,6 @@ def _draft(sources, place, size, tree, job, budget):
 
 @part
 def _enter(live, place, tree, room):
-    """Set the root's context, in the row after `room` nodes."""
     copy_intervals(place.root, tree.intervals[room])
     copy_intervals(place.past[0], tree.past[room, 0])
     copy_intervals(place.past[1], tree.past[room, 1])
@@ -170,8 +167,6 @@ def _enter(live, place, tree, room):
 
 @part
 def _predict_after(sources, tree, node, root, size, score, floor):
-    """Predict what follows a node of this score, or the root, whose row is `root`; return the
-    parent of its children, -1 for the root. Children scored below `floor` are of no use."""
     if node < root:
         _step(sources, tree, node, tree.parents[node] if tree.parents[node] >= 0 else root)
     predict(
@@ -183,7 +178,6 @@ def _predict_after(sources, tree, node, root, size, score, floor):
 
 @part
 def _step(sources, tree, node, parent):
-    """Set a node's context, from its parent's and its own token."""
     recent = tree.recents[node]
     for i in range(RECENT - 1):
         recent[i + 1] = tree.recents[parent, i]
@@ -197,8 +191,10 @@ def _step(sources, tree, node, parent):
 
 @part
 def _enqueue(tree, begin, end, room, rank, value, token, parent, source):
-    """Insert a candidate into waiting[begin:end], the highest rank first; return the new end. Ties:
-    the earlier parent, then the lower token. The last of a full queue is dropped."""
+    """Insert a candidate into waiting[begin:end], the highest rank first; return the new end.
+
+    Ties go to the earlier parent, then to the lower token.
+    """
     ranks, waiting, at = tree.ranks, tree.waiting, end
     while at > begin and (
         ranks[at - 1] < rank
@@ -217,7 +213,6 @@ def _enqueue(tree, begin, end, room, rank, value, token, parent, source):
 
 @part
 def _write_tree(tree, job, nodes):
-    """Write down a job's draft; return its size."""
     for node in range(nodes):
         _write(tree, job, node, tree.parents[node], node)
     return nodes
@@ -225,7 +220,6 @@ def _write_tree(tree, job, nodes):
 
 @part
 def _write_chain(tree, job, node):
-    """Write down the path to `node`, -1 for the root; return its length."""
     length = np.int64(tree.depths[node]) if node >= 0 else np.int64(0)
     for at in range(length - 1, -1, -1):
         _write(tree, job, at, at - 1, node)

@@ -1,8 +1,6 @@
-"""The proof that an array is the suffix array of its tokens, by several threads.
+"""Verify that an array is the suffix array of its tokens, with several threads.
 
-Each thread takes a range of the array. How many suffixes of each id stand before its range is
-counted first, by all threads too; one thread alone needs no counts. Memory: 8 bytes per id of the
-vocabulary and thread.
+Memory: 8 bytes per id of the vocabulary and thread.
 """
 
 from __future__ import annotations
@@ -14,22 +12,22 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import entry
 
-LEAST = 1 << 20  # suffixes that are worth a thread
+LEAST = 1 << 20  # suffixes per thread, at least
 
 
 def first_misplaced(
     tokens: Array, suffix_array: Array, bounds: Array, workers: int = 1, *, merged: bool = False
 ) -> int:
-    """Return an index at which `suffix_array` is wrong, -1 where it is right.
+    """Return an index at which `suffix_array` is wrong, or -1 if it is right.
 
-    `tokens` u16 | u32 [n, at least 1] hold only ids below `ids`; `bounds` int64[ids + 1] say where
-    each id's suffixes begin. `suffix_array` i32 | i64 [n] may hold anything. With `merged`, the
-    suffixes that begin with the last token, a separator, may stand in any order among themselves.
+    `tokens` u16 | u32 [n >= 1] hold ids below `ids`, `bounds` int64[ids + 1] are the bucket bounds,
+    `suffix_array` i32 | i64 [n] may hold anything. With `merged`, suffixes that begin with the last
+    token, a separator, may be in any order.
     """
     size, last = len(tokens), int(tokens[-1])
     if len(suffix_array) != size:
         return 0
-    begins = bounds[:-1].copy()  # where the next suffix of each id must stand
+    begins = bounds[:-1].copy()  # the index of each id's next suffix
     first, free = int(begins[last]), last if merged else -1
     if merged:
         begins[last] = bounds[last + 1]
@@ -37,12 +35,12 @@ def first_misplaced(
             np.sort(suffix_array[first:][: begins[last] - first]), np.flatnonzero(tokens == last)
         ):
             return first
-    elif int(suffix_array[first]) != size - 1:  # nothing follows it: the least of its bucket
+    elif int(suffix_array[first]) != size - 1:  # the last suffix is the least of its bucket
         return first
     else:
         begins[last] += 1
     parts = min(workers, size // LEAST)
-    parts = parts if parts > 2 else 1  # counting first costs 0.7 of the proof: two gain nothing
+    parts = parts if parts > 2 else 1  # counting takes 0.7 of the check: two gain nothing
     edges = [size * part // parts for part in range(parts + 1)]
     counts = np.zeros((parts, len(begins)), np.int64)
     with ThreadPoolExecutor(parts) as pool:
@@ -59,7 +57,7 @@ def first_misplaced(
             outside = [wrong for wrong in pool.map(count, range(parts)) if wrong >= 0]
             if outside:
                 return min(outside)
-        for part in range(parts):  # counts become the sums of all before
+        for part in range(parts):  # counts become sums over earlier parts
             here = counts[part].copy()
             counts[part] = begins
             begins += here
@@ -72,10 +70,9 @@ def first_misplaced(
 def _symbols_before(
     tokens: Array, suffix_array: Array, free: int, begin: int, end: int, counts: Array
 ) -> int:
-    """Count in counts[t], int64[ids], before how many suffixes of suffix_array[begin:end] the token
-    t stands, for every t but `free`.
+    """Count the tokens before suffix_array[begin:end], except `free`, in counts int64[ids].
 
-    Returns the first index there that holds no position in `tokens`, -1 where all hold one.
+    Returns the first index that holds no position in `tokens`, or -1.
     """
     size = len(tokens)
     for i in range(begin, end):
@@ -91,16 +88,11 @@ def _symbols_before(
 def _first_misplaced(
     tokens: Array, suffix_array: Array, free: int, cursors: Array, begin: int, end: int
 ) -> int:
-    """Return the first index of [begin, end) at which `suffix_array` is seen to be wrong, else -1.
+    """Return the first index in [begin, end) that shows `suffix_array` to be wrong, or -1.
 
-    `tokens` [n] hold only ids below len(cursors); `cursors` int64[ids] say where in its bucket the
-    next suffix of each id must stand, and are moved on. `suffix_array` [n] may hold anything. Where
-    those of the id `free` stand is known already.
-
-    Taken in order, suffixes put the positions before them in order: the position before suffix i,
-    whose token is t, must be the next one in t's bucket (Burkhardt and Karkkainen, 2003). Each
-    index is so named once, by another one; where all agree, and each bucket is full in the end, the
-    array is a permutation in the right order, however long the repeats are. No array of ranks.
+    `cursors` int64[ids], the index of each bucket's next suffix, are advanced. In sorted order, the
+    position before suffix i, whose token is t, must be the next in t's bucket (Burkhardt and
+    Karkkainen, 2003). If all agree and all buckets end up full, the array is right.
     """
     size = len(tokens)
     for i in range(begin, end):

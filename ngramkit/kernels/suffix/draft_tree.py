@@ -1,19 +1,13 @@
-"""The most frequent continuations of an interval, as a tree, with exact counts.
+"""The most frequent continuations of an interval, as a tree with exact counts.
 
-Best first: the most frequent prefix left is emitted next, ties to the shallower one, then to the
-parent emitted earlier, then to the lower token. A prefix's count is the width of its interval,
-summed over the shards, so no match is ever enumerated.
+Ties go to the shallower prefix, then to the earlier parent, then to the lower token.
 
-The children of a wide interval are found through a grid of a few evenly spaced suffixes. The next
-tokens are sorted, so equal grid points bound a run of one token from both sides, and its exact ends
-are two bisections inside single cells. The grids of all shards are merged in the order of their
-tokens. A child of at least T suffixes cannot lie between points T/2 apart, and T falls as far as
-the budget requires. Spread over many shards, a child can escape the grid, but almost never does
-(`_most_of`). An interval with only a handful of next tokens, as in text that repeats itself, is
-searched for one token after another instead.
+Children of a wide interval are found with a grid of suffixes: equal points bound a run of one
+token, and two bisections find its exact ends. A child of T suffixes cannot lie between points T/2
+apart; T falls as the budget requires. In many shards children may escape, but almost never do.
 
-A *span*, int64[lanes, 3], is the intervals of one prefix: (shard, low, high), without the shards
-that do not hold it. Results per lane go into the rows of `work`, int64[WORK, lanes].
+A *span* int64[lanes, 3] is a prefix's intervals: (shard, low, high). Results per lane go into
+`work` int64[WORK, lanes].
 """
 
 from __future__ import annotations
@@ -37,30 +31,29 @@ from ngramkit.kernels.suffix.search import (
     token_at,
 )
 
-NARROW = 64  # suffixes; so few are read one by one, which memory serves in parallel
-PROBES = 4096  # grid points per node at most; above, rare children may be missed
-LIKELY = 2  # times the budget: children counted of such a node, where that takes several shards
+NARROW = 64  # suffixes that are all read, at most; memory serves these in parallel
+PROBES = 4096  # grid points per node, at most; wider intervals may lose rare children
+LIKELY = 2  # children counted per budget, if PROBES limits a node in several shards
 ROOT = -1
 
-TOKEN, PARENT, DEPTH, COUNT, LANES = range(5)  # columns of nodes; LANES of a span are used
+TOKEN, PARENT, DEPTH, COUNT, LANES = range(5)  # columns of nodes; LANES: lanes used in the span
 
 DEPTHS = 32  # one more than the deepest node
 KEY, ORDER, SLOT = range(3)  # columns of `ready`: its two sort keys, and the node's slot
-_, RANK, BOUND = range(3)  # columns of `waiting`, after its KEY: a node, its widest child at most
+_, RANK, BOUND = range(3)  # columns of `waiting`, after KEY: a node, the bound of its widest child
 
-TALLIES = 256  # classes of tokens by their points; more points count as the last
-APART = 16  # more lanes than these are bounded together: see `_most_of`
-RUN = 8  # equal grid points after which a run's end is searched for instead of read up to
+TALLIES = 256  # classes of tokens by grid points; more points count as the last
+APART = 16  # lanes that are bounded one by one, at most; see `_most_of`
+RUN = 8  # equal grid points after which the end of their run is searched
 
-# Rows of `work`: those of the searches (`suffix.search`), then of each lane where its grid
-# begins, its first grid point, the one reached, how many of them hold the token stepped over, the
-# end; then lists: the heap of lanes by next token, lanes stepped over, lanes that hold a child and
-# where in them.
+# Rows of `work`: those of the searches (`suffix.search`); per lane the suffix where its grid
+# begins, its first grid point, the current one, the points of the token stepped over, and the end;
+# then lists: the heap of lanes by next token, lanes stepped over, a child's lanes and intervals.
 FIRST, BASE, POINT, POINTS, STOP, HEAP, MET, CHILD, BEGIN, END = range(SEARCH, SEARCH + 10)
 WORK = SEARCH + 10
 LANE = 32  # bits of a lane's number in the heap
 
-FEW = 4  # next tokens of an interval that is searched for one after another
+FEW = 4  # next tokens of an interval that are searched one after another, at most
 
 
 @allocating_part
@@ -69,8 +62,8 @@ def most_frequent_continuations(
 ) -> tuple[Array, int]:
     """Return nodes int64[n, 4] (token, parent, depth, count), n <= budget, and the root's count.
 
-    `root` is int64[shards, 2], the intervals of a match of `depth` tokens. Nodes are at most
-    `deepest` (below 32) tokens deep; none follows `eos` and none is a separator.
+    `root` int64[shards, 2] is a match of `depth` tokens; `deepest` is below 32. No node follows
+    `eos` or is a separator.
     """
     lanes = total = 0
     for s in range(len(table)):
@@ -187,8 +180,7 @@ def _children(
 
 @part
 def _grid_of(width: int, lanes: int, target: int) -> tuple[int, int, bool]:
-    """Return how far apart grid points are, the least suffixes of a child that is surely found, and
-    whether PROBES limits them."""
+    """Return the spacing, the smallest child surely found, and whether PROBES limits it."""
     spacing = max(target // (2 * min(lanes, APART)), 1)
     if width <= NARROW:
         spacing = 1
@@ -209,7 +201,6 @@ def _only_child(
     spans: Array,
     work: Array,
 ) -> int:
-    """Offer the token after a prefix that occurs once; return the list's size."""
     shard, low = table[spans[slot, 0, 0]], spans[slot, 0, 1]
     token = token_at(shard, position_at(shard, low) + depth)
     if token >= table[0, VOCABULARY]:
@@ -231,8 +222,7 @@ def _file(
     spans: Array,
     work: Array,
 ) -> int:
-    """Offer a child of the node in the slot `parent`; return the list's size. The child's intervals
-    lie in `used` lanes of the parent's span, given by work[CHILD], work[BEGIN] and work[END]."""
+    """Offer a child, in `used` lanes of the parent's span; return the list's size."""
     level = nodes[parent, DEPTH] + 1
     i = _offer(ready, size, level, count, (rank + 1) << 32 | token)
     if i < 0:
@@ -253,13 +243,12 @@ def _file(
 
 @part
 def _may_enter(ready: Array, size: int, key: int) -> bool:
-    """Return whether a candidate of this key can still be among the best."""
     return bool(size < len(ready) or key <= ready[size - 1, KEY])
 
 
 @part
 def _wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
-    """Insert a node whose children of at most `bound` suffixes are still to be found; best last."""
+    """Insert a node with children of at most `bound` suffixes left to find; best last."""
     i = waits
     while i > 0 and waiting[i - 1, KEY] < key:
         _move(waiting, i - 1, i)
@@ -270,10 +259,7 @@ def _wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
 
 @part
 def _offer(ready: Array, size: int, depth: int, count: int, order: int) -> int:
-    """Make room for a candidate among the best; return its index in `ready`, -1 if it is none.
-
-    A full list gives up its last entry, and that entry's slot.
-    """
+    """Insert a candidate; return its index in `ready`, or -1 if it is not among the best."""
     key = depth - count * DEPTHS
     i, slot = size, size
     if size == len(ready):
@@ -303,11 +289,7 @@ def _before(key: int, order: int, other_key: int, other_order: int) -> bool:
 def _read_grid(
     table: Array, span: Array, depth: int, spacing: int, tokens: Array, work: Array
 ) -> None:
-    """Read every `spacing`-th token at `depth` of the intervals, as if one followed the other.
-
-    So the lanes' grids begin at different places, though what is in them is alike. Inside a long
-    run of one token most points are not read: what lies between two equals is equal.
-    """
+    """Read every `spacing`-th token at `depth` of the concatenated intervals."""
     point = skipped = 0
     for i in range(len(span)):
         shard, low = table[span[i, 0]], span[i, 1] + skipped
@@ -331,7 +313,6 @@ def _read_grid(
 def _end_of_run(
     shard: Array, zero: int, depth: int, spacing: int, token: int, point: int, last: int
 ) -> int:
-    """Return the first grid point of [point, last) with another token than the one before it."""
     step = 1
     while point < last:
         ahead = min(point + step, last) - 1
@@ -351,7 +332,6 @@ def _end_of_run(
 
 @part
 def _begin_merge(tokens: Array, work: Array, lanes: int) -> int:
-    """Make a heap of the lanes by their first tokens; return its size."""
     heap = work[HEAP]
     size = 0
     for i in range(lanes):
@@ -365,9 +345,7 @@ def _begin_merge(tokens: Array, work: Array, lanes: int) -> int:
 
 @part
 def _step_over(tokens: Array, work: Array, size: int, token: int) -> tuple[int, int, int]:
-    """Step over the points that hold `token`, the lowest of the heap. Return the size of the heap,
-    the number of points and of their lanes; work[MET] lists the lanes and work[POINTS] their
-    points, until `_step_on`."""
+    """Step over the points of the lowest token; return heap size, points and lanes."""
     heap = work[HEAP]
     points = met = 0
     while size and heap[0] >> LANE == token:
@@ -389,18 +367,15 @@ def _step_over(tokens: Array, work: Array, size: int, token: int) -> tuple[int, 
 
 @part
 def _step_on(work: Array, met: int) -> None:
-    """Clear the points of the lanes that were stepped over."""
     for k in range(met):
         work[POINTS, work[MET, k]] = 0
 
 
 @part
 def _most_of(points: int, spacing: int, lanes: int) -> int:
-    """Return how many suffixes a token with so many grid points has at most.
+    """Return the most suffixes that a token with so many grid points can have.
 
-    In each lane one less than the spacing may lie beside its points. In many lanes all but surely
-    far fewer do: their sum strays by half a point times the root of the lanes, where points are few
-    by their own root, and three times that is allowed for.
+    For more than APART lanes the bound is statistical: three deviations.
     """
     if lanes <= APART:
         return points * spacing + lanes * (spacing - 1)
@@ -410,8 +385,7 @@ def _most_of(points: int, spacing: int, lanes: int) -> int:
 
 @part
 def _points_of_likely(tokens: Array, work: Array, lanes: int, wanted: int) -> int:
-    """Return the fewest grid points of the `wanted` tokens with the most points. The last TALLIES
-    of `tokens` are scratch."""
+    """Return the least grid points of the `wanted` tokens with the most points."""
     tally = tokens[len(tokens) - TALLIES :]
     tally[:] = 0
     size = _begin_merge(tokens, work, lanes)
@@ -428,8 +402,6 @@ def _points_of_likely(tokens: Array, work: Array, lanes: int, wanted: int) -> in
 
 @part
 def _read_all(span: Array, work: Array, met: int) -> tuple[int, int]:
-    """File the child of the token stepped over, in a grid without gaps; return how many lanes hold
-    it, and the number of its suffixes."""
     count = 0
     for k in range(met):
         i = work[MET, k]
@@ -443,8 +415,7 @@ def _read_all(span: Array, work: Array, met: int) -> tuple[int, int]:
 def _bisect(
     table: Array, span: Array, depth: int, token: int, spacing: int, least: int, work: Array
 ) -> tuple[int, int]:
-    """File the child of `token`; return how many lanes hold it, and the number of its suffixes, 0
-    where they are fewer than `least`."""
+    """File the child of `token`; return its lanes and count, or (0, 0) if too few."""
     lanes = len(span)
     for i in range(lanes):
         first = work[POINT, i] - work[POINTS, i] - work[BASE, i]
@@ -480,7 +451,7 @@ def _bisect(
 
 @part
 def _begins_alike(table: Array, span: Array, depth: int) -> bool:
-    """Return whether the first half of every interval has one next token."""
+    """Return whether each interval's first half has one next token."""
     for i in range(len(span)):
         shard, low, high = table[span[i, 0]], span[i, 1], span[i, 2]
         first = token_at(shard, position_at(shard, low) + depth)
@@ -493,12 +464,7 @@ def _begins_alike(table: Array, span: Array, depth: int) -> bool:
 def _all_of_few(
     table: Array, span: Array, depth: int, few: Array, tokens: Array, point: Array
 ) -> int:
-    """Find all next tokens of an interval, ascending, where they are at most FEW.
-
-    They go into `tokens`, int32[FEW or more], their intervals into `few`, int64[FEW, lanes, 2].
-    `point` int64[lanes] is scratch. Returns how many there are, separators not counted; -1 where
-    there are more.
-    """
+    """Find an interval's next tokens, ascending; return their number, or -1 if above FEW."""
     lanes = len(span)
     for i in range(lanes):
         point[i] = span[i, 1]
@@ -524,8 +490,6 @@ def _all_of_few(
 
 @part
 def _one_of_few(few: Array, child: int, work: Array, lanes: int) -> tuple[int, int]:
-    """File one of them as a child; return how many lanes hold it, and the number of its
-    suffixes."""
     used = count = 0
     for i in range(lanes):
         low, high = few[child, i, 0], few[child, i, 1]

@@ -1,19 +1,14 @@
-"""Searching suffix arrays, from a token to its bucket, from a bucket to longer patterns.
+"""Search suffix arrays.
 
-A *shard table*, int64[shards, 7], stands for the arrays of all shards at once (see `shard_table`),
-so that one compiled version serves every number of shards, token width and suffix-array width, and
-a call costs the same however many there are. An *interval* [low, high) is a range of the suffix
-array; at `depth` d all its suffixes agree on their first d tokens and are sorted by the next.
+A *shard table* int64[shards, 7] describes the arrays of all shards, so that one compiled version
+serves all widths. Its holder keeps them alive. In an *interval* [low, high) of the suffix array at
+`depth` d, suffixes agree on d tokens and are sorted by the next.
 
-A shard must end with a separator, the highest of its ids, and patterns must hold none. Buckets are
-cut to the suffix array, whatever a file holds, so all intervals lie in it; that its values are
-positions in the text is proven when an artifact is opened (`formats.artifact`), not here: to check
-each of them cost 3 to 6 % of a draft. The holder of a table keeps the arrays behind it alive.
+A shard must end with a separator, its highest id; patterns must hold none. Positions are verified
+when an artifact is opened; here this would cost 3 to 6 % of a draft.
 
-Searches in several shards take turns, step by step: a step of a bisection waits for memory twice,
-for an entry of the suffix array, then for the token at that position. Steps in different shards do
-not wait for each other, so all entries are loaded first, then all tokens, and only then is anything
-decided: sixty-four searches take about as long as eight in a row.
+Searches in several shards advance together, so that loads overlap: 64 take about as long as 8 in
+sequence.
 """
 
 from __future__ import annotations
@@ -28,18 +23,17 @@ from ngramkit.kernels.packed import load_i32, load_i64, load_u16, load_u32
 
 TOKENS, TOKEN_BYTES, SUFFIXES, SUFFIX_BYTES, BUCKETS, VOCABULARY, SIZE = range(7)
 
-# Rows of int64[ROWS, lanes]: a lane is a shard that takes part, and where its search has come to.
+# Rows of int64[ROWS, lanes]: a lane is one shard and the state of its search.
 SHARD, LOW, HIGH, AT, SEEN = range(5)
 ROWS = 5
-FEW = 3  # so few shards are searched one after another
+FEW = 3  # shards that are searched one after another, at most
 
 STRIDE = 3  # tokens
-LINE = 8  # suffixes that are read one by one
+LINE = 8  # suffixes that are read one by one, at most
 
 
 def shard_table(shards: Sequence[tuple[Array, Array, Array]]) -> Array:
-    """Return int64[shards, 7]: addresses and item sizes of (tokens, suffix_array, first_token)
-    each. `first_token` may be empty: buckets are searched for then."""
+    """Return int64[shards, 7] for (tokens, suffix_array, first_token); the last may be empty."""
     rows = [
         (
             tokens.ctypes.data,
@@ -57,7 +51,7 @@ def shard_table(shards: Sequence[tuple[Array, Array, Array]]) -> Array:
 
 @part
 def token_at(shard: Array, position: int) -> int:
-    """Return the token at a text position of one shard (a row of the table)."""
+    """Return the token at a text position of a shard."""
     if shard[TOKEN_BYTES] == 2:
         return load_u16(shard[TOKENS], position)
     return load_u32(shard[TOKENS], position)
@@ -65,7 +59,7 @@ def token_at(shard: Array, position: int) -> int:
 
 @part
 def document_token(shard, position):
-    """Return the token at a text position; -1 for a separator and outside the text."""
+    """Return the token at a text position; -1 for separators and outside the text."""
     if position < 0 or position >= shard[SIZE]:
         return np.int64(-1)
     token = np.int64(token_at(shard, position))
@@ -74,8 +68,7 @@ def document_token(shard, position):
 
 @part
 def match_before(shard, end, recent, most):
-    """Return how many tokens of one document before `end` agree with the last ones, int32[n]
-    `recent`, the newest first; `most` of them at most."""
+    """Return how many tokens before `end`, at most `most`, agree with `recent`."""
     match = np.int64(0)
     while match < most:
         token = document_token(shard, end - 1 - match)
@@ -87,7 +80,6 @@ def match_before(shard, end, recent, most):
 
 @part
 def position_at(shard: Array, index: int) -> int:
-    """Return suffix_array[index]."""
     if shard[SUFFIX_BYTES] == 4:
         return load_i32(shard[SUFFIXES], index)
     return load_i64(shard[SUFFIXES], index)
@@ -95,8 +87,7 @@ def position_at(shard: Array, index: int) -> int:
 
 @part
 def lower_bound(shard: Array, low: int, high: int, depth: int, token: int) -> int:
-    """Return the first index of [low, high) whose token at `depth` is at least `token`; else
-    high."""
+    """Return the first index of [low, high) whose token is at least `token`, or high."""
     while low < high:
         middle = (low + high) >> 1
         if token_at(shard, position_at(shard, middle) + depth) < token:
@@ -108,11 +99,7 @@ def lower_bound(shard: Array, low: int, high: int, depth: int, token: int) -> in
 
 @part
 def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[int, int]:
-    """Return the part of an interval at `depth` whose next token is `token`: an interval one
-    deeper.
-
-    Its end is near its begin: it is found by galloping. A few suffixes are read one by one.
-    """
+    """Return the part of an interval whose next token is `token`; gallops to its near end."""
     if high - low <= LINE:
         while low < high and token_at(shard, position_at(shard, low) + depth) < token:
             low += 1
@@ -132,7 +119,7 @@ def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[i
 
 @part
 def bucket(shard: Array, token: int) -> tuple[int, int]:
-    """Return the interval of all suffixes that begin with `token`; empty outside the vocabulary."""
+    """Return the interval of suffixes that begin with `token`."""
     if token < 0 or token >= shard[VOCABULARY]:
         return 0, 0
     if shard[BUCKETS] == 0:
@@ -144,8 +131,7 @@ def bucket(shard: Array, token: int) -> tuple[int, int]:
 
 @part
 def compare_suffix(shard: Array, position: int, pattern: Array, skipped: int) -> int:
-    """Return less than, equal to or more than 0 as the suffix at `position` is below, begins with
-    or is above `pattern`, int32[m]. The first `skipped` tokens are taken as equal."""
+    """Return below, equal to or above 0 as a suffix compares to `pattern` as a prefix."""
     for i in range(skipped, len(pattern)):
         difference: int = token_at(shard, position + i) - pattern[i]
         if difference != 0:
@@ -155,7 +141,7 @@ def compare_suffix(shard: Array, position: int, pattern: Array, skipped: int) ->
 
 @part
 def find(shard: Array, pattern: Array) -> tuple[int, int]:
-    """Return the interval of all suffixes that begin with `pattern`, int32[m], m >= 1."""
+    """Return the interval of suffixes that begin with `pattern`, int32[m >= 1]."""
     low, high = bucket(shard, pattern[0])
     if len(pattern) == 1:
         return low, high
@@ -177,8 +163,6 @@ look_up = entry(find.py_func)  # for Python
 
 @part
 def end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
-    """Return where the suffixes from `low` on stop beginning with `pattern`; none does from `above`
-    on."""
     step = 1
     begin = low
     while begin < above and compare_suffix(shard, position_at(shard, begin), pattern, 1) == 0:
@@ -197,7 +181,6 @@ def end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
 
 @part
 def lower_bounds(table: Array, lanes: Array, count: int, depth: int, token: int) -> None:
-    """Set LOW of the first `count` lanes to the `lower_bound` in [LOW, HIGH)."""
     if count <= FEW:
         for i in range(count):
             shard, low, high = table[lanes[SHARD, i]], lanes[LOW, i], lanes[HIGH, i]
@@ -214,8 +197,7 @@ def lower_bounds(table: Array, lanes: Array, count: int, depth: int, token: int)
 
 @part
 def _look(table: Array, lanes: Array, count: int, depth: int) -> int:
-    """Read the token at `depth` in the middle of every lane; return how many lanes are still
-    searched."""
+    """Read the token in the middle of each lane; return the number of unfinished lanes."""
     searched = 0
     for i in range(count):
         low, high = lanes[LOW, i], lanes[HIGH, i]
@@ -230,8 +212,7 @@ def _look(table: Array, lanes: Array, count: int, depth: int) -> int:
 
 @part
 def find_among(table: Array, pattern: Array, intervals: Array, lanes: Array, count: int) -> int:
-    """Find `pattern` in the shards of the first `count` lanes; set intervals, int64[shards, 2], and
-    return the number of suffixes. Overwrites the lanes."""
+    """Set intervals of `pattern` in the lanes' shards; return the number of suffixes."""
     if count <= FEW or len(pattern) == 1:
         total = 0
         for i in range(count):
@@ -262,7 +243,6 @@ def find_among(table: Array, pattern: Array, intervals: Array, lanes: Array, cou
 def _first_matches(
     table: Array, pattern: Array, intervals: Array, lanes: Array, count: int
 ) -> None:
-    """Set LOW of every lane to its first suffix that is not below `pattern`."""
     while _look(table, lanes, count, 1):
         for i in range(count):
             low, high = lanes[LOW, i], lanes[HIGH, i]
@@ -276,8 +256,6 @@ def _first_matches(
 
 @allocating_part
 def find_all(table: Array, pattern: Array, intervals: Array) -> int:
-    """Find `pattern` in every shard; set intervals, int64[shards, 2], and return the number of
-    suffixes."""
     shards = len(table)
     lanes = np.empty((ROWS, shards), np.int64)
     for s in range(shards):
@@ -287,12 +265,10 @@ def find_all(table: Array, pattern: Array, intervals: Array) -> int:
 
 @allocating_part
 def longest_match(table: Array, context: Array, longest: int, intervals: Array) -> int:
-    """Return the length of the longest suffix of `context` (int32[n]), up to `longest`, found in
-    any shard, 0 if there is none; set its intervals, int64[shards, 2].
+    """Return the length of the longest suffix of `context` in any shard, up to `longest`.
 
-    Where a suffix matches every shorter one does, so the length is found by bisection; in strides
-    of a few tokens, because few matches are longer. For the same reason a shard that lacks a suffix
-    is not asked for longer ones: most shards are left out early, however many there are.
+    Sets its intervals int64[shards, 2]. The length is bisected, in strides because few matches are
+    long.
     """
     shards, size = len(table), len(context)
     low, high = 0, min(longest, size)

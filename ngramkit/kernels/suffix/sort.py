@@ -1,16 +1,11 @@
-"""Suffix arrays of token ids in the making: sorted, merged with another, cut.
+"""Sort, merge and cut suffix arrays of token ids.
 
-Sorting is pydivsufsort's, without the GIL. Tokens go in as big-endian bytes of the narrowest width,
-so that bytes sort as tokens do; positions inside a token are then dropped in place. At 16-bit width
-that needs 10 bytes per token beside the tokens (2 of text, 8 of byte positions), 15 at 24 bits.
+pydivsufsort sorts big-endian bytes. Besides the tokens this takes 10 bytes per token at 16 bits, 15
+at 24 bits.
 
-Merging sorts nothing again. The suffixes of the earlier tokens keep their order, and those of the
-later ones theirs; so what is looked for is how many of the earlier ones stand before each later
-one. They are found from the last to the first: the suffix `t, x` of the later tokens stands in the
-bucket of t before those whose rest stands behind x (backward search, Ferragina and Manzini, 2000).
-That takes as long where texts repeat each other for thousands of tokens as where they share
-nothing. Texts that are merged end with a separator, and behind one nothing is compared: the order
-of suffixes that agree up to a separator is the earlier ones first. No search sees the difference.
+Merging counts the earlier suffixes before each later one by backward search (Ferragina and Manzini,
+2000), which long repeats do not slow down. Merged texts end with a separator; of suffixes that
+agree up to one, the earlier text's come first, which no search notices.
 """
 
 from __future__ import annotations
@@ -21,19 +16,15 @@ from ngramkit.kernels.arrays import Array, empty
 from ngramkit.kernels.jit import allocating_entry, entry, part
 
 INT32 = (1 << 31) - 1
-SHORT = 1 << 14  # tokens; pydivsufsort takes 0.7 ms for even one
-PATIENCE = 1 << 18  # equal tokens that are compared, at most: 0.3 ms
-NEAR = 8  # neighbours that are asked for the token before them, before its bucket is searched
+SHORT = 1 << 14  # tokens; pydivsufsort needs 0.7 ms for even one
+PATIENCE = 1 << 18  # equal tokens that are compared, at most (0.3 ms)
+NEAR = 8  # neighbours that are tried before the bucket is searched
 
 
 def sort_shard(tokens: Array, separator: int, *, wide: bool = False) -> dict[str, Array]:
-    """Return the arrays of one shard of tokens (u16 | u32 [n], no id above `separator`):
+    """Return tokens, suffix_array (i32 | i64 [n]) and first_token (u64 [separator + 2]).
 
-    tokens itself, suffix_array (i32 | i64 [n]) and first_token (u64 [separator + 2]), as
-    ngramkit.formats.datastore describes them. `wide` takes 64-bit byte positions where 32-bit ones
-    would do.
-
-    [1, 2, 1, 3] with separator 3 -> suffix_array [0, 2, 1, 3], first_token [0, 0, 2, 3, 4]
+    `tokens` u16 | u32 [n] hold no id above `separator`. `wide` forces 64-bit byte positions.
     """
     from pydivsufsort import divsufsort
 
@@ -47,7 +38,7 @@ def sort_shard(tokens: Array, separator: int, *, wide: bool = False) -> dict[str
 
 
 def first_token_of(tokens: Array, separator: int) -> Array:
-    """Return where the suffixes that begin with each id begin, u64[separator + 2]."""
+    """Return where each id's suffixes begin, u64[separator + 2]."""
     bounds = np.zeros(separator + 2, np.uint64)
     np.cumsum(_token_counts(tokens, separator + 1), out=bounds[1:])
     return bounds
@@ -55,7 +46,7 @@ def first_token_of(tokens: Array, separator: int) -> Array:
 
 @allocating_entry
 def _token_counts(tokens: Array, size: int) -> Array:
-    """Return how often each id below `size` occurs, int64[size], without bincount's int64 copy."""
+    """Count ids, int64[size], without bincount's int64 copy."""
     counts = np.zeros(size, np.int64)
     for i in range(len(tokens)):
         if tokens[i] < size:
@@ -66,10 +57,7 @@ def _token_counts(tokens: Array, size: int) -> Array:
 def sort_requests(tokens: Array, separator: int) -> Array:
     """Return the suffix array i32 of texts that each end with `separator`, the highest id.
 
-    The order of suffixes that agree up to a separator is any. Few tokens are sorted by comparing,
-    unless they repeat themselves too much.
-
-    [1, 2, 1, 3] with separator 3 -> [0, 2, 1, 3]
+    Suffixes that agree up to a separator are in any order.
     """
     if len(tokens) <= SHORT:
         order = np.empty((2, len(tokens)), np.int32)
@@ -77,14 +65,16 @@ def sort_requests(tokens: Array, separator: int) -> Array:
         if place >= 0:
             return order[place].copy()
     kept = empty(len(tokens), np.int32)
-    kept[:] = sort_shard(tokens, separator)["suffix_array"]  # which is longer underneath
+    kept[:] = sort_shard(tokens, separator)["suffix_array"]  # a view of a longer array
     return kept
 
 
 @entry
 def sort_by_comparing(tokens: Array, order: Array) -> int:
-    """Merge ever longer runs of suffixes, compared up to the first separator, which `tokens` ends
-    with. Return the row of `order`, i32[2, n], that they stand in, -1 where it takes too long."""
+    """Merge sort suffixes up to their first separator, with which `tokens` must end.
+
+    Returns the row of `order` i32[2, n] with the result, or -1 if it takes too long.
+    """
     size, left, row = len(tokens), PATIENCE, 0
     separator = tokens[size - 1]
     for i in range(size):
@@ -113,7 +103,6 @@ def sort_by_comparing(tokens: Array, order: Array) -> int:
 
 
 def _big_endian(tokens: Array, width: int) -> Array:
-    """Return uint8[width * n], each token's bytes from the highest."""
     if width == 2:
         return tokens.astype(">u2").view(np.uint8)
     columns = tokens.astype("<u4").view(np.uint8).reshape(-1, 4)[:, 2::-1]
@@ -122,18 +111,15 @@ def _big_endian(tokens: Array, width: int) -> Array:
 
 @entry
 def keep_aligned(byte_positions: Array, positions: Array, width: int) -> int:
-    """Keep the byte positions that are multiples of `width`, divided by it, in their order.
+    """Keep byte positions that are multiples of `width`, divided by it; return their number.
 
-    `positions` may begin at the same address as `byte_positions`, with items as wide or narrower:
-    what is written never passes what is read. Returns how many there are, at most len(positions).
-
-    [4, 1, 0, 3, 2] with width 2 -> positions [2, 0, 1], returns 3
+    `positions` may begin at the address of `byte_positions`.
     """
     kept = i = 0
     while kept < len(positions) and i < len(byte_positions):
         position = byte_positions[i]
         quotient = position // width
-        # Written always, kept by the count: a branch here would be mispredicted every other time.
+        # Always written, counted if kept: a branch would be mispredicted every other time.
         positions[kept] = quotient
         kept += quotient * width == position
         i += 1
@@ -143,13 +129,10 @@ def keep_aligned(byte_positions: Array, positions: Array, width: int) -> int:
 def merge_suffix_arrays(
     tokens: Array, suffix_array: Array, added: Array, added_suffix_array: Array, begin: int = 0
 ) -> Array:
-    """Return the suffix array i32 of tokens[begin:] and `added`, one behind the other.
+    """Return the suffix array i32 of tokens[begin:] followed by `added`.
 
-    Both texts, u16 | u32 [n] and [m], end with the separator, the highest id of either, and are
-    shorter together than 2**31; the suffix arrays are i32. Memory: 4 bytes per added token beside
-    what is returned.
-
-    [1, 3] and [2, 3, 1, 3] with suffix arrays [0, 1] and [2, 0, 3, 1] -> [0, 4, 2, 1, 5, 3]
+    Both, u16 | u32, end with the separator, the highest id, and have fewer than 2**31 tokens
+    together. Memory: 4 bytes per added token besides the result.
     """
     size, merged_size = len(tokens), len(tokens) - begin + len(added)
     merged, before = empty(max(size, merged_size), np.int32), empty(len(added), np.int32)
@@ -163,8 +146,7 @@ def merge_suffix_arrays(
 def _count_earlier(
     tokens: Array, suffix_array: Array, added: Array, ranks: Array, before: Array
 ) -> None:
-    """Set `before`, i32[len(added)], to how many suffixes of `tokens` stand before each of `added`.
-    `ranks`, i32[len(tokens)] at least, is scratch."""
+    """Set `before` i32[len(added)] to the suffixes of `tokens` before each of `added`."""
     size = len(tokens)
     for i in range(size):
         ranks[suffix_array[i]] = i
@@ -178,10 +160,9 @@ def _count_earlier(
 
 @part
 def _step(tokens: Array, suffix_array: Array, ranks: Array, token: int, rank: int) -> int:
-    """Return how many suffixes stand before `token` and what stands behind `rank` of them.
+    """Return how many suffixes precede `token` followed by a suffix of rank `rank`.
 
-    A suffix near that place that follows the token tells it at once; in text that repeats itself
-    there mostly is one.
+    In repetitive text, a neighbour mostly answers at once.
     """
     size = len(tokens)
     for i in range(rank, min(rank + NEAR, size)):
@@ -208,7 +189,6 @@ def _step(tokens: Array, suffix_array: Array, ranks: Array, token: int, rank: in
 def _interleave(
     suffix_array: Array, added: Array, before: Array, begin: int, merged: Array
 ) -> None:
-    """Fill `merged`; positions before `begin` are left out, all others are counted from there."""
     size, at, i = len(suffix_array), 0, 0
     for k in range(len(added) + 1):
         end = before[added[k]] if k < len(added) else size
@@ -224,11 +204,7 @@ def _interleave(
 
 
 def cut_suffix_array(suffix_array: Array, begin: int, end: int) -> Array:
-    """Return the suffix array i32 of tokens[begin:end], where a separator ends that, from that of
-    all `tokens`.
-
-    [0, 3, 2, 1] from 2 to 4 -> [1, 0]
-    """
+    """Return the suffix array i32 of tokens[begin:end], which ends with a separator."""
     kept = empty(end - begin + 1, np.int32)
     _keep_between(suffix_array, begin, end, kept)
     return kept[: end - begin]
@@ -236,10 +212,9 @@ def cut_suffix_array(suffix_array: Array, begin: int, end: int) -> Array:
 
 @entry
 def _keep_between(suffix_array: Array, begin: int, end: int, kept: Array) -> None:
-    """Fill `kept` with the positions from `begin` to `end`, counted from there; it has one place
-    more."""
+    """Fill `kept`, which needs one spare place."""
     at = 0
     for i in range(len(suffix_array)):
         position = suffix_array[i]
-        kept[at] = position - begin  # written always, kept by the count: no branch to mispredict
+        kept[at] = position - begin  # always written, counted if kept: no branch to mispredict
         at += begin <= position < end
