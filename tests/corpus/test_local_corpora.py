@@ -105,6 +105,14 @@ def test_json_is_lines_or_one_document_by_its_content(tmp_path, name):
     assert texts(path, skip_bad=True) == ["b", "c"]
 
 
+def test_json_of_one_long_line_or_after_blank_lines_is_read(tmp_path):
+    path, long = tmp_path / "a.jsonl", "x" * (1 << 20)
+    path.write_text(json.dumps([{"text": long}, {"text": "b"}]))
+    assert texts(path) == [long, "b"]
+    path.write_text("\n" * (1 << 20) + '{"text": "a"}\n{"text": "b"}\n')
+    assert texts(path) == ["a", "b"]
+
+
 def test_a_source_is_read_in_the_encoding_it_declares(tmp_path):
     for source in (
         b"# -*- coding: latin-1 -*-\nx = '\xe4'\n",
