@@ -115,7 +115,7 @@ class AutoBudget:
         if replayed is not None:
             costs = costs + self._repeats(alone, chance, replayed)
         costs[1:][sizes[1:] > self.costs.reach(self._length)] = np.inf
-        trial = self._trial(sizes, chance, costs)
+        trial = self._trial(sizes, chance, costs, alone)
         if trial is not None:  # no other size is allowed
             costs = np.full(len(costs), np.inf)
             costs[trial] = 0.0
@@ -127,7 +127,11 @@ class AutoBudget:
         return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept]), size
 
     def _trial(
-        self, sizes: npt.NDArray[np.int64], chance: npt.NDArray[np.float32], costs: Costs
+        self,
+        sizes: npt.NDArray[np.int64],
+        chance: npt.NDArray[np.float32],
+        costs: Costs,
+        alone: Costs,
     ) -> int | None:
         """Return how many nodes to verify to learn their cost; None if no trial is worth it.
 
@@ -144,9 +148,7 @@ class AutoBudget:
             nodes = int(np.searchsorted(sizes, rows))
             if int(sizes[nodes]) != rows:
                 continue
-            saved = self.rate * (
-                self.costs.at(self._length)[rows] - self.costs.best(rows, self._length)
-            )
+            saved = self.rate * (alone[rows] - self.costs.best(rows, self._length))
             lost = best - float(values[nodes])
             gain, due = saved - lost, age < 0 or max(lost, 1) < TRIAL_SHARE * age
             if due and not rows and age > 0:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 OWN, AUTO = "own", "auto"
-PLACEHOLDER = "\N{SNOWMAN}"  # placeholder of an answer, to find the text around it
+ANSWER = "\N{SNOWMAN}"  # a sample answer, to find the text around it
 # Bounds of an untrusted template; usual ones take milliseconds and little memory.
 MAX_SECONDS = 10  # s of processor time
 MAX_MEMORY = 1 << 29  # bytes
@@ -96,10 +96,10 @@ class Template:
         question = Message("user", "?")
         try:
             before = self.prompt([question])
-            whole = self.prompt([question, Message("assistant", PLACEHOLDER)])
+            whole = self.prompt([question, Message("assistant", ANSWER)])
         except InputError:
             return ""
-        between = whole.removeprefix(before).partition(PLACEHOLDER)[0]
+        between = whole.removeprefix(before).partition(ANSWER)[0]
         plain = self.name == "none" or not whole.startswith(before)
         return "" if plain or between.strip() else between
 

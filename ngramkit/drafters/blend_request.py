@@ -43,7 +43,6 @@ CHAIN_NODES = 64  # maximum nodes predicted from for a chain, and its maximum to
 PAST_ROWS = 1 << 13  # rows of the memos of past requests, which change often
 PAST = ("past_at_start", "past_since")  # sources that depend on the tenant
 TRUSTED = (*PAST, "copying", "evidence")  # sources that learn a trust
-NO_COST = -1.0  # draft trees
 Trust = npt.NDArray[np.float64]
 States = npt.NDArray[np.int64]
 
@@ -158,8 +157,7 @@ class BlendRequest:
         self._first_trust = shared.trust_in(past)
         self._begun = self._first_trust[shared.same]  # initial trust in that answer
         # Its trust, then the places that it copies from: a checkpoint is one copy of both.
-        first = self._first_trust.view(np.int64), copying.new_places().ravel()
-        self._learnt: States = np.concatenate(first)
+        self._learnt = self._first_learnt()
         trusted = len(self._first_trust)
         self.trust: Trust = self._learnt[:trusted].view(np.float64)
         self._copied = _places(self._learnt[trusted:])
@@ -172,9 +170,12 @@ class BlendRequest:
         self._kept = 0  # checkpoints made, including overwritten ones
         self.prompt = self.size = 0
         self.catch_up(workspace)
-        self._run(workspace, EXTEND, *self._append(prompt))
+        workspace.run(self, EXTEND, *self._append(prompt))
         self.prompt = self.size
         self.refer(references)
+
+    def _first_learnt(self) -> States:
+        return np.concatenate([self._first_trust.view(np.int64), copying.new_places().ravel()])
 
     @property
     def tokens(self) -> TokenArray:
@@ -235,7 +236,7 @@ class BlendRequest:
             self.bound.clear()
         before = self._place.parts.recent.copy()
         begin, end = self.append(tokens)
-        self._run(workspace, LEARN if self.learns and begin else EXTEND, begin, end)
+        workspace.run(self, LEARN if self.learns and begin else EXTEND, begin, end)
         if evidence is not None and begin:
             learn_evidence(
                 self._evidence,
@@ -259,21 +260,16 @@ class BlendRequest:
             self._sizes.pop()
             self._kept -= 1
         begin = self._sizes[-1] if self._sizes else 0
+        learnt = self._first_learnt()
         if begin:
             learnt = self._checkpoints[(self._kept - 1) % CHECKPOINTS]
-        else:
-            first = self._first_trust.view(np.int64), copying.new_places().ravel()
-            learnt = np.concatenate(first)
-        self._run(workspace, REWIND, begin, self.size)
+        workspace.run(self, REWIND, begin, self.size)
         self._learnt[:] = learnt
         if begin == 0:
             self.prompt = begin = min(size, self.prompt)
-            self._run(workspace, EXTEND, 0, begin)
-        self._run(workspace, LEARN if self.learns else EXTEND, begin, size)
+            workspace.run(self, EXTEND, 0, begin)
+        workspace.run(self, LEARN if self.learns else EXTEND, begin, size)
         self.size = size
-
-    def _run(self, workspace: Workspace, what: int, begin: int, end: int) -> None:
-        workspace.run(self, what, begin, end)
 
     def begin(self, workspace: Workspace, prompt: int, written: TokenArray) -> TokenArray:
         """Begin the request with a prompt of `prompt` tokens, including those of `written`.
@@ -287,7 +283,7 @@ class BlendRequest:
         answer = self.past.answer_to(whole[:prompt])
         if answer is not None and more:
             self.catch_up(workspace)
-            self._run(workspace, LEARN, *self.append(written[:more]))
+            workspace.run(self, LEARN, *self.append(written[:more]))
             written = written[more:]
         self._follow(answer, prompt)
         trust = self._shared.trust_in(self.past)
@@ -308,7 +304,7 @@ class BlendRequest:
         newest = self._shared.tables(self.past)
         if self.tables is None or newest.version - self.tables.version > lag:
             self._set_tables(newest)
-            self._run(workspace, REWIND, self.size, self.size)
+            workspace.run(self, REWIND, self.size, self.size)
 
     def _set_tables(self, tables: PastTables | None) -> None:
         self.tables = tables
@@ -404,11 +400,7 @@ class Workspace:
 
     def draft(self, request: BlendRequest, budget: int) -> DraftTree:
         self.run(request, EXTEND, request.size, request.size, budget)
-        tree = self.tree.parts
-        n = int(tree.jobs[0, NODES])
-        token_ids, parents, sources = (tree.found[0, :n, column].copy() for column in range(3))
-        scores = tree.found_scores[0, :n].copy()
-        return DraftTree(token_ids, parents, scores, sources.astype(np.uint8))
+        return _drafts(self.tree.parts, 1)[0]
 
     def run(self, request: BlendRequest, what: int, begin: int, end: int, budget: int = 0) -> None:
         """Run one job, see kernels.blend.tree."""

@@ -3,7 +3,6 @@
     entry                a kernel that Python calls
     part                 a function that only kernels call
     allocating_entry, allocating_part    the same for functions that create arrays
-    optional_part        a part that is omitted if its first argument is `packed.Absent`
 
 `kernels.parts` compiles in two sevenths of the time of numba's `njit(cache=True)`, which untested
 versions of numba use.
@@ -18,7 +17,6 @@ import re
 from typing import Any
 
 import numba
-from numba.extending import overload
 
 from ngramkit.kernels.code_folder import NOTICE, announce_compiling, file_ending, folder
 
@@ -47,19 +45,6 @@ class _Plain:
         njit: Any = numba.njit
         self.part = self.entry = njit(cache=place is not None, nogil=True)
         self.allocating_part = self.allocating_entry = self.part
-
-    def optional_part(self, function: Any) -> Any:
-        compiled = self.part(function)
-
-        def stand_in(*arguments: Any) -> None: ...
-
-        @overload(stand_in)
-        def choose(*arguments):  # unannotated: numba compares signatures
-            if getattr(arguments[0], "absent", False):
-                return lambda *arguments: None
-            return lambda *arguments: compiled(*arguments)
-
-        return stand_in
 
     def compiled(self) -> list[str]:
         return []  # unknown
@@ -116,4 +101,3 @@ _chosen = _decorators()
 compiled = _chosen.compiled  # () -> the kernels that this process has compiled
 entry, part = _chosen.entry, _chosen.part
 allocating_entry, allocating_part = _chosen.allocating_entry, _chosen.allocating_part
-optional_part = _chosen.optional_part

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable
 from copy import copy
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from llvmlite import ir
@@ -73,10 +73,6 @@ TYPESTR = {
     from_dtype(dtype): dtype.str
     for dtype in map(np.dtype, ("u1", "i4", "u4", "i8", "u8", "f4", "f8"))
 }
-
-
-class Absent(NamedTuple):
-    """A stand-in for a missing NamedTuple; see `jit.optional_part`."""
 
 
 class Packed:
@@ -162,7 +158,6 @@ class PackedType(types.Type):
         for field, kind in fields:
             self.fields[field] = (kind, word)
             word += 1 + kind.ndim if isinstance(kind, types.Array) else 1
-        self.absent = name == Absent.__name__
         digest = hashlib.sha256(repr(fields).encode()).hexdigest()[:8]
         super().__init__(f"{name}_{digest}")
 

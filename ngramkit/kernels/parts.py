@@ -196,22 +196,6 @@ def allocating_part(function: Any) -> Any:
     return _with_wide_integers(_njit(**_PART)(function))
 
 
-def optional_part(function: Any) -> Any:
-    """Return a part without a result, omitted if its first argument is `packed.Absent`."""
-    present, absent = part(function), part(_nothing)
-    typed, overload = present.get_call_template, present.get_overload
-
-    def get_call_template(args: Any, kwargs: Any) -> Any:
-        left_out = getattr(args[0], "absent", False)
-        return absent.get_call_template(args, kwargs) if left_out else typed(args, kwargs)
-
-    def get_overload(args: Any) -> Any:
-        return (absent.get_overload if args in absent.overloads else overload)(args)
-
-    present.get_call_template, present.get_overload = get_call_template, get_overload
-    return present
-
-
 def _nothing(*arguments: Any) -> None: ...
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.corpus.chat import OWN, PLACEHOLDER, Message, Template, find_template
+from ngramkit.corpus.chat import ANSWER, OWN, Message, Template, find_template
 from ngramkit.corpus.shapes import ASSISTANT, SYSTEM, USER
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray, common_beginning
@@ -123,8 +123,8 @@ class RequestTokenizer:
         ]
         own = self.template.name == OWN
         if request.continued:
-            unfinished = Message(ASSISTANT, messages.pop().content + PLACEHOLDER)
-            text, found, _ = self.template.prompt([*messages, unfinished]).rpartition(PLACEHOLDER)
+            unfinished = Message(ASSISTANT, messages.pop().content + ANSWER)
+            text, found, _ = self.template.prompt([*messages, unfinished]).rpartition(ANSWER)
             if not found:
                 raise BadRecordError("the chat template cannot continue an answer")
             return text, "", own

@@ -120,14 +120,14 @@ del numba.core.event  # nothing else of its insides is where it was
 sys.modules["numba.core.event"] = None
 logging.basicConfig(level=0, format="%(message)s", stream=sys.stdout)
 logging.getLogger("numba").setLevel(logging.WARNING)
-from ngramkit.kernels.jit import entry, optional_part, part
-from ngramkit.kernels.packed import Absent, Packed
+from ngramkit.kernels.jit import entry, part
+from ngramkit.kernels.packed import Packed
 
 @part
 def doubled(value):
     return 2 * value
 
-@optional_part
+@part
 def add(from_, into):
     into[0] += from_.values[0]
 
@@ -140,7 +140,7 @@ from typing import NamedTuple
 class Given(NamedTuple):
     values: object
 
-print(kernel(Packed(Given(np.array([3]))), np.array([4])), kernel(Packed(Absent()), np.array([4])))
+print(*(kernel(Packed(Given(np.array([given]))), np.array([4])) for given in (3, 0)))
 """
 
 
