@@ -58,7 +58,7 @@ class ReferenceTexts:
         """
         from ngramkit.kernels.blend.copying import follow_beginning
 
-        if len(self) and not (self._shard and _holds(self._shard[0][0], text[-INSIDE:])):
+        if len(self) and not any(_holds(each, text[-INSIDE:]) for each in self.texts):
             follow_beginning(place, self.table[0])
 
 

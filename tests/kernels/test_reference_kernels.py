@@ -4,7 +4,7 @@ import math
 import random
 
 import numpy as np
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from twins.copying import FIRST, RATES, REFERENCE, CopiedPlace
 
 from ngramkit.drafters.base import DraftTree
@@ -69,6 +69,7 @@ class Twin:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32), st.sampled_from([2, 4, 8, 40]), st.integers(1, 3), st.booleans())
+@example(80, 2, 3, True)  # the prompt ends like a reference, then in the id that separates them
 def test_the_cursor_is_its_twins(seed, ids, count, after):
     draw = random.Random(seed)
     references = [lines(draw, ids) for _ in range(count)]
