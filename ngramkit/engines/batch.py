@@ -49,6 +49,7 @@ class Asked(NamedTuple):
     tenant: str = ""  # whose history it drafts from, and joins
     references: Given = ()  # texts that its answer is likely to repeat; read when it begins
     evidence: Evidence | None = None  # of the pass that wrote the newest tokens
+    name: str = ""  # the engine's id of the request, of all or none; "": found by its tokens
 
 
 class BatchDrafter:
@@ -195,7 +196,8 @@ class BatchDrafter:
         wanted = [i for i in range(len(rows)) if (follows or sizes[i] > 0) and len(rows[i])]  # type: ignore[arg-type]
         contexts = [np.ascontiguousarray(rows[i], np.int32) for i in wanted]
         tenants = [asked[i].tenant for i in wanted] if asked else ()
-        sessions = self.sessions.find(contexts, tenants)
+        names = [asked[i].name for i in wanted] if asked and asked[0].name else ()
+        sessions = self.sessions.find(contexts, tenants, names)
         begun: dict[Session, int] = {}
         if self.history is not None:
             begun = _begun(sessions, contexts, [asked[i].prompt for i in wanted] if asked else None)
@@ -318,7 +320,7 @@ class BatchDrafter:
         counts = self.statistics
         outcomes = [session.outcome for session in sessions if session.outcome is not None]
         accepted = [right for _, right in outcomes]
-        counts.requests += sum(not session.keys for session in sessions)
+        counts.requests += sum(session.size == 0 for session in sessions)
         counts.paused += sum(not session.drafting for session in sessions)
         counts.draft_tokens += sum(len(session.draft or ()) for session in sessions)
         counts.rows += len(rows)

@@ -1,7 +1,8 @@
-"""Requests found by their tokens: engines hand over rows of token ids, in any order.
+"""Requests found by their tokens or by the engine's ids: rows of token ids come in any order.
 
-A row belongs to the session that it continues, or to the one that shares most of its tokens; else
-it begins a session. Rows are always compared token by token. Equal rows have a session each.
+Without ids, a row belongs to the session that it continues, or to the one that shares most of its
+tokens; else it begins a session. Rows are always compared token by token. Equal rows have a session
+each. With ids nothing is compared, unless the engine reports that a row was rewritten.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ Key = tuple[int, int]
 
 class Session:
     __slots__ = (
-        "begin", "draft", "drafting", "kept", "keys", "marks", "number", "outcome", "pause",
+        "begin", "draft", "drafting", "kept", "keys", "marks", "name", "number", "outcome", "pause",
         "remembered", "request", "size", "tenant", "used",
     )  # fmt: skip
 
-    def __init__(self, number: int, tenant: str = "") -> None:
+    def __init__(self, number: int, tenant: str = "", name: str = "") -> None:
         self.number = number  # of all sessions, from 0
+        self.name = name  # the engine's id of its request; "": it is found by its tokens
         self.tenant = tenant  # only this tenant's rows find it
         self.request: Any = None  # None until it is begun
         self.size = 0  # tokens that it is found by
@@ -58,6 +60,8 @@ class Sessions:
         # Sessions whose end has moved since they were indexed by it, the last settled last.
         self._moved: dict[Session, None] = {}
         self._order: OrderedDict[int, Session] = OrderedDict()  # by use, the oldest first
+        self._by_name: dict[str, Session] = {}
+        self._rewritten: set[str] = set()  # names of sessions whose rows are to be compared
         self._step = self._begun = 0
 
     def __len__(self) -> int:
@@ -66,13 +70,25 @@ class Sessions:
     def latest(self) -> list[Session]:
         return [session for session in self._order.values() if session.used == self._step]
 
-    def find(self, rows: Sequence[TokenArray], tenants: Sequence[str] = ()) -> list[Session]:
+    def find(
+        self,
+        rows: Sequence[TokenArray],
+        tenants: Sequence[str] = (),
+        names: Sequence[str] = (),
+    ) -> list[Session]:
         """Return a session for each row, int32[n], no session twice, none of another tenant.
 
-        Continued sessions first, so that no row rewinds another row's session.
+        `names`: the engine's ids of the rows' requests, by which their sessions are found.
+        Otherwise continued sessions first, so that no row rewinds another row's session.
         """
         self._step += 1
         asked = list(zip(rows, tenants or [""] * len(rows), strict=True))
+        if names:
+            self._before = self._placed
+            self._placed = [
+                self._named(name, *each) for name, each in zip(names, asked, strict=True)
+            ]
+            return self._placed
         placed = chain(self._placed, repeat(None))
         sessions = [
             self._in_place(session, *each) for session, each in zip(placed, asked, strict=False)
@@ -96,7 +112,21 @@ class Sessions:
         gone = [session for session in self._before if session.used < self._step]
         return sorted(gone, key=lambda session: session.number)
 
+    def rewrite(self, name: str) -> None:
+        """Compare the next row of this name with its session, whose tokens it may not continue."""
+        if name in self._by_name:
+            self._rewritten.add(name)
+
+    def end(self, name: str) -> None:
+        """Forget the session of a request that has ended."""
+        session = self._by_name.get(name)
+        if session is not None:
+            self._forget(session)
+
     def settle(self, session: Session, size: int) -> None:
+        if session.name:
+            session.size = size
+            return
         stride = self._stride
         whole = size // stride
         self._moved.pop(session, None)
@@ -161,13 +191,28 @@ class Sessions:
                         best, most = session, shared
         return None if best is None else self._take(best, most)
 
-    def _new(self, tenant: str) -> Session:
+    def _named(self, name: str, row: TokenArray, tenant: str) -> Session:
+        session = self._by_name.get(name)
+        if session is None:
+            return self._new(tenant, name)
+        kept = session.size
+        if name in self._rewritten or session.tenant != tenant:
+            self._rewritten.discard(name)
+            kept = common_beginning(session.request.tokens, clipped(row, self._vocabulary))
+            if kept == 0 or session.tenant != tenant:
+                self._forget(session)
+                return self._new(tenant, name)
+        return self._take(session, kept)
+
+    def _new(self, tenant: str, name: str = "") -> Session:
         if len(self._order) >= self.most:
             oldest = next(iter(self._order.values()))
             if oldest.used < self._step:
                 self._forget(oldest)
-        session = Session(self._begun, tenant)
+        session = Session(self._begun, tenant, name)
         self._begun += 1
+        if name:
+            self._by_name[name] = session
         self._order[id(session)] = session
         return self._take(session, 0)
 
@@ -181,6 +226,9 @@ class Sessions:
         session.keys = []
         self._moved.pop(session, None)
         self._order.pop(id(session), None)
+        if session.name:
+            del self._by_name[session.name]
+            self._rewritten.discard(session.name)
 
     def _drop(self, session: Session, keys: list[Key]) -> None:
         for key in keys:

@@ -14,7 +14,7 @@ from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines import batch, sessions
-from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.workspace import BlendSource
@@ -114,6 +114,77 @@ def test_a_batch_drafts_what_single_drafters_do(makers, monkeypatch, which, step
             assert len(begins) == rows.count(row)
             wanted = [alone(makers[which], row, prompt, budget) for prompt in begins]
             assert any(same(draft, each) for each in wanted)
+
+
+named_step = st.lists(
+    st.tuples(
+        st.integers(0, 4),  # which request
+        st.integers(0, 9),  # tokens of it that are taken back
+        st.lists(token, max_size=20),  # and these are appended
+        st.booleans(),  # it ends after this step
+    ),
+    max_size=5,
+    unique_by=lambda each: each[0],
+)
+
+
+@pytest.mark.parametrize("which", ["learning", "several", "context"])
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=st.lists(named_step, max_size=8), budget=st.integers(1, 9))
+def test_named_requests_are_drafted_for_as_alone(makers, which, steps, budget):
+    """Other requests may hold the same tokens; only rewritten rows are compared."""
+    drafter = drafter_over(makers[which], most=5)
+    requests = {}
+    for each in steps:
+        names = [f"r{name}" for name, *_ in each]
+        for name, (_, back, more, _) in zip(names, each, strict=True):
+            before = requests.get(name, [0, 1, 2])
+            if back:
+                drafter.sessions.rewrite(name)
+            requests[name] = before[: max(len(before) - back, 1)] + more
+        rows = [ids(requests[name]) for name in names]
+        asked = [Asked(len(row), name=name) for row, name in zip(rows, names, strict=True)]
+        drafts = drafter.draft_batch(rows, [budget] * len(rows), asked)
+        assert {session.name for session in drafter.sessions.latest()} == set(names)
+        for row, session, draft in zip(rows, sessions_of(drafter, names), drafts, strict=True):
+            draft.check()
+            assert session.request.tokens.tolist() == row.tolist()
+            assert same(draft, alone(makers[which], row, session.request.prompt, budget))
+        for name, (*_, ends) in zip(names, each, strict=True):
+            if ends:
+                drafter.sessions.end(name)
+                del requests[name]
+
+
+def sessions_of(drafter, names):
+    by_name = {session.name: session for session in drafter.sessions.latest()}
+    return [by_name[name] for name in names]
+
+
+def test_a_named_request_is_not_another_with_its_tokens(makers):
+    drafter = drafter_over(makers["learning"], most=9)
+    text = ids([0, 1, 2, 3] * 5)
+
+    def begun(*asked):
+        before = drafter.statistics.requests
+        drafter.draft_batch([text] * len(asked), [4] * len(asked), list(asked))
+        return drafter.statistics.requests - before
+
+    assert begun(Asked(20, name="a")) == 1
+    assert begun(Asked(20, name="b"), Asked(20, name="a")) == 1
+    assert begun(Asked(20, "acme", name="a")) == 1  # nothing of another tenant is kept
+    drafter.sessions.end("b")
+    drafter.sessions.end("unknown")
+    assert begun(Asked(20, name="b")) == 1
+    assert len(drafter.sessions) == 2
+    drafter.sessions.clear()
+    assert len(drafter.sessions) == 0
+    assert begun(Asked(20, name="a")) == 1
 
 
 def test_a_session_is_continued_rewound_and_forgotten(makers):

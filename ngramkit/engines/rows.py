@@ -1,0 +1,110 @@
+"""The tokens of running requests in host memory, by the engine's ids of requests.
+
+An engine that keeps token ids on a device sends a prompt when its request begins, and afterwards
+only what each step wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ngramkit.drafters.base import TokenArray
+
+ROOM = 256  # minimum spare capacity of a row, in tokens
+
+
+@dataclass(slots=True, eq=False)
+class HostRow:
+    """A request's tokens. `hidden`: leading positions without ids of their own, not in `tokens`."""
+
+    buffer: TokenArray
+    size: int
+    prompt: int  # tokens of the prompt, without the hidden ones
+    hidden: int = 0
+    request: Any = None  # whatever the adapter knows of the request
+
+    @property
+    def tokens(self) -> TokenArray:
+        """The tokens so far, int32[size]; a view that the next `append` may leave outdated."""
+        tokens: TokenArray = self.buffer[: self.size]
+        return tokens
+
+    @property
+    def output(self) -> TokenArray:
+        output: TokenArray = self.buffer[self.prompt : self.size]
+        return output
+
+    def append(self, tokens: TokenArray) -> None:
+        end = self.size + len(tokens)
+        if end > len(self.buffer):
+            grown = np.empty(end + max(ROOM, end // 2), np.int32)
+            grown[: self.size] = self.tokens
+            self.buffer = grown
+        self.buffer[self.size : end] = tokens
+        self.size = end
+
+
+class HostRows:
+    """Rows by request id."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, HostRow] = {}
+        self.resynced = 0  # rows whose length differed from the engine's
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, name: str) -> HostRow | None:
+        return self._rows.get(name)
+
+    def begin(
+        self, name: str, tokens: TokenArray, prompt: int, *, hidden: int = 0, request: Any = None
+    ) -> HostRow:
+        """Add a request with its tokens int32[n]: new, resumed, or with another prompt.
+
+        `prompt` and `hidden`: how many of `tokens` are the prompt, and how many of these hold no
+        ids. The row keeps a copy.
+        """
+        kept = np.array(tokens[hidden:], np.int32)
+        row = HostRow(kept, len(kept), max(prompt - hidden, 0), hidden, request)
+        self._rows[name] = row
+        return row
+
+    def extend(self, name: str, total: int, new: TokenArray) -> HostRow | None:
+        """Append what a step wrote; None unless hidden and other tokens are `total` then."""
+        row = self._rows.get(name)
+        if row is None or row.hidden + row.size + len(new) != total:
+            return None
+        row.append(new)
+        return row
+
+    def resync(self, name: str, tokens: TokenArray, prompt: int) -> HostRow:
+        """Replace all tokens of a row that `extend` refused by the engine's."""
+        self.resynced += 1
+        row = self._rows.get(name)
+        if row is None:
+            return self.begin(name, tokens, prompt)
+        return self.begin(name, tokens, prompt, hidden=row.hidden, request=row.request)
+
+    def preempt(self, name: str) -> HostRow | None:
+        """Drop the tokens of a request that has not ended; the engine begins it again."""
+        return self._rows.pop(name, None)
+
+    def finish(self, name: str) -> HostRow | None:
+        """Remove a request that has ended; None if it is unknown."""
+        return self._rows.pop(name, None)
+
+    def finish_all(self) -> list[tuple[str, HostRow]]:
+        """Remove and return all requests, in the order of their ids."""
+        rows = sorted(self._rows.items())
+        self._rows.clear()
+        return rows
+
+    def prune(self, known: Container[str]) -> None:
+        """Drop rows of requests that the engine no longer has."""
+        for name in [name for name in self._rows if name not in known]:
+            del self._rows[name]
