@@ -102,8 +102,8 @@ class Columns:
         ends = [at for at, mark in enumerate(path) if mark == "."]
         return next((path[:at] for at in reversed(ends) if path[:at] in self.top), None)
 
-    def usual(self, *, final: bool) -> str | None:
-        """Return the first usual column of text, or None.
+    def preferred(self, *, final: bool) -> str | None:
+        """Return the first column of text with a usual name, or None.
 
         Unless `final`, also None while a preferred column has held only nulls.
         """
@@ -116,7 +116,7 @@ class Columns:
         return next((name for name in CONVERSATIONS if self.top.get(name) is Holds.TURNS), None)
 
 
-def text_column(columns: Columns, wanted: str | None, where: str) -> str:
+def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
     """Return the column to read.
 
     Raises BadRecordError if none fits, InputError if several hold text.
@@ -128,7 +128,7 @@ def text_column(columns: Columns, wanted: str | None, where: str) -> str:
                 f"{where} has no column {wanted!r}", f"Choose one of its columns: {listed(top)}."
             )
         return wanted
-    if name := columns.usual(final=True):
+    if name := columns.preferred(final=True):
         return name
     for name in PREFERRED:
         if top.get(name, Holds.FIELDS) is not Holds.FIELDS:

@@ -188,6 +188,6 @@ def columns_of(stream: Any) -> Columns:
     columns = Columns()
     for record in islice(stream, INSPECTED_RECORDS):
         columns.add(record)
-        if columns.usual(final=False):
+        if columns.preferred(final=False):
             break
     return columns

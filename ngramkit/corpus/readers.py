@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from ngramkit.basics.errors import BadRecordError, InputError, first_line
 from ngramkit.basics.untrusted import parse_json
-from ngramkit.corpus.columns import Columns, Holds, text_column
+from ngramkit.corpus.columns import Columns, Holds, choose_text_column
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.rows import (
     BATCH_ROWS,
@@ -84,7 +84,7 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
         return None
     try:
         columns = Columns.of_schema(footer.schema.to_arrow_schema())
-        if columns.top.get(text_column(columns, column, str(path))) is not Holds.TEXT:
+        if columns.top.get(choose_text_column(columns, column, str(path))) is not Holds.TEXT:
             return None
     except (pa.ArrowException, UnicodeError, InputError):
         return None  # reading reports the error

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ngramkit.basics.errors import BadRecordError, InputError
-from ngramkit.corpus.columns import Columns, listed, text_column
+from ngramkit.corpus.columns import Columns, choose_text_column, listed
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.shapes import is_null, is_turn, value_at, written_text
 from ngramkit.corpus.unpacking import (
@@ -72,7 +72,7 @@ class RowMaker:
 
     @classmethod
     def of(cls, columns: Columns, where: str, reading: ReaderOptions) -> RowMaker:
-        column = text_column(columns, reading.column, where)
+        column = choose_text_column(columns, reading.column, where)
         others = _first(LICENSE_COLUMNS, columns.top), _first(REPOSITORY_COLUMNS, columns.top)
         return cls(column, *others, reading.join_turns, columns.top_of(column))
 
@@ -157,7 +157,7 @@ def look_ahead(
         if isinstance(record, Mapping):
             columns.add(record)
             place = place or where
-            if reading.column is not None or columns.usual(final=False):
+            if reading.column is not None or columns.preferred(final=False):
                 break
             size += len(str(record))
         if len(begun) >= INSPECTED_RECORDS or size > INSPECTED_CHARACTERS:
