@@ -176,8 +176,8 @@ def count_pieces(
 
     def count(partition: Partition, keys: Keys, counts: Counts | None) -> tuple[int, LeaderPiece]:
         if counts is None:
-            return partition.windows, _count_partition(windows, partition, keys, table)
-        return partition.windows, _one_leader(partition, keys, counts, table, ids)
+            return partition.windows, _leaders_of_keys(windows, partition, keys, table)
+        return partition.windows, _leader_of_prefix(partition, keys, counts, table, ids)
 
     for size, piece in windows.read(group, count) if group else windows.each(count):
         yield piece
@@ -253,7 +253,7 @@ def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> Leade
             f"no document has {table.length} tokens",
             "use a larger corpus, or shorter leaders and followers",
         )
-    return piece.keep(mark_most_frequent(piece.counts, table.leaders))
+    return piece.keep(mark_frequent_leaders(piece.counts, table.leaders))
 
 
 def join(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece | None:
@@ -273,15 +273,15 @@ def join(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece |
     return concatenate(pieces) if pieces else None
 
 
-def _count_partition(
+def _leaders_of_keys(
     windows: Windows, partition: Partition, keys: Keys, table: FrozenParameters
 ) -> LeaderPiece:
-    from ngramkit.kernels.counting import best_runs, unpack_windows
+    from ngramkit.kernels.counting import most_frequent_followers, unpack_windows
 
     leader_len = table.leader_len
     prefix = np.array(partition.prefix, np.int64)
     masks = windows.masks(len(prefix), leader_len)
-    totals, chosen, rows, counts = best_runs(keys, masks, table.followers)
+    totals, chosen, rows, counts = most_frequent_followers(keys, masks, table.followers)
     base = np.uint64(partition.low)
     ngrams = unpack_windows(keys, rows, windows.bits, base, prefix, windows.length)
     first = np.cumsum(chosen) - chosen
@@ -290,7 +290,7 @@ def _count_partition(
     return LeaderPiece(leaders, totals, chosen, ngrams[:, leader_len:].copy(), counts)
 
 
-def _one_leader(
+def _leader_of_prefix(
     partition: Partition,
     last: Keys,
     counts: Counts,
@@ -298,7 +298,7 @@ def _one_leader(
     ids: npt.DTypeLike,
 ) -> LeaderPiece:
     """Return the piece of a prefix that lacks only the last token."""
-    best = np.argsort(-counts, kind="stable")[: table.followers]
+    best = most_frequent_rows(last, counts, table.followers)
     ngrams = np.empty((len(best), len(partition.prefix) + 1), ids)
     ngrams[:, :-1] = partition.prefix
     ngrams[:, -1] = last[best, 0] + np.uint64(partition.low)
@@ -348,7 +348,7 @@ def merge_ends(pieces: list[LeaderPiece], piece: LeaderPiece, followers: int) ->
     own = last.keep(np.arange(len(last.leaders)) == len(last.leaders) - 1)
     both = concatenate([own, piece])
     size = int(both.sizes[0] + both.sizes[1])
-    order = np.lexsort((*both.followers[:size].T[::-1], -both.follower_counts[:size]))[:followers]
+    order = most_frequent_rows(both.followers[:size], both.follower_counts[:size], followers)
     rows = np.concatenate([order, np.arange(size, len(both.followers))])
     return LeaderPiece(
         both.leaders[1:],
@@ -359,7 +359,15 @@ def merge_ends(pieces: list[LeaderPiece], piece: LeaderPiece, followers: int) ->
     )
 
 
-def mark_most_frequent(counts: Array, most: int) -> Array:
+def most_frequent_rows(followers: Array, counts: Array, most: int) -> Array:
+    """Return the rows of the `most` frequent followers, ties to the lower ids: int64[<= most].
+
+    `kernels.counting.most_frequent_followers` does the same for keys.
+    """
+    return np.lexsort((*followers.T[::-1], -counts))[:most]
+
+
+def mark_frequent_leaders(counts: Array, most: int) -> Array:
     """Mark the `most` highest counts, ties to the lower row: bool[l]."""
     wanted = np.zeros(len(counts), bool)
     wanted[np.argsort(-counts, kind="stable")[:most]] = True
@@ -368,7 +376,7 @@ def mark_most_frequent(counts: Array, most: int) -> Array:
 
 def prune_leaders(piece: LeaderPiece, most: int) -> LeaderPiece:
     """Keep the `most` frequent leaders, and the ends, whose counts may grow."""
-    wanted = mark_most_frequent(piece.counts, most)
+    wanted = mark_frequent_leaders(piece.counts, most)
     wanted[0] = wanted[-1] = True
     return piece.keep(wanted)
 

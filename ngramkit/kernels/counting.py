@@ -148,11 +148,11 @@ def runs_of(keys, counts):
 
 
 @allocating_entry
-def best_runs(keys, masks, most):
-    """Return each leader's `most` longest runs in sorted keys (u64[n, words], n < 2^32).
+def most_frequent_followers(keys, masks, most):
+    """Return each leader's `most` frequent followers in sorted keys (u64[n, words], n < 2^32).
 
-    `masks` (u64[words]) covers the leader's bits. Returns i64: keys and chosen runs per leader;
-    first row and length per run, the longest first.
+    `masks` (u64[words]) covers the leader's bits. Returns i64: keys and followers per leader; first
+    row and count per follower, the highest count first, ties to the lower ids.
     """
     size = len(keys)
     totals, chosen = np.empty(size, np.int64), np.empty(size, np.int64)

@@ -136,12 +136,12 @@ def datastore_of(texts, folder, **more):
 def table_of(texts, folder, **more):
     """The less memory, the more tasks; see `test_a_node_that_is_lost_changes_nothing`."""
     store = tokenize(open_corpus(str(texts)), "demo", folder / "tokens", shard_tokens=6000)
-    return ngramkit.build_frozen(store, memory="32M", **more)
+    return ngramkit.build_frozen(store, memory="512K", **more)
 
 
 @pytest.mark.parametrize("build", [store_of, datastore_of, table_of])
 def test_a_node_that_is_lost_changes_nothing(cluster, third, texts, tmp_path, build, monkeypatch):
-    monkeypatch.setattr("ngramkit.builders.frozen.WINDOWS_SHARE", 256)  # of so small a table
+    monkeypatch.setattr("ngramkit.builders.frozen.MIN_MEMORY", 1 << 19)  # so small a table
     ran = []
 
     def lose():
