@@ -471,7 +471,7 @@ def read_recipe(source: str) -> Recipe:
 
 def _too_deep(path: Path) -> InputError:
     return InputError(
-        f"cannot read {path}: it nests too deeply", "write each value on a line of its own"
+        f"cannot read {path}: it nests too deeply", "write each value on a separate line"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 WRONG = """
 needle --lengths x                            | 'x' is no list of lengths, like 1k,2k
 needle --haystack none.txt                    | there is no none.txt
-needle --cache fast                           | there is no cache called 'fast' (full, low-bit
+needle --cache fast                           | unknown cache 'fast'
 needle --kv-bits 3                            | bits must be 1 or 2
 needle --plot none/x.png                      | no such folder: none
 needle nope                                   | 'nope'

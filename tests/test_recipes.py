@@ -138,7 +138,7 @@ def test_a_pinned_tokenizer_is_compared(tmp_path):
         ("corpus.join_turns = 1", "corpus.join_turns", "true or false"),
         ('kind = "history"', "TOML", "correct"),
         ("prune.size = 3", "unknown key prune.size", "known: bytes"),
-        ('prune.bytes = "much"', "'much' is not a size", "like 4G"),
+        ('prune.bytes = "much"', "got 'much'", "like 4G"),
     ],
 )
 def test_keys_that_are_not_known(tmp_path, change, said, hint):
@@ -160,7 +160,7 @@ def test_a_misspelt_name_is_told(tmp_path, monkeypatch):
     assert read_recipe("demo").kind == "datastore"
     with pytest.raises(InputError) as caught:
         read_recipe("demos")
-    assert caught.value.hint.startswith("did you mean demo? There are: ")
+    assert caught.value.hint.startswith("did you mean demo? Choose one of: ")
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

@@ -34,7 +34,7 @@ from ngramkit_cli.output import Output
 
 TYPED = "ngramkit.typed"  # key of a context's meta
 NO_NUMBER = re.compile(r"is not a valid (int|float)(eger)?( range)?\.$")  # click's message
-WANTED = {"int": "is no whole number: write it like 4000000", "float": "is no number"}
+WANTED = {"int": "is not a whole number: write it like 4000000", "float": "is not a number"}
 
 
 class Command(TyperCommand):

@@ -86,14 +86,14 @@ def meant(given: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name.
 
     >>> meant("resst", ["rest", "blend"])
-    'did you mean rest? There are: rest, blend'
+    'did you mean rest? Choose one of: rest, blend'
     """
     names = list(known)
     if not names:
-        return "there are none"
+        return "leave it out: there are none"
     near = difflib.get_close_matches(given, names, n=1)
-    question = f"did you mean {near[0]}? " if near else ""
-    return f"{question}There are: {', '.join(names)}"
+    choose = f"did you mean {near[0]}? Choose" if near else "choose"
+    return f"{choose} one of: {', '.join(names)}"
 
 
 def require_between(
@@ -177,17 +177,18 @@ def from_hub(error: BaseException, name: str, what: str = "dataset") -> Ngramkit
         return NetworkError(f"cannot fetch {name}: the Hub is switched off", "unset HF_HUB_OFFLINE")
     if caused(hub.GatedRepoError):
         return NetworkError(
-            f"{name} is gated", f"accept its terms at {page}, then run: hf auth login"
+            f"cannot read {name}: it is gated",
+            f"accept its terms at {page}, then run: hf auth login",
         )
     if caused(hub.RevisionNotFoundError):
-        return InputError(f"{name} has no such revision", f"see {page}/tree/main")
+        return InputError(f"cannot read {name}: no such revision", f"see {page}/tree/main")
     if caused(hub.RepositoryNotFoundError):
         return InputError(
-            f"there is no {what} {name} on the Hub, or it is private",
+            f"cannot find the {what} {name} on the Hub, or it is private",
             "check the id; for a private one run: hf auth login",
         )
     if caused(hub.HFValidationError):
-        return InputError(f"{name} is not an id of the Hub", "write it as owner/name")
+        return InputError(f"a Hub id must be owner/name, got {name}", "check the id")
     refused = caused(hub.HfHubHTTPError, httpx.HTTPStatusError)
     if refused is not None:
         return _refused(refused, name, what)
@@ -200,9 +201,9 @@ def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
     response = getattr(error, "response", None)
     status = response.status_code if response is not None else 0
     if status == 404:
-        return InputError(f"there is no {name} on the Hub", "check the id: owner/name")
+        return InputError(f"cannot find {name} on the Hub", "check the id: owner/name")
     if status in (401, 403):
-        return NetworkError(f"the Hub refuses access to {name}", _log_in_hint(name, status))
+        return NetworkError(f"cannot access {name}: the Hub refuses it", _log_in_hint(name, status))
     answer = f"the Hub answers {status} for {name}: {RETRIED_LATER.get(status, 'an error')}"
     return NetworkError(answer, AGAIN.get(what, TRY_AGAIN))
 
@@ -228,42 +229,46 @@ NOT_LOGGED_IN = {"NoCredentialsError", "PartialCredentialsError", "DefaultCreden
 
 
 @contextmanager
-def storage_errors(what: str, done: str = "read") -> Iterator[None]:
+def storage_errors(what: str, action: str = "read") -> Iterator[None]:
     """Turn errors about `what`, a label, into InputError or NetworkError.
 
-    `done` is "read" or "written".
+    `action` is "read" or "write".
     """
     try:
         yield
     except NgramkitError:
         raise
     except Exception as error:
-        raise from_storage(error, what, done) from error
+        raise from_storage(error, what, action) from error
 
 
-def from_storage(error: BaseException, what: str, done: str) -> NgramkitError:
+def from_storage(error: BaseException, what: str, action: str) -> NgramkitError:
     chain = list(causes(error))
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     status, code = _answer(chain)
     if names & NOT_LOGGED_IN:
         return NetworkError(f"cannot access {what}: not logged in to its storage", LOG_IN)
     if code in DENIED or status in (401, 403) or "PermissionError" in names:
-        return NetworkError(f"{what} may not be {done}{_answer_text(status, code)}", LOG_IN)
+        return NetworkError(
+            f"cannot {action} {what}: no permission{_answer_text(status, code)}", LOG_IN
+        )
     if status == 404 or "FileNotFoundError" in names:
-        return InputError(f"{what} is not there{_answer_text(None, code)}", "check the URL")
+        return InputError(
+            f"cannot {action} {what}: it does not exist{_answer_text(None, code)}", "check the URL"
+        )
     if status is not None or code:
         answer = f"the storage answers{_answer_text(status, code, ' ')}"
-        return NetworkError(f"{what} cannot be {done}: {answer}", TRY_AGAIN)
+        return NetworkError(f"cannot {action} {what}: {answer}", TRY_AGAIN)
     if any("Checksum" in name for name in names):
-        return NetworkError(f"{what} arrived damaged: its checksum differs", TRY_AGAIN)
+        return NetworkError(f"cannot {action} {what}: its checksum differs", TRY_AGAIN)
     if {"TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"} & names:
-        return NetworkError(f"{what} cannot be {done}: no answer in time", TRY_AGAIN)
+        return NetworkError(f"cannot {action} {what}: no answer in time", TRY_AGAIN)
     if any("Connect" in name or "Payload" in name for name in names):
-        return NetworkError(f"{what} cannot be {done}: the connection failed", TRY_AGAIN)
+        return NetworkError(f"cannot {action} {what}: the connection failed", TRY_AGAIN)
     if isinstance(error, OSError) and error.filename is not None:  # a local file
         raise error
     kind = visible(type(error).__name__)
-    return NetworkError(f"{what} cannot be {done}: {kind}", "try again, or fetch the files")
+    return NetworkError(f"cannot {action} {what}: {kind}", "try again, or fetch the files")
 
 
 def _answer_text(status: int | None, code: str, before: str = ": ") -> str:

@@ -105,7 +105,9 @@ def parse_size(text: str) -> int:
     largest = 1 << 60
     size = min(float(match[1]) * UNITS[match[2].lower()], largest + 1) if match else 0
     if not 1 <= size <= largest:
-        raise UsageError(f"{text!r} is not a size", "write it like 4G, 512M or 1000000")
+        raise UsageError(
+            f"a size must be a number of bytes, got {text!r}", "write it like 4G, 512M or 1000000"
+        )
     return int(size)
 
 

@@ -98,7 +98,7 @@ def require_no_links(folder: Path) -> None:
     for entry in folder.rglob("*"):
         if entry.is_symlink():
             raise ArtifactError(
-                f"{entry} is a link to {visible(str(entry.readlink()), 200)}",
+                f"cannot use {entry}: it is a link to {visible(str(entry.readlink()), 200)}",
                 "replace it by the file itself, if it belongs to the artifact",
             )
 

@@ -92,5 +92,7 @@ class Profile:
             profile = Profile(passes=passes, **body)
             profile.table()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path} is no profile: {error}", "run ngramkit calibrate") from error
+            raise InputError(
+                f"cannot read the profile {path}: {error}", "run ngramkit calibrate"
+            ) from error
         return profile

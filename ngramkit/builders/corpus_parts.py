@@ -334,6 +334,6 @@ def _require_rensa(wanted: str) -> None:
     installed = version_of("rensa") or "none"
     if installed != wanted:
         raise InputError(
-            f"{platform.node()} has rensa {installed}, the build started with {wanted}",
+            f"rensa must be {wanted} on {platform.node()}, as on the first node, got {installed}",
             f"run pip install rensa=={wanted} on every node",
         )

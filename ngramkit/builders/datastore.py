@@ -178,7 +178,10 @@ class _Layout:
         lengths = [np.diff(shard.documents.astype(np.int64)) for shard in store.shards]
         joined = np.concatenate([np.empty(0, np.int64), *lengths])
         if not joined.sum():
-            raise InputError(f"{store.path} holds no tokens", "check the corpus and its options")
+            raise InputError(
+                f"cannot build a datastore: {store.path} has no tokens",
+                "check the corpus and its options",
+            )
         return cls(store, np.cumsum(joined + 1))
 
     @property

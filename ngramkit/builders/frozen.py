@@ -250,7 +250,7 @@ def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> Leade
     piece = join(pieces, table)
     if piece is None:
         raise InputError(
-            f"no document has {table.length} tokens",
+            f"cannot build a frozen table: no document has {table.length} tokens",
             "use a larger corpus, or shorter leaders and followers",
         )
     return piece.keep(mark_frequent_leaders(piece.counts, table.leaders))

@@ -128,7 +128,7 @@ def _validate(parts: Sequence[Artifact], memory: int | None) -> None:
         raise UsageError("cannot merge an artifact with itself", "name each artifact once")
     if memory is not None and parts[0].kind == Datastore.kind:
         raise UsageError(
-            "memory does not apply to datastores, whose shards are copied",
+            "cannot use memory: datastores are merged by copying their shards",
             "leave it out",
             option="memory",
         )

@@ -46,7 +46,9 @@ def require_rows(k: int, tokenizer: TextTokenizer, prefix: str = "none") -> Arra
     require_between("k", k, 1, known, "the vocabulary has no more tokens")
     if prefix == "bos" and tokenizer.bos is None:
         raise UsageError(
-            f"{tokenizer.record.id} has no BOS token", "use prefix=none", option="prefix"
+            f"cannot use prefix=bos: {tokenizer.record.id} has no BOS token",
+            "use prefix=none",
+            option="prefix",
         )
     return absent
 
@@ -87,22 +89,24 @@ class BuiltTable(Result, Generic[Table]):
 def require_usable(model: Any, tokenizer: TextTokenizer) -> None:
     name, config = tokenizer.record.id, model.config.get_text_config()
     if model.config.is_encoder_decoder:
-        raise InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")
+        raise InputError(
+            f"cannot use {name}: it is an encoder-decoder", "use a decoder-only causal model"
+        )
     if model.get_output_embeddings() is None:
         raise InputError(
-            f"{name} has no output embedding ({type(model).__name__})",
+            f"cannot use {name}: it has no output embedding ({type(model).__name__})",
             "load it as a causal LM, with its language-modelling head",
         )
     if model.device.type == "meta":
         raise InputError(
-            f"{name} does not fit into memory",
+            f"cannot load {name}: it does not fit into memory",
             "use more devices or dtype=bfloat16",
             option="dtype",
         )
     if tokenizer.record.vocabulary > config.vocab_size:
         raise InputError(
-            f"the tokenizer of {name} has {tokenizer.record.vocabulary:,} ids, "
-            f"its model only {config.vocab_size:,}",
+            f"the tokenizer of {name} must have at most {config.vocab_size:,} ids, those of the "
+            f"model, got {tokenizer.record.vocabulary:,}",
             "use the model's own tokenizer, or resize the model's embeddings",
         )
 

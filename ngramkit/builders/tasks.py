@@ -107,7 +107,7 @@ def validate(executor: str, ray_address: str | None) -> None:
         )
     if executor != "ray" and ray_address is not None:
         raise UsageError(
-            f"ray_address does not apply to executor={executor}",
+            f"cannot use ray_address with executor={executor}",
             "leave it out, or give executor=ray",
             option=("ray_address", "executor"),
         )
@@ -173,7 +173,7 @@ def _connect(ray: Any, address: str) -> None:
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         where = "on this machine" if address == AUTO else f"at {address}"
         raise NetworkError(
-            f"no Ray cluster answers {where}: {visible(_gist(reason(error)))}",
+            f"cannot reach a Ray cluster {where}: {visible(_gist(reason(error)))}",
             "start one on this machine or give its ray_address, see docs/cluster.md",
             option="ray_address",
         ) from error
@@ -243,7 +243,7 @@ class Cluster:
         most = max((node["Resources"].get("memory", 0) for node in self.nodes()), default=0)
         if most and task.memory > most:
             raise InputError(
-                f"{task.name} needs {task.memory >> 20:,} MiB, the largest node has "
+                f"cannot run {task.name}: it needs {task.memory >> 20:,} MiB, the largest node has "
                 f"{int(most) >> 20:,} MiB",
                 "give less memory or a smaller shard_tokens, or add a larger node",
                 option=("memory", "shard_tokens"),
@@ -268,7 +268,7 @@ class Cluster:
             self.retries += 1
             if losses >= MAX_RETRIES:
                 raise InputError(
-                    f"{task.name} was lost {losses + 1} times: {type(error).__name__}",
+                    f"cannot finish {task.name}: lost {losses + 1} times ({type(error).__name__})",
                     "check the nodes' memory and logs, then run the same command again",
                 ) from error
             return None
@@ -402,7 +402,7 @@ def require_shared(path: Path) -> Path:
     """Return `path`, or raise InputError if this machine does not see it."""
     if not path.exists():
         raise InputError(
-            f"{platform.node()} does not see {path}",
+            f"cannot find {path} on {platform.node()}",
             "make the same files visible at the same path on every node",
         )
     return path

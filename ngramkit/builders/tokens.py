@@ -257,19 +257,19 @@ def _require_text(
     if not documents and skipped.records:
         bad = many(skipped.records, "bad record")
         raise InputError(
-            f"{corpus.id} has no documents but {bad}; the first: {skipped.first}",
+            f"cannot tokenize {corpus.id}: it has only {bad}; the first: {skipped.first}",
             "check column",
             option="column",
         )
     if not documents:
         raise InputError(
-            f"{corpus.id} has no documents",
+            f"cannot tokenize {corpus.id}: it has no documents",
             "check corpus and split, or loosen sample, licenses, exclude, dedup or weights",
             option=("sample", "licenses", "exclude", "corpus", "split"),
         )
     if counts["tokens"] == documents * (eos and tokenizer.record.eos is not None):
         raise InputError(
-            f"{corpus.id} has no text in its {many(documents, 'document')}",
+            f"cannot tokenize {corpus.id}: it has no text in {many(documents, 'document')}",
             "check its content, or choose another column",
             option="column",
         )

@@ -125,7 +125,8 @@ def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
     if wanted is not None:
         if columns.top_of(wanted) is None:
             raise BadRecordError(
-                f"{where} has no column {wanted!r}", f"Choose one of its columns: {listed(top)}."
+                f"{where} has no column {wanted!r}",
+                f"Choose one of its columns: {listed(top)}.",
             )
         return wanted
     if name := columns.preferred(final=True):
@@ -139,7 +140,7 @@ def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
         return holding[0]
     kind = InputError if fields or any(top[name] for name in holding) else BadRecordError
     raise kind(
-        f"cannot tell which of its columns holds the text of {where}",
+        f"cannot choose the text among the columns of {where}",
         f"Give column, one of {listed([*holding, *fields] or top)}."
         if top
         else "Give records or a table with columns.",

@@ -143,7 +143,7 @@ def read_evaluation_texts(
         long = [text for text in texts if count_words(spoken_words(text)) >= MIN_GRAM_WORDS]
         if not long:
             raise InputError(
-                f"{path} has no text of {MIN_GRAM_WORDS} words or more",
+                f"cannot use {path}: all its texts have fewer than {MIN_GRAM_WORDS} words",
                 "Check the path.",
                 option="exclude",
             )
@@ -162,7 +162,7 @@ def _lines(path: Path) -> Iterator[Any]:
         raise
     except (OSError, EOFError, ValueError) as error:
         raise InputError(
-            f"the evaluation set {path} cannot be read: {reason(error)}",
+            f"cannot read the evaluation set {path}: {reason(error)}",
             "Check the path.",
             option="exclude",
         ) from error

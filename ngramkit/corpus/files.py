@@ -228,7 +228,7 @@ class LocalSource(FileSource):
         except unpacking.ERRORS as error:
             raise unpacking.damaged(str(path), error) from error
         except FileNotFoundError as error:
-            raise InputError(f"{path} is gone", "check the path") from error
+            raise InputError(f"cannot read {path}: it was removed", "check the path") from error
 
 
 def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> LocalSource:

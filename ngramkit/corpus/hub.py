@@ -115,7 +115,7 @@ def dataset_errors(repository: str, file: str = "a file") -> Iterator[None]:
             if not damaged and CAST_ERROR not in str(error):
                 raise
             raise InputError(
-                f"{file} of {repository} cannot be read: {' '.join(str(error).split()):.200}",
+                f"cannot read {file} of {repository}: {' '.join(str(error).split()):.200}",
                 "report it to the dataset's owner, or choose another revision",
                 option="revision",
             ) from error
@@ -158,7 +158,7 @@ def _parquet_folder(repository: str, config: str | None, info: Any) -> str:
         return config or folders[0]
     if not folders:
         raise InputError(
-            f"{repository} is a script, and the Hub has no Parquet files of it",
+            f"cannot read {repository}: it is a loading script, without Parquet files",
             "download it with its own script, then give the files as the corpus",
             option="corpus",
         )

@@ -61,10 +61,12 @@ class Mixture(Composed):
         names = [(corpus.id, corpus.source.record()) for corpus in self.corpora]
         for at, name in enumerate(names):
             if name in names[:at]:
-                raise UsageError(f"{name[0]} is named twice", "name it once", option="corpus")
+                raise UsageError(
+                    f"corpora must differ, got {name[0]} twice", "name it once", option="corpus"
+                )
             if self.corpora[at].selection.limit is not None:
                 raise UsageError(
-                    f"{name[0]} has a limit of its own in a mixture",
+                    f"cannot mix {name[0]}: it was opened with a limit",
                     "limit the mixture, or give it a weight",
                     option="limit",
                 )
@@ -112,10 +114,14 @@ def parse_weighted(text: str) -> Weighted:
     if not colon or not name or Path(text).expanduser().exists():
         return Weighted(text)
     if text == "hf:":
-        raise UsageError("hf: names no dataset", "write hf:ID or hf:ID:CONFIG", option="corpus")
+        raise UsageError(
+            "a Hub dataset must be hf:ID, got hf:", "write hf:ID or hf:ID:CONFIG", option="corpus"
+        )
     if not number:
         raise UsageError(
-            f"the weight of {name} is missing", f"write {name}:0.3, or {name}", option="corpus"
+            f"the weight of {name} must be a number, got none",
+            f"write {name}:0.3, or {name}",
+            option="corpus",
         )
     try:
         weight = float(number)

@@ -242,7 +242,11 @@ def _open_texts(
     """Spool texts, up to the limit of documents, and open them."""
     name = TEXTS if origin.name is None else origin.name
     if name in NAMED or not name.strip() or name.startswith(HUB):
-        raise UsageError(f"texts cannot be called {name!r}", "choose another name", option="name")
+        raise UsageError(
+            f"name must not be empty or another corpus's, got {name!r}",
+            "choose another name",
+            option="name",
+        )
     origin.refuse(name, "split", "revision", "language")
     # They are in memory already, so a bound on a document is pointless.
     rows = read_texts(texts, name, replace(origin.reading, max_document=ANY_SIZE))
@@ -257,7 +261,7 @@ def _open_texts(
         source = spool.source(name, skip_bad=origin.reading.skip_bad)
     if not source.parts:
         hint = "Give a new generator if this one was read before."
-        raise InputError(f"{name} is empty: it gives no text", hint, option="corpus")
+        raise InputError(f"cannot read {name}: it has no text", hint, option="corpus")
     opened = Corpus(source, selection, origin.reading.max_document)
     return deduplicate(opened, dedup, evaluation)
 
@@ -284,7 +288,7 @@ def _open_mixture(parts: Sequence[Part], origin: Origin, selection: Selection) -
     for option in SINGLE_CORPUS_OPTIONS:
         if origin.given(option) is not None:
             raise UsageError(
-                f"{option} applies to a single corpus, not to a mixture",
+                f"cannot use {option} for a mixture",
                 "Use a recipe with a [[corpus]] for each; in Python, open each first.",
                 option=option,
             )
@@ -309,7 +313,7 @@ def _weighted(part: Any) -> Weighted:
     corpus, weight = part if isinstance(part, tuple) and len(part) == 2 else (part, 1.0)
     if isinstance(corpus, Deduplicated):
         raise UsageError(
-            f"{corpus.id} is already opened with dedup or exclude",
+            f"cannot mix {corpus.id}: it was opened with dedup or exclude",
             "Give dedup and exclude for the whole mixture instead.",
             option=("dedup", "exclude"),
         )
@@ -359,9 +363,7 @@ class Origin:
     def refuse(self, name: str, *options: str) -> None:
         for option in options:
             if self.given(option) is not None:
-                raise UsageError(
-                    f"{option} does not apply to {name}", "leave it out", option=option
-                )
+                raise UsageError(f"cannot use {option} for {name}", "leave it out", option=option)
 
 
 def _source(name: str, origin: Origin) -> DocumentSource:

@@ -96,7 +96,7 @@ def read_exclusions(path: Path) -> frozenset[str]:
         lines = raw.decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"the exclude list {path} cannot be read: {reason(error)}",
+            f"cannot read the exclude list {path}: {reason(error)}",
             "check the path",
             option="exclude",
         ) from error

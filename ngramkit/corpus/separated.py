@@ -163,7 +163,7 @@ def _separator(head: Sequence[bytes], usual: str, name: str) -> str:
     found = [other for other in SEPARATORS if other in lines[0] and _splits_alike(lines, other)]
     if len(found) > 1:
         raise InputError(
-            f"cannot tell whether {' or '.join(map(repr, found))} separates the columns of {name}",
+            f"cannot choose the separator of {name}: {' or '.join(map(repr, found))}",
             "save it with another separator",
         )
     return found[0] if found else usual

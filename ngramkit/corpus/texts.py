@@ -137,7 +137,7 @@ def _arrow_rows(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
 
 def _not_arrow(name: str, error: Exception) -> InputError:
     return InputError(
-        f"{name} cannot be read as Arrow: {first_line(error)}", "give the column of texts alone"
+        f"cannot read {name} as Arrow: {first_line(error)}", "give only the column of texts"
     )
 
 
@@ -176,7 +176,9 @@ def _item_rows(texts: Iterable[Any], name: str, reading: ReaderOptions) -> Itera
 
 def _require_no_column(reading: ReaderOptions, name: str) -> None:
     if reading.column is not None:
-        raise UsageError(f"{name} has no columns", "leave out column", option="column")
+        raise UsageError(
+            f"cannot use column: {name} has no columns", "leave out column", option="column"
+        )
 
 
 # The temporary file.

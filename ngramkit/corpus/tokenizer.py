@@ -135,16 +135,14 @@ class TokenizerFiles:
             return {}
         body = parse_json(self.text(name), str(self.paths[name]), hint=AGAIN)
         if not isinstance(body, dict):
-            raise InputError(f"{self.paths[name]} is not a JSON object", AGAIN)
+            raise InputError(f"{self.paths[name]} must hold a JSON object", AGAIN)
         return body
 
     def text(self, name: str) -> str:
         try:
             return self.raw(name).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(
-                f"{self.paths[name]} cannot be read: {reason(error)}", AGAIN
-            ) from error
+            raise InputError(f"cannot read {self.paths[name]}: {reason(error)}", AGAIN) from error
 
     def raw(self, name: str) -> bytes:
         """Return bytes. Raises InputError if unreadable or too large."""
@@ -152,7 +150,7 @@ class TokenizerFiles:
         try:
             return read_plain(path, MAX_FILE_BYTES, error=InputError, hint=AGAIN)
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {reason(error)}", AGAIN) from error
+            raise InputError(f"cannot read {path}: {reason(error)}", AGAIN) from error
 
     def chat_template(self) -> str | None:
         if TEMPLATE in self.paths:
@@ -209,8 +207,8 @@ def load_tokenizer(
             and _has_no_tokenizer(files.source)
         ):
             raise InputError(
-                f"{files.source} holds no tokenizer",
-                f"{model} must hold a tokenizer.json",
+                f"cannot find a tokenizer in {files.source}",
+                f"add a tokenizer.json to {model}",
             )
         elif trust_remote_code or TOKENIZER not in files.paths:
             backend, special = _load_by_transformers(model, files, revision, trust_remote_code)
@@ -287,7 +285,7 @@ def _require_safe(files: TokenizerFiles) -> None:
     try:
         vocabulary = Tokenizer.from_str(text).get_vocab()
     except Exception as error:  # tokenizers raises bare Exceptions
-        raise InputError(f"{path} is not a tokenizer: {error}", AGAIN) from error
+        raise InputError(f"cannot read the tokenizer {path}: {error}", AGAIN) from error
     if max(vocabulary.values(), default=0) >= LIMITS.vocabulary:
         raise InputError(
             f"{path} is not a tokenizer: its ids must be below {LIMITS.vocabulary:,}", AGAIN
@@ -321,7 +319,7 @@ def _load_by_transformers(
     backend = getattr(full, "backend_tokenizer", None)
     if backend is None:
         raise InputError(
-            f"the tokenizer of {model} has no fast version (tokenizer.json)",
+            f"cannot use the tokenizer of {model}: it has no fast version (tokenizer.json)",
             "convert it with transformers first, or use another model",
         )
     backend.no_truncation()
@@ -333,7 +331,7 @@ def needs_code(error: Exception, what: str) -> InputError | None:
     if "trust_remote_code" not in str(error):
         return None
     return InputError(
-        f"{what} needs Python code of its own, which is not run",
+        f"cannot load {what}: it needs its own Python code",
         "read that code; if you trust it, decode with trust_remote_code=True",
         option="trust_remote_code",
     )
@@ -343,7 +341,7 @@ def refuse_fault(error: BaseException, model: str) -> None:
     """Raise InputError for the bare Exceptions and Rust panics of tokenizers."""
     if type(error) is Exception or type(error).__name__ == PANIC:
         message = str(error).partition("\n")[0]
-        raise InputError(f"the tokenizer of {model} fails: {message:.200}", AGAIN) from error
+        raise InputError(f"cannot run the tokenizer of {model}: {message:.200}", AGAIN) from error
 
 
 def digests(backend: Any) -> Digests:

@@ -113,7 +113,8 @@ def decompress(raw: IO[bytes], path: Path) -> IO[bytes]:
         for mark, what in UNSUPPORTED.items():
             if start.startswith(mark):
                 raise InputError(
-                    f"{path} is compressed as {what}", "unpack it, or compress it as gzip or zstd"
+                    f"{path} is compressed as {what}",
+                    "unpack it, or compress it as gzip or zstd",
                 )
         if start.startswith(GZIP):
             file = cast("IO[bytes]", gzip.GzipFile(fileobj=file, mode="rb"))
@@ -292,7 +293,7 @@ def row_sizes(array: Any) -> Sizes:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
         return _list_sizes(array)
     if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
-        raise TypeError(f"{kind} where a text was expected")
+        raise TypeError(f"expected a text, got {kind}")
     return Sizes(zeros, ones)
 
 

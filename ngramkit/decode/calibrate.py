@@ -84,7 +84,7 @@ def calibrate(
     profile = measure(loaded, seconds=seconds, reporter=reporter)
     if profile.noise > NOISY:
         raise NgramkitError(
-            f"the machine was too noisy, nothing is kept: a usual pass took {profile.noise:.0%} "
+            f"cannot calibrate: the machine is too noisy, a typical pass took {profile.noise:.0%} "
             "longer than the best",
             "close other programs and calibrate again",
         )
@@ -149,7 +149,7 @@ def measure(
                 rounds += 1
     if rounds < LEAST_ROUNDS:
         raise NgramkitError(
-            f"{rounds} of {LEAST_ROUNDS} rounds fit into {seconds:g} s, nothing is kept",
+            f"cannot calibrate in {seconds:g} s: only {rounds} of {LEAST_ROUNDS} rounds fit",
             f"give seconds={10 * seconds:g}, or calibrate when the machine has less to do",
             option="seconds",
         )

@@ -280,7 +280,7 @@ def _is_plain(session: Session) -> bool:
 def require_plain(session: Session) -> None:
     if not _is_plain(session):
         raise UsageError(
-            f"{' and '.join(TRANSFORMERS_WAYS)} are measured greedily and without stop strings",
+            f"cannot compare {' and '.join(TRANSFORMERS_WAYS)} with temperature or stop",
             "leave out temperature and stop, or these two",
             option=("temperature", "stop"),
         )

@@ -46,7 +46,7 @@ def _convert(path: Path, folder: Path) -> None:
     size = numbers * dtype.itemsize
     if shutil.disk_usage(folder).free < size * 1.1:
         raise InputError(
-            f"{path} takes {size / 1e9:.1f} GB converted, and {folder.parent} has no room for it",
+            f"cannot convert {path}: {folder.parent} has no room for {size / 1e9:.1f} GB",
             "set XDG_CACHE_HOME to a folder that has",
         )
     log.warning(
@@ -63,7 +63,7 @@ def _convert(path: Path, folder: Path) -> None:
         raise
     except Exception as error:  # the file is untrusted
         raise InputError(
-            f"{path} cannot be converted: {first_line(error):.200}",
+            f"cannot convert {path}: {first_line(error):.200}",
             "use the model's original repository",
         ) from error
     model.save_pretrained(folder)

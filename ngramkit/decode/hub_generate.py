@@ -65,7 +65,7 @@ def generate(
 
 def _fetch(home: Any, revision: str | None) -> Path:
     if home is None:
-        raise ValueError("give artifact=FOLDER: this was not called through custom_generate")
+        raise ValueError("artifact must be given outside custom_generate, like artifact=FOLDER")
     if Path(home).is_dir():
         return Path(home) / FOLDER
     from huggingface_hub import snapshot_download
@@ -79,11 +79,13 @@ def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
     vocabulary = model.config.get_text_config().vocab_size
     if record.vocabulary > vocabulary:
         raise ArtifactError(
-            f"the artifact is for the tokenizer of {record.id} ({record.vocabulary:,} tokens), the "
-            f"model has {vocabulary:,}"
+            f"the artifact's tokenizer must be the model's, got that of {record.id} "
+            f"({record.vocabulary:,} tokens, the model has {vocabulary:,})"
         )
     if tokenizer is not None:
         from ngramkit.corpus.tokenizer import encodes_alike
 
         if not encodes_alike(tokenizer.backend_tokenizer, record):
-            raise ArtifactError(f"the artifact is for the tokenizer of {record.id}, not this one")
+            raise ArtifactError(
+                f"the artifact's tokenizer must be the model's, got that of {record.id}"
+            )

@@ -77,4 +77,6 @@ def require_model(folder: Path) -> None:
 
 
 def encoder_decoder(name: str) -> InputError:
-    return InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")
+    return InputError(
+        f"cannot use {name}: it is an encoder-decoder", "use a decoder-only causal model"
+    )

@@ -17,19 +17,20 @@ DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 def require_placement(device: str, dtype: str, device_map: str | None) -> None:
     if not DEVICE.fullmatch(device):
         raise UsageError(
-            f"device must be auto, cpu, cuda or cuda:N, is {device!r}", option="device"
+            f"device must be auto, cpu, cuda or cuda:N, got {device!r}", option="device"
         )
     if device.startswith("cuda") and not _may_have_cuda():
         raise UsageError(
-            f"{device} is not on this machine: its torch is built for CPUs alone",
+            f"cannot use {device}: this torch is built for CPUs only",
             "use device=cpu",
             option="device",
         )
     if dtype not in ("auto", *DTYPES):
-        raise UsageError(f"dtype must be auto, {', '.join(DTYPES)}; is {dtype!r}", option="dtype")
+        raise UsageError(f"dtype must be auto, {', '.join(DTYPES)}, got {dtype!r}", option="dtype")
     if device_map not in (None, *DEVICE_MAPS):
         raise UsageError(
-            f"device_map must be {' or '.join(DEVICE_MAPS)}, is {device_map!r}", option="device_map"
+            f"device_map must be {' or '.join(DEVICE_MAPS)}, got {device_map!r}",
+            option="device_map",
         )
     if device_map is not None and find_spec("accelerate") is None:
         raise UsageError(
@@ -43,4 +44,4 @@ def _may_have_cuda() -> bool:
 
 def require_mode(mode: str | None) -> None:
     if mode not in (None, *MODES):
-        raise UsageError(f"there is no way to verify called {mode!r}", meant(str(mode), MODES))
+        raise UsageError(f"unknown verify mode {mode!r}", meant(str(mode), MODES))

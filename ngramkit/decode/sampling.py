@@ -41,13 +41,13 @@ class Sampling:
         require_between("temperature", self.temperature, 0, 1000, "0 is greedy, 1 the model's own")
         if not 0 < self.top_p <= 1:
             raise UsageError(
-                f"top_p must be above 0 and at most 1, is {self.top_p}", option="top_p"
+                f"top_p must be above 0 and at most 1, got {self.top_p}", option="top_p"
             )
         require_between("top_k", self.top_k, 0)
         require_between("seed", self.seed, 0, MOST_SEED)
         if self.temperature == 0 and (self.top_k or self.top_p < 1):
             raise UsageError(
-                "top_k and top_p need sampling",
+                "cannot use top_k or top_p without sampling",
                 "add temperature=1",
                 option=("top_k", "top_p", "temperature"),
             )

@@ -45,7 +45,7 @@ def chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Te
     template = find_template(name, tokenizer)
     if name == AUTO and template.name == "none":
         raise UsageError(
-            f"{tokenizer.record.id} goes on with a text; it was not made for conversations",
+            f"cannot hold a conversation with {tokenizer.record.id}: it only continues texts",
             "leave out chat, or use another model",
             option="chat",
         )
@@ -61,16 +61,17 @@ def require_fits(
     It must leave room in `context` and have only ids below `vocabulary`; None: unknown.
     """
     if not len(prompt):
-        raise UsageError("the prompt is empty", "give at least one token of text")
+        raise UsageError("prompt must not be empty", "give at least one token of text")
     if context is not None and len(prompt) >= context:
         raise InputError(
-            f"the prompt has {len(prompt):,} tokens, the context of {model} {context:,}",
+            f"prompt must be shorter than the context of {model}, {context:,} tokens, got "
+            f"{len(prompt):,}",
             "shorten the prompt",
         )
     if vocabulary is not None and int(prompt.max()) >= vocabulary:
         raise InputError(
-            f"the prompt has the token id {int(prompt.max()):,}, "
-            f"{model} has only {vocabulary:,} ids",
+            f"prompt must have ids below {vocabulary:,}, the number that {model} has, got "
+            f"{int(prompt.max()):,}",
             "resize the model's embeddings, or use the tokenizer that belongs to the model",
         )
 
@@ -98,7 +99,11 @@ def _reference_ids(reference: Reference, tokenizer: TextTokenizer) -> Any:
         return tokenizer.encode(read_reference(reference))
     if isinstance(reference, str):
         if not reference:
-            raise UsageError("a reference is empty", "leave it out", option="references")
+            raise UsageError(
+                "references must not be empty, got an empty text",
+                "leave it out",
+                option="references",
+            )
         return tokenizer.encode(reference)
     return reference
 
@@ -110,9 +115,13 @@ def read_reference(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8: {error}", "convert it to UTF-8") from error
     if "\0" in text:
-        raise InputError(f"{file} is binary, no text", "give a text", option="references")
+        raise InputError(
+            f"{file} must be text, got binary data", "give a text", option="references"
+        )
     if not text:
-        raise InputError(f"{file} is empty", "leave it out", option="references")
+        raise InputError(
+            f"references must not be empty, got {file}", "leave it out", option="references"
+        )
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

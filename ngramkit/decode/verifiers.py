@@ -85,7 +85,7 @@ def require_own_inputs(model: Any) -> None:
 
 def _takes_no_drafts(kind: str) -> InputError:
     return InputError(
-        f"transformers {transformers.__version__} reads several tokens of {kind} at once otherwise "
-        "than one by one",
-        "drafts need a model for which both are the same; docs/decoding.md names those that do",
+        f"cannot draft for {kind}: transformers {transformers.__version__} computes several tokens "
+        "at once differently from one by one",
+        "use a model for which both are the same, see docs/decoding.md",
     )

@@ -75,12 +75,12 @@ class DraftTree:
         """Raise ValueError if the invariants above do not hold."""
         tokens, parents = np.asarray(self.token_ids), np.asarray(self.parents)
         if len({len(self.token_ids), len(parents), len(self.scores), len(self.source)}) != 1:
-            raise ValueError("arrays of different lengths")
+            raise ValueError("arrays must have the same length")
         if np.any(parents >= np.arange(len(self))) or np.any(parents < -1):
-            raise ValueError("a node stands before its parent")
+            raise ValueError("a node must come after its parent")
         pairs = set(zip(parents.tolist(), tokens.tolist(), strict=True))
         if len(pairs) != len(self):
-            raise ValueError("two siblings hold the same token")
+            raise ValueError("siblings must have different tokens")
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def token_ids_of(name: str, value: Any) -> TokenArray:
         ids = np.empty((0, 0))
     fits = ids.ndim == 1 and (not ids.size or ids.dtype.kind in "iu")
     if not fits or (ids.size and (ids.min() < 0 or ids.max() > np.iinfo(np.int32).max)):
-        raise UsageError(f"{name} must be token ids, is {visible(repr(value), 60)}", option=name)
+        raise UsageError(f"{name} must be token ids, got {visible(repr(value), 60)}", option=name)
     return ids.astype(np.int32, copy=False)
 
 

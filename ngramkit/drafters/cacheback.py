@@ -63,7 +63,7 @@ class Cacheback(BaseDrafter):
         self.leader_len, self.follower_len = lengths
         if leaders * followers > MOST_ENTRIES:
             raise UsageError(
-                f"leaders times followers must be at most {MOST_ENTRIES:,}, is "
+                f"leaders times followers must be at most {MOST_ENTRIES:,}, got "
                 f"{leaders * followers:,}",
                 option=("leaders", "followers"),
             )
@@ -122,8 +122,8 @@ def _frozen_arrays(
     named = (leader_len or lengths[0], follower_len or lengths[1])
     if named != lengths:
         raise UsageError(
-            f"{frozen.path} has leaders of {lengths[0]} and followers of {lengths[1]} tokens, not "
-            f"{named[0]} and {named[1]}",
+            f"leader_len and follower_len must be {lengths[0]} and {lengths[1]}, as in "
+            f"{frozen.path}, got {named[0]} and {named[1]}",
             "leave leader_len and follower_len out, or build another table",
             option=("leader_len", "follower_len"),
         )

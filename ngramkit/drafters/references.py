@@ -33,7 +33,7 @@ class ReferenceTexts:
         self.tokens = sum(map(len, self.texts))
         if self.tokens > MOST_TOKENS:
             raise UsageError(
-                f"references have {self.tokens:,} tokens; at most {MOST_TOKENS:,} are taken",
+                f"references must have at most {MOST_TOKENS:,} tokens, got {self.tokens:,}",
                 "give the parts that matter",
                 option="references",
             )
@@ -163,11 +163,17 @@ def put_before(chain: Array, scores: Array, tree: DraftTree, budget: int) -> Dra
 def _token_ids(text: Any, number: int) -> TokenArray:
     ids = np.asarray(text)
     if ids.ndim != 1 or not len(ids):
-        fault = "is empty" if not ids.size else "is no list of token ids"
-        raise UsageError(f"reference {number} {fault}", "give token ids", option="references")
+        got = "an empty one" if not ids.size else f"{ids.ndim} dimensions"
+        raise UsageError(
+            f"reference {number} must be a list of token ids, got {got}",
+            "give token ids",
+            option="references",
+        )
     if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > MOST_IDS:
         raise UsageError(
-            f"reference {number} holds what is no token id", "give token ids", option="references"
+            f"reference {number} must be a list of token ids, got other values",
+            "give token ids",
+            option="references",
         )
     return ids.astype(np.int32)
 

@@ -53,7 +53,7 @@ class Rest(BaseDrafter):
     ) -> None:
         if min_match > max_match:
             raise UsageError(
-                f"min_match must be 1 to max_match, is {min_match}; max_match is {max_match}",
+                f"min_match must be 1 to max_match ({max_match}), got {min_match}",
                 option=("min_match", "max_match"),
             )
         self.over = describe(datastores)

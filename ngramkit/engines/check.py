@@ -86,7 +86,9 @@ def check_engine(
         source, config = f"none: {VARIABLE} is not set", DraftConfig()
     if model is None and config == DraftConfig(drafter=config.drafter):
         raise UsageError(
-            "nothing was named to check", f"set {VARIABLE}, or give model", option="model"
+            "cannot check an engine without a configuration or a model",
+            f"set {VARIABLE}, or give model",
+            option="model",
         )
     _require_fit(config, engine)
     if config.metrics is not None:
@@ -134,9 +136,7 @@ def check_engine(
 
 def require_engine(engine: str) -> None:
     if engine not in ENGINES:
-        raise UsageError(
-            f"there is no adapter for {engine!r}", meant(engine, ENGINES), option="engine"
-        )
+        raise UsageError(f"unknown engine {engine!r}", meant(engine, ENGINES), option="engine")
 
 
 def plugin() -> None:

@@ -86,7 +86,7 @@ class DraftConfig:
         names = [field.name for field in fields(cls)]
         for key, value in given.items():
             if key not in names:
-                raise UsageError(f"{where} has no key {key!r}", meant(str(key), names))
+                raise UsageError(f"unknown key {key!r} in {where}", meant(str(key), names))
             _check(key, value, where)
         for key in given:
             if key.startswith("history_") and not given.get("history"):
@@ -114,8 +114,7 @@ class DraftConfig:
         if self.history_by is not None and self.history_by not in shown:
             named = " or ".join(f'"{key}"' for key in shown)
             raise UsageError(
-                f'history_by cannot be "{self.history_by}": {engine} shows a drafter none of a '
-                "request",
+                f'cannot use history_by="{self.history_by}": {engine} does not pass it to drafters',
                 f"use {named}" if shown else "leave history_by out",
                 option="history_by",
             )
@@ -138,8 +137,8 @@ class DraftConfig:
     def require_clock(self, *, timed: bool) -> None:
         if self.clock and self.min_probability is None and not timed:
             raise UsageError(
-                "clock of the configuration is for engines of one text at a time: llama.cpp",
-                "leave it out, or say min_probability",
+                "cannot use clock: only llama.cpp, an engine of one text at a time, has it",
+                "leave it out, or set min_probability",
                 option="clock",
             )
 
@@ -158,9 +157,11 @@ class DraftConfig:
             try:
                 value = read_json(Path(_expanded(where)), strict=True, error=InputError, hint=hint)
             except (OSError, ValueError) as error:
-                raise InputError(f"{VARIABLE} names {where}: {reason(error)}", hint) from None
+                raise InputError(
+                    f"cannot read {where}, which {VARIABLE} names: {reason(error)}", hint
+                ) from None
         if not isinstance(value, dict):
-            raise InputError(f"{where} is no JSON object", hint)
+            raise InputError(f"{where} must be a JSON object, got {type(value).__name__}", hint)
         return cls.parse(value, where)
 
     @classmethod
@@ -180,11 +181,11 @@ def existing_history(config: DraftConfig) -> History | None:
         return None
     path = Path(config.history)
     if as_url(config.history) is not None:
-        raise UsageError("a history is a folder of this machine, not a URL", option="history")
+        raise UsageError("history must be a local folder, got a URL", option="history")
     one = (path / NAME).exists()
     if one and config.history_by is not None:
         raise ArtifactError(
-            f"{path} is one history, and history_by makes one for each tenant",
+            f"cannot use history_by: {path} is a single history, not a folder of histories",
             "choose another folder, or leave history_by out",
         )
     if one:
@@ -204,7 +205,7 @@ def _expanded(name: str) -> str:
 
 def _check(key: str, value: Any, where: str) -> None:
     def refuse(wanted: str) -> None:
-        raise UsageError(f"{key} of {where} must be {wanted}, is {value!r}", option=key)
+        raise UsageError(f"{key} of {where} must be {wanted}, got {value!r}", option=key)
 
     if key == "datastores":
         if not (isinstance(value, list | tuple) and all(isinstance(v, str) and v for v in value)):

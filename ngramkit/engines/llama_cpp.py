@@ -148,7 +148,7 @@ class Drafter:
         kept = len(llama.scores)
         if kept < llama.n_ctx():
             raise UsageError(
-                f"this Llama would fail behind {kept} tokens of a text: it keeps no more logits, "
+                f"cannot draft beyond {kept} tokens: this Llama keeps no more logits, "
                 f"and its context is {llama.n_ctx()}",
                 "open it with logits_all=True, and with an n_ctx that is a multiple of 256",
                 option="logits_all",

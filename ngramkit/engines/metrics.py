@@ -78,8 +78,8 @@ def require_metrics(path: Path) -> None:
             """It could be made."""
     except OSError as error:
         raise InputError(
-            f"metrics cannot be written to {path}: {reason(error)}",
-            "name a file in a folder that is there",
+            f"cannot write metrics to {path}: {reason(error)}",
+            "name a file in an existing folder",
             option="metrics",
         ) from error
 

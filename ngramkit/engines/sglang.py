@@ -144,7 +144,7 @@ class NgramCorpus:
     def load_external_corpus_named(self, corpus_id: str, chunks: Any) -> int:
         """Raise UsageError: corpora are datastores here."""
         raise UsageError(
-            f"the corpus {corpus_id} is not loaded: ngramkit drafts from datastores",
+            f"cannot load the corpus {corpus_id}: ngramkit drafts from datastores",
             f"build one (ngramkit build-datastore) and name it in {VARIABLE}",
         )
 

@@ -71,7 +71,7 @@ def open_source(
     names = [str(each.path) for each in artifacts]
     if config.history:
         names.append("requests in memory" if config.history is True else config.history)
-    LOG.info("drafting with %s over %s", spec, ", ".join(names) or "the requests' own text alone")
+    LOG.info("drafting with %s over %s", spec, ", ".join(names) or "only the requests' own text")
     if history is not None and history.stores and writes:
         LOG.warning("%s", history.notice)
 
@@ -106,7 +106,7 @@ def require_known(artifacts: Sequence[Artifact], vocabulary: int) -> None:
         if record.vocabulary > vocabulary:
             raise ArtifactError(
                 f"{artifact.path} was built for the tokenizer of {record.id} "
-                f"({record.vocabulary:,} tokens); the engine's model knows {vocabulary:,}",
+                f"({record.vocabulary:,} tokens); the engine's model has {vocabulary:,}",
                 "build it with the model's own tokenizer",
             )
 
@@ -135,7 +135,7 @@ def require_same(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
         text = first_difference(record.encodes, encode)
         if text is not None:
             raise ArtifactError(
-                f"{path} was built for the tokenizer of {record.id}; that of the engine's model "
+                f"{path} was built for the tokenizer of {record.id}; the engine's model "
                 f"encodes {text!r} differently",
                 "build it with the model's own tokenizer",
             )

@@ -67,7 +67,7 @@ def _class() -> type[Any]:
         base = importlib.import_module(BASE).Drafter
     except ImportError as error:
         raise UsageError(
-            f"TensorRT-LLM cannot be imported: {error}", "install tensorrt_llm 1.2 or later"
+            f"cannot import TensorRT-LLM: {error}", "install tensorrt_llm 1.2 or later"
         ) from error
     return _class_over(base)
 
@@ -164,7 +164,9 @@ def _arguments(base: type[Any], length: int, options: Mapping[str, Any]) -> dict
     parameters = inspect.signature(base.__init__).parameters
     for name in options:
         if name not in parameters:
-            raise UsageError(f"this TensorRT-LLM's Drafter has no {name}", "leave it out")
+            raise UsageError(
+                f"cannot set {name}: this TensorRT-LLM's Drafter does not have it", "leave it out"
+            )
     names = ("max_draft_len", "max_draft_tokens", "max_total_draft_tokens")
     return {**{name: length for name in names if name in parameters}, **options}
 

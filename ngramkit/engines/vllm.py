@@ -30,8 +30,8 @@ from ngramkit.engines.source import engine_record, load_engine_tokenizer
 LOG = logging.getLogger("ngramkit")
 RUNNER = "vllm.v1.worker.gpu_model_runner"  # has the class that every platform's runner is based on
 ON_CPU = (  # of 0.32 and 0.33
-    "where a batch holds sampled requests, vLLM verifies drafts on a CPU by temperatures that it "
-    "never wrote, by any method (its issue 55005): ask for greedy texts alone"
+    "if a batch has sampled requests, vLLM on a CPU verifies drafts of any method with "
+    "uninitialised temperatures (its issue 55005): send only greedy requests"
 )
 SHOWN, ENDED = "propose_draft_token_ids", "_on_request_state_removed"  # its methods
 
@@ -145,11 +145,11 @@ def watch(*, tenants: bool) -> None:
     if not hasattr(runner, SHOWN) or not hasattr(runner, ENDED):
         if tenants:
             raise UsageError(
-                "this vLLM does not tell whose a request is",
+                "cannot use history_by: this vLLM does not report a request's tenant",
                 "leave history_by out",
                 option="history_by",
             )
-        LOG.warning("this vLLM does not tell which requests end: those whose rows are gone count")
+        LOG.warning("this vLLM does not report finished requests: a missing row counts as one")
         return
     if hasattr(getattr(runner, SHOWN), "__wrapped__"):
         return

@@ -135,7 +135,7 @@ def _datastore(artifact: Artifact) -> Any:
 
     if not isinstance(artifact, Datastore):
         raise UsageError(
-            f"{artifact.path} is {a_kind(artifact.kind)}, which holds no documents",
+            f"cannot export documents: {artifact.path} is {a_kind(artifact.kind)}",
             "export a datastore",
         )
     return artifact
@@ -145,7 +145,7 @@ def _refuse(parameter: str, format: str, **options: Any) -> None:
     for name, value in options.items():
         if value is not None and value is not False:
             raise UsageError(
-                f"{name} cannot be used with {parameter}={format}",
+                f"cannot use {name} with {parameter}={format}",
                 "leave it out",
                 option=(name, parameter),
             )
@@ -177,7 +177,7 @@ def import_(
         _refuse("origin", origin, order=order)
     file = Path(file)
     if not os.path.lexists(file):
-        raise InputError(f"{file} cannot be read: there is no such file", "check the path")
+        raise InputError(f"cannot read {file}: there is no such file", "check the path")
     path = out if out is not None else ARTIFACTS / f"{file.stem}-{ORIGINS[origin]}"
     require_out(path, force=force)
     tokenizer = load_tokenizer(chosen_model(model).name)

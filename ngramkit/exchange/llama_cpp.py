@@ -78,9 +78,8 @@ def export_cache(
     """
     if isinstance(artifact, ModelBigram) and not dynamic:
         raise UsageError(
-            f"{artifact.path} is a {artifact.kind}: llama.cpp's static cache drafts only what has "
-            "half of the mass after two tokens, and a model that was shown one is hardly ever so "
-            "sure where text goes on",
+            f"cannot export {artifact.path} as a static cache: llama.cpp drafts from it only what "
+            f"has half of the probability after two tokens, which a {artifact.kind} rarely has",
             "export a datastore or a frozen-table",
         )
     dynamic_orders = [n for n in DYNAMIC_ORDERS if n <= longest_order(artifact)]
@@ -183,12 +182,15 @@ def _one_order(path: Path, orders: Sequence[int], order: int | None) -> int:
     listed = ", ".join(map(str, orders))
     if order is None and len(orders) > 1:
         raise UsageError(
-            f"{path} holds n-grams of {listed} tokens",
-            "choose an order",
+            f"order must be one of {listed}, the n-gram lengths of {path}, got none",
+            "choose one",
             option="order",
         )
     if order is not None and order not in orders:
-        raise UsageError(f"{path} has no n-grams of {order} tokens", f"it has {listed}")
+        raise UsageError(
+            f"order must be one of {listed}, the n-gram lengths of {path}, got {order}",
+            option="order",
+        )
     return int(order or orders[0])
 
 
@@ -355,7 +357,7 @@ def _read_words(path: Path) -> npt.NDArray[np.int32]:
         with open_plain(path, error=InputError) as file:
             raw = np.fromfile(file, np.uint8)
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", "check the path") from error
+        raise InputError(f"cannot read {path}: {error.strerror}", "check the path") from error
     if len(raw) % 4:
         raise _foreign(path, f"its {len(raw):,} bytes are not whole 32-bit words")
     words = raw.view(np.int32)
@@ -425,6 +427,6 @@ def _encode(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
 
 def _foreign(path: Path, why: str) -> InputError:
     return InputError(
-        f"{path} is no llama.cpp n-gram cache: {why}",
+        f"cannot read {path} as a llama.cpp n-gram cache: {why}",
         "give a file that llama-lookup-create or `ngramkit export --to llama.cpp` wrote whole",
     )

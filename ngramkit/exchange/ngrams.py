@@ -53,7 +53,7 @@ def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iter
     if isinstance(artifact, ModelBigram):
         return bigram_ngrams(artifact, order)
     raise UsageError(
-        f"{artifact.path} is {a_kind(artifact.kind)}, which has no n-grams",
+        f"cannot export n-grams: {artifact.path} is {a_kind(artifact.kind)}",
         "export a datastore, a frozen-table or a model-bigram",
     )
 
@@ -109,8 +109,8 @@ def frozen_ngrams(table: FrozenTable, order: int) -> Iterator[Ngrams]:
     length = table.leader_len + table.follower_len
     if order >= length:
         raise UsageError(
-            f"{table.path} holds windows of {length} tokens, too short for n-grams of {order} "
-            "and a token after them",
+            f"cannot export n-grams of {order} tokens and the token after them: {table.path} has "
+            f"windows of {length} tokens",
             f"build it with leader_len and follower_len of {order + 1} together",
             option=("leader_len", "follower_len"),
         )
@@ -154,7 +154,7 @@ def bigram_ngrams(bigram: ModelBigram, order: int) -> Iterator[Ngrams]:
     """
     if order not in SURE:
         raise UsageError(
-            f"{bigram.path} knows one token of context, too little for n-grams of {order}",
+            f"cannot export n-grams of {order} tokens: {bigram.path} has one token of context",
             "export a datastore",
         )
     best = np.exp(bigram.log_probs[:, 0].astype(np.float32))

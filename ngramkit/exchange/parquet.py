@@ -59,7 +59,7 @@ def export_parquet(
         groups = _bigram_groups(artifact, tokenizer)
     else:
         raise UsageError(
-            f"{artifact.path} is {a_kind(artifact.kind)}, which has no rows",
+            f"cannot export rows: {artifact.path} is {a_kind(artifact.kind)}",
             "export a frozen-table or a model-bigram",
         )
     reporter.stage("rows", None, "rows")

@@ -142,7 +142,7 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
                 raise _foreign(path, "it is empty")
             raw = np.memmap(file, np.uint8, "r")
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {reason(error)}", "check the path") from error
+        raise InputError(f"cannot read {path}: {reason(error)}", "check the path") from error
     at = 0
     while at < len(raw):
         tokens, at = _block(path, raw, at)
@@ -169,7 +169,7 @@ def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
     """Raise InputError unless ids are valid and suffixes sorted by their first token."""
     tokens, order, vocabulary = chunk.tokens, chunk.suffix_array, tokenizer.record.vocabulary
     wrapped = InputError(
-        f"{path} is corrupt: its suffixes are not in order. REST writes ids with 16 bits, so the "
+        f"cannot read {path}: its suffixes are not in order. REST writes ids with 16 bits, so the "
         "ids of a vocabulary above 65,536 wrap silently",
         "build the datastore again from the corpus: ngramkit build-datastore",
     )
@@ -213,4 +213,6 @@ def _documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array]:
 
 
 def _foreign(path: Path, why: str) -> InputError:
-    return InputError(f"{path} is no REST datastore: {why}", "check the path and the file's size")
+    return InputError(
+        f"cannot read {path} as a REST datastore: {why}", "check the path and the file's size"
+    )

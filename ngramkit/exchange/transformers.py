@@ -41,7 +41,7 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> dict
     """Write the folder. Raises UsageError if no drafter uses the artifact alone."""
     if artifact.kind not in KINDS:
         raise UsageError(
-            f"{artifact.path} is {a_kind(artifact.kind)}, which no drafter uses alone",
+            f"cannot export {artifact.path}: no drafter needs only {a_kind(artifact.kind)}",
             f"export a {' or a '.join(KINDS)}",
         )
     with Replacement(out, force=force, inputs=[artifact.path]) as new:

@@ -124,7 +124,9 @@ class EvidenceFolder:
         with locked(self.path / LOCK):
             number = max((int(path.stem) for path in self._batches()), default=0) + 1
             if number > 999_999:
-                raise ArtifactError(f"{self.path} is full", "record into another folder")
+                raise ArtifactError(
+                    f"cannot record more in {self.path}: it is full", "record into another folder"
+                )
             temporary = self.path / f"{number:06d}.tmp"
             write_arrays(temporary, arrays)
             batch = temporary.with_suffix(".safetensors")

@@ -117,7 +117,7 @@ def _fetch_history(
         if not there:
             raise ArtifactError(
                 f"{name.repository} lists {LOG} but does not hold it",
-                "tell its owner, or give an earlier @REVISION",
+                "report it to its owner, or give an earlier @REVISION",
             )
         with open(folder / LOG, "wb", opener=owner_only) as file:
             hub.get_file(remote, outfile=file)

@@ -91,7 +91,7 @@ class Repository:
         files = {entry.path: entry for entry in entries if not isinstance(entry, RepoFolder)}
         if files.keys() - NEW_REPOSITORY_FILES and MARKER_FILE[self.kind] not in files:
             raise UsageError(
-                f"{self.name} holds files that ngramkit did not write",
+                f"cannot push to {self.name}: it has files that ngramkit did not write",
                 "choose the name of a new repository",
             )
         return files
@@ -136,7 +136,7 @@ class Repository:
         tags = self.api.list_repo_refs(self.name, repo_type=self.kind).tags
         if any(ref.name == tag and ref.target_commit != commit for ref in tags):
             raise UsageError(
-                f"tag {tag} of {self.name} is on another commit; everything else was pushed",
+                f"cannot move tag {tag} of {self.name} to another commit; all else was pushed",
                 "choose another tag",
                 option="tag",
             )
@@ -184,7 +184,7 @@ def push(
     check_types(bool, private=private, create_pr=create_pr, squash=squash)
     if create_pr and (revision or tag or squash):
         raise UsageError(
-            "create_pr cannot be combined with revision, tag or squash",
+            "cannot combine create_pr with revision, tag or squash",
             "drop one of them",
             option=("create_pr", "revision", "tag", "squash"),
         )
@@ -196,7 +196,7 @@ def push(
     artifact = open_folder(path / ARTIFACT if kind == "model" else path)
     if squash and artifact.kind != History.kind:
         raise UsageError(
-            f"squash is for histories only: it breaks users who pin an older commit of {path}",
+            f"cannot use squash for {path}: it breaks users who pin an older commit",
             "drop squash",
             option="squash",
         )
@@ -293,7 +293,7 @@ def _recipe(path: Path, build: str) -> str | None:
         return None
     if not isinstance(body, dict) or body.keys() != {"build", "inputs"} or body["build"] != build:
         raise ArtifactError(
-            f"{path / RECIPE} is not the record of how this artifact was built",
+            f"cannot push {path / RECIPE}: this artifact was not built from it",
             "delete it, or build the recipe again",
         )
     return recipe_text(build, body["inputs"])

@@ -43,7 +43,7 @@ def search(
     cannot be loaded, names are compared. Raises NetworkError if the Hub does not answer.
     """
     if kind is not None and kind not in CLASSES:
-        raise UsageError(f"there is no kind {kind!r}", meant(kind, CLASSES), option="kind")
+        raise UsageError(f"unknown kind {kind!r}", meant(kind, CLASSES), option="kind")
     if tokenizer is not None and tokenizer.startswith((".", "/", "~")):
         resolve_model(tokenizer)
     from huggingface_hub import constants
@@ -75,7 +75,7 @@ def _identities(tokenizer: str, reporter: Reporter) -> set[str]:
 
 def _read_entry(item: Any) -> HubArtifact | None:
     if not isinstance(item, Mapping) or not isinstance(item.get("id"), str):
-        return HubArtifact("?", problem="an entry of the list without a repository")
+        return HubArtifact("?", problem="the Hub's list has an entry without an id")
     card = item.get("cardData")
     facts = card.get(TAG) if isinstance(card, Mapping) else None
     if facts is None:

@@ -46,7 +46,7 @@ class LogFile:
             start = file.read(4)
         if start.startswith(b"\x80"):
             raise InputError(
-                f"{path} is a pickle, which could run code: it is not opened",
+                f"cannot open {path}: it is a pickle, which could run code",
                 "Write the requests as JSON lines.",
             )
         self.is_torch = start == b"PK\x03\x04"

@@ -151,7 +151,7 @@ def history_import(
             waiting -= len(requests.popleft()[0])
         reporter.advance(1)
     if not imported:
-        raise InputError("the log holds no request", "Check the files.")
+        raise InputError("cannot import the log: it has no requests", "Check the files.")
     history = History.at(out, tokenizer.record)
     history.extend(requests)
     dropped = imported - len(requests)
@@ -199,7 +199,7 @@ def history_forget(
     check_types(bool, everything=everything)
     both = ("text", "everything")
     if text and everything:
-        raise UsageError("text and everything exclude each other", "Give one of them.", option=both)
+        raise UsageError("cannot use text with everything", "Give one of them.", option=both)
     if not text and not everything:
         raise UsageError(
             "text or everything must be given", "Give text, or everything=True.", option=both

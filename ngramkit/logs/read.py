@@ -166,7 +166,7 @@ def _named_format(name: str | None, names: Mapping[str, str] | None) -> LogForma
             )
         if name not in (None, "columns"):
             raise UsageError(
-                f"columns are for JSON lines, not for the format {name}",
+                f"cannot use columns with the format {name}",
                 "Leave out one of them.",
                 option=("columns", "format"),
             )
@@ -197,11 +197,11 @@ def _recognize(file: LogFile) -> LogFormat:
     if isinstance(first, dict) and "question_id" in first:
         if "choices" not in first:
             raise InputError(
-                f"{where}: a question without an answer",
+                f"cannot replay {where}: a question without an answer",
                 "Run `ngramkit bench`, which has a model answer it.",
             )
         raise InputError(
-            f"{where}: an answer as FastChat writes it, without its question",
+            f"cannot replay {where}: FastChat writes an answer without its question",
             "Replay it with questions=FILE.",
             option="questions",
         )
@@ -215,7 +215,10 @@ def _recognize(file: LogFile) -> LogFormat:
 def _lines(file: LogFile, form: LogFormat, skips: SkipReport) -> Iterator[Line]:
     if file.is_torch:
         if form is not FORMATS["slime"]:
-            raise InputError(f"{file.path} is a file of torch.save", "Give slime as its format.")
+            raise InputError(
+                f"cannot detect the format of {file.path}, a file of torch.save",
+                "Give slime as its format.",
+            )
         return rollouts.torch_samples(file.path)
     if form.matches_line:
         return file.lines()

@@ -230,7 +230,7 @@ def conversation_requests(
     turn = 0
     for item in _require_list(messages):
         if isinstance(item, dict) and item.get("type") == "reasoning":
-            where.count_unread("thoughts that stand in an item of their own")
+            where.count_unread("reasoning in separate items")
             continue
         written = assistant_text(where, item)
         if written:

@@ -184,7 +184,7 @@ def _download(repository: str, commit: str, manifest: Manifest, reporter: Report
         except RemoteEntryNotFoundError as error:
             raise ArtifactError(
                 f"{repository} lists {name} but does not hold it",
-                "tell its owner, or give an earlier @REVISION",
+                "report it to its owner, or give an earlier @REVISION",
             ) from error
         reporter.advance(record.bytes)
     for name in (CARD, RECIPE):  # optional
@@ -206,5 +206,5 @@ def _verify(repository: str, folder: Path, reporter: Reporter) -> None:
     except ArtifactError as error:
         raise ArtifactError(
             f"cannot use the artifact in {repository}: {error}",
-            "tell its owner, or give an earlier @REVISION",
+            "report it to its owner, or give an earlier @REVISION",
         ) from error

@@ -79,7 +79,9 @@ class Cache:
             size = parse_size(os.environ[SIZE])
         own = named.expanduser().absolute() if named else private_folder("staged")
         if own is None:
-            raise InputError("there is no cache folder to download to", "Give one.", option=_OPTION)
+            raise InputError(
+                "cannot download: there is no cache folder", "Give one.", option=_OPTION
+            )
         try:
             for part in ("blobs", "artifacts", "work", "incoming"):
                 (own / part).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -145,7 +147,8 @@ class Cache:
             bound = self.size
             if whole > bound:
                 raise InputError(
-                    f"{what} has {whole:,} bytes, but {self.folder} may hold only {bound:,}",
+                    f"cannot cache {what}: it has {whole:,} bytes, {self.folder} may hold "
+                    f"{bound:,}",
                     "give a larger cache_size, or a cache_dir on a larger disk",
                     option=("cache_size", "cache_dir"),
                 )
@@ -227,7 +230,7 @@ def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
     kind_of(str(place), remote[1].kind)  # before downloading anything
     if remote[1].kind == History.kind:
         raise ArtifactError(
-            f"{place} is a history, which grows while it is used", "copy its folder"
+            f"cannot open {place}: it is a history, which grows while it is used", "copy its folder"
         )
     return remote
 

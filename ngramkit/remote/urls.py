@@ -97,7 +97,7 @@ def open_storage(url: str, option: str = "") -> tuple[Any, str]:
     protocol = url.partition("://")[0].lower()
     if protocol == "hf" and not HUB_STORAGE.match(url):
         raise UsageError(
-            f"{label(url)} is not a storage of the Hub",
+            f"a Hub URL must be a dataset or a bucket, got {label(url)}",
             "Write hf://datasets/USER/NAME/... or hf://buckets/USER/NAME/...; hf:ID for a dataset.",
             option=option,
         )
@@ -109,7 +109,9 @@ def open_storage(url: str, option: str = "") -> tuple[Any, str]:
         storage, path = url_to_fs(url)
     except ImportError as error:
         hint = PACKAGES.get(protocol) or reason(error)
-        raise UsageError(f"{protocol}:// needs one more package", hint, option=option) from error
+        raise UsageError(
+            f"cannot open {protocol}://: a package is missing", hint, option=option
+        ) from error
     except ValueError as error:
         hint = "Use s3://, gs://, https:// or hf://datasets/..."
         raise UsageError(f"unsupported protocol {protocol}://", hint, option=option) from error
@@ -260,14 +262,12 @@ class UrlFolder:
         if self.protocol in ("s3", "s3a"):
             part = max(S3_PART_BYTES, math.ceil(size / S3_MAX_PARTS))
             options = {"chunksize": part, "max_concurrency": S3_CONCURRENT_PARTS}
-        with storage_errors(f"{self}/{name}", "written"):
+        with storage_errors(f"{self}/{name}", "write"):
             self.storage.put_file(str(file), f"{self.path}/{name}", **options)
             self.storage.invalidate_cache()
             info = self.storage.info(f"{self.path}/{name}")
         if info.get("size") != size:
-            raise NetworkError(
-                f"{self}/{name} was not uploaded completely", "run the same command again"
-            )
+            raise NetworkError(f"cannot upload all of {self}/{name}", "run the same command again")
         return content_of(info)
 
     def contents(self) -> dict[str, str]:
@@ -285,7 +285,7 @@ class UrlFolder:
         }  # without the folder's own entry
 
     def remove(self, name: str) -> None:
-        with storage_errors(f"{self}/{name}", "written"):
+        with storage_errors(f"{self}/{name}", "write"):
             try:
                 self.storage.rm_file(f"{self.path}/{name}")
             except FileNotFoundError:

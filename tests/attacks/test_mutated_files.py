@@ -141,7 +141,7 @@ def test_a_vocabulary_without_its_unknown_token(whole, tmp_path):
     del body["model"]["vocab"]["<unk>"]
     body["added_tokens"] = []
     (tmp_path / "tokenizer.json").write_text(json.dumps(body))
-    with pytest.raises(InputError, match=r"the tokenizer of .* fails"):
+    with pytest.raises(InputError, match=r"cannot run the tokenizer"):
         load_tokenizer(str(tmp_path))
     tally("tokenizers that fail in Rust", "refused")
 

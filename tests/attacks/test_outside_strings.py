@@ -110,11 +110,7 @@ def test_a_card_that_cannot_be_read_is_one_marked_line(monkeypatch):
     lines = found.out.splitlines()
     assert len(lines) == len(hostile) + 1
     assert all(map(is_tame, lines))
-    rest = [
-        line
-        for line in lines
-        if "cannot be read" not in line and "without a repository" not in line
-    ]
+    rest = [line for line in lines if "cannot be read" not in line and "without an id" not in line]
     assert [line.split("  ")[0] for line in rest] == ["hf://good/artifact"]
     assert rest[0].endswith("  datastore for demo, 8 bytes")
     assert not any(line.startswith("hf://trusted") for line in lines)

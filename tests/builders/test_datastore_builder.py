@@ -106,7 +106,7 @@ def test_a_document_longer_than_a_shard_is_cut_into_pieces(tmp_path, token_store
 
 @pytest.mark.parametrize("documents", [[], [[]], [[], [], []]])
 def test_nothing_to_index_is_an_error(tmp_path, token_store, documents):
-    with pytest.raises(InputError, match="holds no tokens"):
+    with pytest.raises(InputError, match="has no tokens"):
         build_datastore(token_store(documents, 10), tmp_path / "d")
     assert not list(tmp_path.glob("d*"))
 

@@ -133,6 +133,6 @@ def test_a_node_with_another_rensa_is_an_error(repeats, tmp_path):
     found = mock.Mock(side_effect=["1.2.3", "1.2.4"])
     with (
         mock.patch.object(corpus_parts, "version_of", found),
-        pytest.raises(InputError, match=r"has rensa 1\.2\.4, the build started with 1\.2\.3"),
+        pytest.raises(InputError, match=r"rensa must be 1\.2\.3 .*, got 1\.2\.4"),
     ):
         tokenize(corpus, "demo", tmp_path / "t", executor=Elsewhere())

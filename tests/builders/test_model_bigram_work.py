@@ -169,7 +169,7 @@ def test_a_tokenizer_without_bos_has_no_prefix(llama, tmp_path):
 def test_models_that_cannot_have_a_table_are_refused(llama, tmp_path):
     with pytest.raises(InputError, match="no output embedding"):
         build(llama.model, tmp_path / "t")
-    with pytest.raises(InputError, match="has 65 ids, its model only 64"):
+    with pytest.raises(InputError, match=r"64 ids, .*, got 65"):
         build(llama, tmp_path / "t", tiny_tokenizer(PADDED + 1))
     config = transformers.T5Config(
         vocab_size=PADDED, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2

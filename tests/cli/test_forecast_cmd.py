@@ -42,4 +42,4 @@ def test_a_log_is_forecast_and_drawn(ngramkit_cli, tmp_path):
     assert "like 8,16" in wrong.err
     assert "nowhere" in none.err
     assert "--pass-cost must be" in many.err
-    assert "is no profile" in spoilt.err
+    assert "profile" in spoilt.err

@@ -132,12 +132,12 @@ def test_contained_texts_are_those_of_a_naive_search(texts, document):
 
 
 def test_evaluation_sets_without_long_texts(tmp_path):
-    with pytest.raises(InputError, match="no text of 6 words"):
+    with pytest.raises(InputError, match="fewer than 6 words"):
         read_evaluation_texts([questions(tmp_path, {"prompt": "Why?"})])
     (tmp_path / "broken.jsonl").write_text("{")
     with pytest.raises(InputError, match="line 1"):
         read_evaluation_texts([tmp_path / "broken.jsonl"])
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot read"):
         read_evaluation_texts([tmp_path / "none.jsonl"])
     packed = questions(tmp_path, {"prompt": LONG}, name="packed.jsonl.gz")
     assert read_evaluation_texts([packed]).texts == (LONG,)

@@ -102,7 +102,7 @@ def test_files_of_other_schemas_are_read_or_named(hub, ngramkit_cli, tmp_path, d
         assert result.code == 3, result.err
         ending = "jsonl" if how == "lines" else "parquet"
         said, todo = result.err.splitlines()[-2:]
-        assert said.startswith(f"error: train-1.{ending} of acme/unlike-{how} cannot be read: ")
+        assert said.startswith(f"error: cannot read train-1.{ending} of acme/unlike-{how}: ")
         assert todo.startswith("  -> report it to the dataset's owner")
 
 
@@ -124,17 +124,17 @@ def test_bad_requests_say_what_to_do(hub, ngramkit_cli, tmp_path):
     )
     expected = [
         (4, "gated", "hf auth login"),
-        (3, "there is no dataset acme/none", "check the id"),
+        (3, "the dataset acme/none", "check the id"),
         (3, "no documents", ""),
-        (3, "cannot be read", "report it"),
-        (3, "which of its columns", "--column, one of question, answer"),
+        (3, "cannot read", "report it"),
+        (3, "among the columns", "--column, one of question, answer"),
         (3, "no column 'words'", "its columns: text"),
         (3, "no split 'validation'", "Choose one of: train"),
         (3, "no such revision", "tree/main"),
         (3, "plain_text", "hf:ID:CONFIG"),
         (2, "--language", "leave it out"),
         (3, "has no documents", "--licenses"),
-        (3, "there is no model acme/no-model", "check the id"),
+        (3, "the model acme/no-model", "check the id"),
     ]
     for result, (code, message, hint) in zip(results, expected, strict=True):
         assert result.code == code, (message, result)

@@ -248,7 +248,7 @@ def test_an_unclear_column_is_asked_for_and_can_be_given(tmp_path, name, kind):
         pq.write_table(pa.table({n: [r.get(n) for r in records] for n in names}), path)
     corpus = records if kind == "held" else path
     read = partial(open_corpus, corpus)
-    with pytest.raises(InputError, match="which of its columns") as failure:
+    with pytest.raises(InputError, match="among the columns") as failure:
         list(read().documents())
     assert column in failure.value.hint
     assert [document.text for document in read(column=column).documents()] == expected
@@ -276,7 +276,7 @@ def test_licences_and_repositories_are_found(tmp_path):
         ("a.jsonl", b'{"text": "a"}\n{"test": "b"}\n', r"a\.jsonl, line 2 has no 'text'"),
         ("a.jsonl", b'{"text": "a"}\n{"text": 5}\n', r"a\.jsonl, line 2: expected a text, got int"),
         ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"a\.jsonl, line 2: not UTF-8"),
-        ("a.jsonl", b'{"x": "a", "y": "b"}\n', "which of its columns"),
+        ("a.jsonl", b'{"x": "a", "y": "b"}\n', "among the columns"),
         ("a.json", b"[1, 2]", r"a\.json, record 0 must be a text or an object, got int"),
         ("a.txt", b"ab\xff", r"a\.txt is not utf-8: byte 2"),
         ("a.py", b"# coding: klingon\n", "klingon"),
@@ -319,7 +319,7 @@ def test_an_unknown_corpus():
         open_corpus("openwebtex")
     with pytest.raises(InputError, match="no file matches"):
         open_corpus("nowhere/*.txt")
-    with pytest.raises(UsageError, match="revision does not apply"):
+    with pytest.raises(UsageError, match="revision"):
         open_corpus("python-stdlib", revision="main")
     with pytest.raises(InputError, match="unknown split 'test'"):
         open_corpus("python-stdlib", split="test")
@@ -353,7 +353,7 @@ def test_separated_values(tmp_path, name, separator, packed):
 def test_separated_values_without_a_clear_column_or_any_row(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="which of its columns") as failure:
+    with pytest.raises(InputError, match="among the columns") as failure:
         texts(path)
     assert "column, one of a, b" in failure.value.hint
     path.write_text("text,text\n1,2\n")
@@ -459,9 +459,9 @@ def test_a_misspelt_column_is_not_taken_for_bad_records(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"x": "a", "y": "b"}\n')
     with pytest.raises(InputError, match="has no column 'txt'"):
         texts(tmp_path / "a.csv", column="txt", skip_bad=True)
-    with pytest.raises(InputError, match="which of its columns"):
+    with pytest.raises(InputError, match="among the columns"):
         texts(tmp_path / "a.jsonl", skip_bad=True)
-    with pytest.raises(InputError, match="has no documents but 1 bad record"):
+    with pytest.raises(InputError, match="only 1 bad record"):
         tokenize(tmp_path / "a.jsonl", "demo", tmp_path / "t", column="txt", skip_bad=True)
 
 

@@ -90,11 +90,11 @@ def test_weights_out_of_range(corpora, weight):
 
 
 def test_options_that_make_no_sense_for_a_mixture(corpora):
-    with pytest.raises(UsageError, match=r"a.jsonl is named twice"):
+    with pytest.raises(UsageError, match=r"a.jsonl twice"):
         open_corpus(["a.jsonl", ("a.jsonl", 0.5)])
-    with pytest.raises(UsageError, match="split applies to a single corpus"):
+    with pytest.raises(UsageError, match="cannot use split"):
         open_corpus(["a.jsonl", "b.jsonl"], split="train")
-    with pytest.raises(UsageError, match="limit of its own"):
+    with pytest.raises(UsageError, match="with a limit"):
         open_corpus([open_corpus("a.jsonl", limit=3), "b.jsonl"])
     with pytest.raises(UsageError, match="cannot use sample"):
         open_corpus([open_corpus("a.jsonl"), "b.jsonl"], sample=0.5)
@@ -145,7 +145,7 @@ def test_typed_weights_out_of_range(said):
 
 
 def test_a_missing_weight():
-    with pytest.raises(UsageError, match="the weight of b is missing"):
+    with pytest.raises(UsageError, match="the weight of b must be"):
         parse_weighted("b:")
 
 
@@ -206,8 +206,8 @@ def test_the_command_line_mixes_and_inspect_and_the_card_say_so(corpora, ngramki
     assert f"b.jsonl, weight 0.3, sha256 {second['sha256'][:12]}" in card
     assert "ngramkit build-frozen --corpus a.jsonl --corpus b.jsonl:0.3 --model demo" in card
     assert "the weight of b.jsonl must be above 0 and at most 1, got 1.5" in wrong.err
-    assert "the weight of b.jsonl is missing" in missing.err
-    assert "--split applies to a single corpus" in split.err
+    assert "the weight of b.jsonl must be" in missing.err
+    assert "cannot use --split" in split.err
 
 
 RECIPE = """kind = "frozen-table"

@@ -76,7 +76,7 @@ def test_urls_are_mixed_and_built_from_like_files(bucket, tmp_path):
 def test_missing_and_unreadable_files(bucket, monkeypatch):
     with pytest.raises(InputError, match=r"no file matches bucket/\*.csv"):
         open_corpus("memory://bucket/*.csv")
-    with pytest.raises(InputError, match=r"gone.txt is not there"):
+    with pytest.raises(InputError, match=r"gone.txt: it does not exist"):
         open_corpus("memory://bucket/gone.txt")
     with pytest.raises(InputError, match=r"unsupported kind of file: d\.bin"):
         open_corpus("memory://bucket/d.bin")
@@ -84,11 +84,11 @@ def test_missing_and_unreadable_files(bucket, monkeypatch):
         open_corpus("nosuch://bucket/a.txt")
     with pytest.raises(UsageError, match=r"unsupported protocol local:"):
         open_corpus("local:///etc/passwd")
-    with pytest.raises(UsageError, match="is not a storage of the Hub"):
+    with pytest.raises(UsageError, match="a Hub URL must be"):
         open_corpus("hf://me/texts")
     with pytest.raises(UsageError, match="unsupported protocol"):
         open_corpus("memory://bucket/a.zip::memory://bucket/a.jsonl")
-    with pytest.raises(UsageError, match="revision does not apply to"):
+    with pytest.raises(UsageError, match="cannot use revision for"):
         open_corpus("memory://bucket/a.jsonl", revision="main")
     bucket.pipe("/bucket/cut.txt.gz", gzip.compress(b"packed" * 1000)[:30])
     with pytest.raises(InputError, match=r"cut.txt.gz is damaged"):
@@ -100,7 +100,7 @@ def test_missing_and_unreadable_files(bucket, monkeypatch):
 
 def test_a_storage_that_needs_a_package_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "gcsfs", None)  # import gcsfs fails
-    with pytest.raises(UsageError, match=r"gs:// needs one more package") as caught:
+    with pytest.raises(UsageError, match=r"gs://") as caught:
         open_corpus("gs://bucket/*.jsonl")
     assert "pip install 'ngramkit[cloud]'" in caught.value.hint
 
@@ -110,7 +110,7 @@ def test_a_failing_storage_is_an_error_of_one_line(bucket, monkeypatch):
         raise RuntimeError("secret-token\n\x1b[2J")
 
     monkeypatch.setattr(type(bucket), "info", refuse)
-    with pytest.raises(NetworkError, match=r"^a.jsonl cannot be read: RuntimeError\n"):
+    with pytest.raises(NetworkError, match=r"^cannot read a.jsonl: RuntimeError\n"):
         open_corpus("memory://bucket/a.jsonl")
 
 
@@ -147,6 +147,6 @@ def test_files_of_a_web_server_and_no_secret_of_their_url(tmp_path):
         assert "secret" not in json.dumps(corpus.record()) + corpus.id
         assert corpus.id == "a.jsonl"
         assert texts(f"{url}/b.parquet") == ["row 0"]
-        with pytest.raises(InputError, match=r"gone.txt is not there"):
+        with pytest.raises(InputError, match=r"gone.txt: it does not exist"):
             open_corpus(f"{url}/gone.txt")
         server.shutdown()

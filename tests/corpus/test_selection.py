@@ -85,7 +85,7 @@ def test_an_invalid_line_of_exclusions(tmp_path):
     path.write_text("owner/project\nnonsense\n")
     with pytest.raises(InputError, match=r"line 2.*nonsense"):
         read_exclusions(path)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot read"):
         read_exclusions(tmp_path / "none")
 
 

@@ -188,10 +188,10 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("held", "said", "hint"),
     [
-        (pandas.DataFrame({"a": ["x"], "b": ["y"]}), "which of its columns", "column, one of a, b"),
+        (pandas.DataFrame({"a": ["x"], "b": ["y"]}), "among the columns", "column, one of a, b"),
         (
             pandas.DataFrame([["x", "y"]], columns=["text", "text"]),
-            "read as Arrow: Duplicate column names",
+            "as Arrow: Duplicate column names",
             "column of texts",
         ),
         (
@@ -212,7 +212,7 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
         (["a", {"text": "b"}], "row 1 is an object among texts", "skip_bad"),
         ([{"text": "b"}, "a"], "row 1: expected an object, got str", "skip_bad"),
         ([{"text": "x"}, {"b": "y"}], "row 1 has no 'text'", "skip_bad"),
-        ([{"a": "x"}, {"b": "y"}], "which of its columns", "column, one of a, b"),
+        ([{"a": "x"}, {"b": "y"}], "among the columns", "column, one of a, b"),
         (
             [{"a": "x"}, {"a": b"y"}],
             "row 1: expected a text, got bytes",
@@ -229,10 +229,10 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
         (pandas.DataFrame({"text": ["a", 5]}), "row 1: expected a text, got int", "skip_bad"),
         (pa.array(["a", "b"]).cast(pa.binary()), "row 0: expected a text, got bytes", "decode it"),
         ([], "must name at least one corpus", "Name one"),
-        (iter(()), "texts is empty: it gives no text", "a new generator"),
-        (pandas.Series([], dtype=str), "texts is empty: it gives no text", "a new generator"),
-        (pa.table({"text": pa.array([], pa.string())}), "texts is empty: it gives no text", "new"),
-        (pandas.DataFrame(), "which of its columns", "with columns"),
+        (iter(()), "texts: it has no text", "a new generator"),
+        (pandas.Series([], dtype=str), "texts: it has no text", "a new generator"),
+        (pa.table({"text": pa.array([], pa.string())}), "texts: it has no text", "new"),
+        (pandas.DataFrame(), "among the columns", "with columns"),
     ],
 )
 def test_errors_say_what_is_wrong_and_what_to_do(held, said, hint):
@@ -249,9 +249,9 @@ def test_what_has_no_columns_takes_none(held):
 
 def test_names_that_would_lie_are_refused():
     for name in ("python-stdlib", "hf:me/code", " "):
-        with pytest.raises(UsageError, match="texts cannot be called"):
+        with pytest.raises(UsageError, match="name must not be"):
             open_corpus(TEXTS, name=name)
-    with pytest.raises(UsageError, match="name does not apply to python-stdlib"):
+    with pytest.raises(UsageError, match="name for python-stdlib"):
         open_corpus("python-stdlib", name="mine")
 
 

@@ -84,7 +84,7 @@ def test_what_is_missing_is_told_before_the_model_is_loaded(monkeypatch, tmp_pat
 
 
 def test_a_conversation_is_refused_by_a_model_of_code(model):
-    with pytest.raises(UsageError, match="not made for conversations"):
+    with pytest.raises(UsageError, match="cannot hold a conversation"):
         ngramkit.decode("Hello", model, drafter="none", template="auto")
     told = ngramkit.decode("Q", model, drafter="none", template="vicuna", max_new_tokens=2)
     assert told.template == "vicuna"

@@ -132,7 +132,7 @@ def test_a_full_context_is_an_error_and_changes_nothing(demo):
 
 
 def test_a_model_without_a_template_is_refused(demo):
-    with pytest.raises(UsageError, match="not made for conversations"):
+    with pytest.raises(UsageError, match="cannot hold a conversation"):
         Conversation(demo)
 
 

@@ -34,7 +34,7 @@ def test_a_hub_model_in_the_cache_is_known_without_a_network(tmp_path, monkeypat
 
 @pytest.mark.parametrize("name", ["a:b/c", "-x/y", "x/y ", "x/.y"])
 def test_a_name_that_the_hub_never_gives_is_refused(name):
-    with pytest.raises(InputError, match="is not an id of the Hub"):
+    with pytest.raises(InputError, match="a Hub id must be owner/name"):
         read_facts(name)
 
 

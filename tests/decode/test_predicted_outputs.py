@@ -87,7 +87,7 @@ def test_an_id_that_the_model_does_not_have_is_never_drafted(demo):
 
 
 def test_a_prompt_with_an_id_that_the_model_does_not_have_is_refused(demo):
-    with pytest.raises(InputError, match=f"the token id {demo.vocabulary:,}, demo has only"):
+    with pytest.raises(InputError, match=f"must have ids below .* got {demo.vocabulary:,}"):
         Session.settle(demo).request(np.array([1, demo.vocabulary], np.int32))
 
 
@@ -119,15 +119,15 @@ def test_those_that_cannot_use_them_are_refused_before_a_model_is_loaded(demo):
         ngramkit.decode("x", "no/such-model", references=[CODE], cache=SpeCache())
     with pytest.raises(UsageError, match="references must be a list"):
         ngramkit.decode("x", demo, references=CODE)
-    with pytest.raises(UsageError, match="a reference is empty"):
+    with pytest.raises(UsageError, match="references must not be empty"):
         ngramkit.decode("x", demo, references=[""])
 
 
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (b"", "is empty"),
-        (b"a\0b", "is binary"),
+        (b"", "must not be empty"),
+        (b"a\0b", "got binary data"),
         (b"\xff\xfe\x01", "is not UTF-8"),
         (b"a" * (MOST_BYTES + 1), "has more than 4,194,304 bytes"),
         (None, "No such file"),

@@ -320,10 +320,10 @@ def test_numbers_that_make_no_sense_are_named(wrong, message):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("llama", SpeCache(group=16), "group 16 does not divide 8, the channels"),
-        ("llama", SpeCache(group=8, top_k=(4, 4, 4)), "top_k names 3 layers, the model has 2"),
-        ("mpt", SpeCache(group=8), "does not attend through transformers"),
-        ("gptj", SpeCache(group=8), "does not attend through transformers"),
+        ("llama", SpeCache(group=16), "group must divide 8, .* got 16"),
+        ("llama", SpeCache(group=8, top_k=(4, 4, 4)), "top_k must be .* 2 layers, got 3"),
+        ("mpt", SpeCache(group=8), "attend through transformers"),
+        ("gptj", SpeCache(group=8), "attend through transformers"),
         ("deepseek_v3", SpeCache(group=8, residual=0, measure=True), "compressed"),
         ("mamba", SpeCache(group=8), "mamba"),
     ],
@@ -346,7 +346,7 @@ def test_generate_takes_a_specache_row_by_row():
 
 def test_a_drafter_beside_a_specache_is_refused_where_nothing_is_asked_of_it():
     model = tiny_model("llama")
-    with pytest.raises(UsageError, match="drafts are not verified with a SpeCache"):
+    with pytest.raises(UsageError, match="cannot verify drafts with a SpeCache"):
         ngramkit.generate(model, [1, 2, 3], drafter="context", cache=SpeCache(group=8))
 
 

@@ -97,7 +97,7 @@ def test_keep_outlives_a_request_and_nothing_else_does():
 def test_refuses_what_makes_no_table(token_store, tmp_path):
     frozen = build_frozen(token_store([[1, 2, 3, 4]], 5), tmp_path / "t")
     assert Cacheback(frozen).leader_len == 1
-    with pytest.raises(UsageError, match="leaders of 1 and followers of 3"):
+    with pytest.raises(UsageError, match="must be 1 and 3"):
         Cacheback(frozen, follower_len=2)
     for wrong in ({"leaders": 0}, {"followers": 0}, {"deeper": -1}, {"leader_len": -1}):
         with pytest.raises(UsageError):

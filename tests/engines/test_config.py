@@ -29,7 +29,7 @@ def test_all_keys():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('{"drafer": "blend"}', "no key 'drafer'"),
+        ('{"drafer": "blend"}', "unknown key 'drafer'"),
         ('{"drafter": "blnd"}', "'blnd'"),
         ('{"drafter": "rest:max_match=0"}', "max_match must be at least 1"),
         ('{"drafter": 7}', "drafter of NGRAMKIT_DRAFT must be a text"),
@@ -68,7 +68,7 @@ def test_a_file_may_hold_it(tmp_path, monkeypatch):
     assert config is not None
     assert config.drafter == "context:query=3"
     path.write_text("[1]")
-    with pytest.raises(InputError, match="no JSON object"):
+    with pytest.raises(InputError, match="must be a JSON object"):
         DraftConfig.from_environment()
     monkeypatch.setenv(VARIABLE, "")
     assert DraftConfig.from_environment() is None
@@ -100,7 +100,7 @@ def test_another_tokenizers_artifact_is_refused(token_store, tmp_path):
 
     build_datastore(token_store([[1, 2, 3]], 500), tmp_path / "d")
     config = DraftConfig(datastores=(str(tmp_path / "d"),))
-    with pytest.raises(ArtifactError, match="the engine's model knows 499"):
+    with pytest.raises(ArtifactError, match="the engine's model has 499"):
         open_source(config, 499)
     assert open_source(config, 512).vocabulary == 500
 

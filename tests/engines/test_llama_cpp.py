@@ -254,7 +254,7 @@ def test_a_pass_of_another_llama_is_not_counted():
 def test_a_llama_that_keeps_too_few_logits_is_refused():
     drafter = Drafter(DraftConfig(), vocabulary=10)
     llama = SimpleNamespace(scores=np.empty((512, 10)), n_ctx=lambda: 4096, n_vocab=lambda: 10)
-    with pytest.raises(UsageError, match="behind 512 tokens of a text"):
+    with pytest.raises(UsageError, match="beyond 512 tokens"):
         drafter.check(llama)
     llama.n_ctx = lambda: 512
     drafter.check(llama)
@@ -277,7 +277,7 @@ def test_ids_that_the_model_does_not_have_are_refused(token_store, tmp_path):
 
 
 def test_requests_of_a_llama_cannot_be_told_apart_by_tenant():
-    with pytest.raises(UsageError, match='history_by cannot be "key": llama-cpp shows'):
+    with pytest.raises(UsageError, match='history_by="key": llama-cpp'):
         Drafter(DraftConfig(history=True, history_by="key"), vocabulary=10)
 
 

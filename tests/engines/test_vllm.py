@@ -173,7 +173,7 @@ def test_additional_config_configures_it(monkeypatch):
     said = {"drafter": "context", "tokens": 2, "min_probability": 0.01}
     proposer = Proposer(config(ngramkit=said))
     assert proposer.propose([[1]], np.array([20], np.int32), tokens) == [[4, 5]]
-    with pytest.raises(UsageError, match=r"additional-config has no key 'drafer' \(did you mean"):
+    with pytest.raises(UsageError, match=r"unknown key 'drafer' .*did you mean"):
         Proposer(config(ngramkit={"drafer": "context"}))
     with pytest.raises(ArtifactError):
         Proposer(config(ngramkit={"datastores": ["/nowhere"]}))
@@ -351,13 +351,13 @@ def test_a_tenant_drafts_from_its_own_history(by, monkeypatch, tmp_path, runner)
 
 def test_tenants_are_not_mixed_where_vllm_does_not_tell_them(monkeypatch, tmp_path):
     growing(monkeypatch, tmp_path, history_by="lora")
-    with pytest.raises(UsageError, match="this vLLM does not tell whose a request is"):
+    with pytest.raises(UsageError, match="cannot use history_by"):
         Proposer(config())
 
 
 def test_vllm_has_no_salt_to_tell_tenants_by(monkeypatch, tmp_path):
     growing(monkeypatch, tmp_path, history_by="salt")
-    with pytest.raises(UsageError, match='history_by cannot be "salt": vllm shows'):
+    with pytest.raises(UsageError, match='history_by="salt": vllm'):
         Proposer(config())
 
 
@@ -451,5 +451,5 @@ def test_vllms_own_loader_takes_it(configured, monkeypatch):
     proposer = space["create_custom_proposer"](configured)
     assert isinstance(proposer, Proposer)
     monkeypatch.setenv(VARIABLE, '{"drafer": 1}')
-    with pytest.raises(RuntimeError, match="no key 'drafer'"):
+    with pytest.raises(RuntimeError, match="unknown key 'drafer'"):
         space["create_custom_proposer"](configured)

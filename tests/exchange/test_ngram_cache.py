@@ -105,7 +105,7 @@ def test_a_frozen_table_in_blocks_is_the_same(tmp_path, token_store, monkeypatch
 def test_windows_that_are_too_short_are_refused(tmp_path, token_store):
     documents = random_documents(vocabulary=5, documents=20, longest=15)
     table = build_frozen(token_store(documents, 5), tmp_path / "f", follower_len=1)
-    with pytest.raises(UsageError, match="too short"):
+    with pytest.raises(UsageError, match="cannot export n-grams"):
         list(frozen_ngrams(table, 2))
 
 
@@ -126,7 +126,7 @@ def test_one_order_of_a_dynamic_cache_is_imported(tmp_path, word_tokenizer):
         import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f")
     table = import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f", order=1)
     assert table.leaders.tolist() == [[1]]
-    with pytest.raises(UsageError, match="no n-grams of 3"):
+    with pytest.raises(UsageError, match=r"order must be .* got 3"):
         import_cache(tmp_path / "c", word_tokenizer, tmp_path / "g", order=3)
 
 
@@ -151,7 +151,7 @@ def test_ids_of_another_tokenizer_are_refused(tmp_path, word_tokenizer):
 def test_foreign_files_are_refused(tmp_path, raw):
     path = tmp_path / "c"
     path.write_bytes(raw)
-    with pytest.raises(InputError, match=r"no llama\.cpp n-gram cache"):
+    with pytest.raises(InputError, match=r"llama\.cpp n-gram cache"):
         read_cache(path)
 
 

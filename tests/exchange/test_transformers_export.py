@@ -159,7 +159,7 @@ def test_options_that_cannot_be_honoured_are_refused_by_name(folder, demo, tmp_p
 def test_another_tokenizer_is_refused(folder, demo, word_model):
     model, tokenizer = demo
     inputs = tokenizer(PROMPT, return_tensors="pt")
-    with pytest.raises(ArtifactError, match="not this one"):
+    with pytest.raises(ArtifactError, match="tokenizer"):
         model.generate(
             **inputs, custom_generate=str(folder), trust_remote_code=True, max_new_tokens=4,
             tokenizer=AutoTokenizer.from_pretrained(word_model),

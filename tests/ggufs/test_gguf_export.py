@@ -29,7 +29,7 @@ def test_the_file_of_the_same_tokenizer_is_taken(table, tmp_path, ngramkit_cli):
     assert done.code == 0, done.err
     assert (tmp_path / "x.bin").stat().st_size > 0
     assert refused.code == 2
-    assert "--gguf cannot be used with --to parquet" in refused.err
+    assert "cannot use --gguf with --to parquet" in refused.err
 
 
 @pytest.mark.parametrize(

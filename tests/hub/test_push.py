@@ -181,7 +181,7 @@ def test_a_tag_does_not_move(hub, shared, artifacts):
         ["push", artifacts["datastore"], "acme/our-data", "--tag", "v1"],
     )
     assert second.code == 2
-    assert "is on another commit" in second.err
+    assert "to another commit" in second.err
     assert hub.repositories["dataset", "acme/our-data"].tags == {"v1": first.json["revision"]}
 
 
@@ -193,7 +193,7 @@ def test_a_tag_does_not_move(hub, shared, artifacts):
         (TOKEN, ["push", "{frozen}", "elsewhere/x"], 4, "refuses"),
         (TOKEN, ["push", "{frozen}", "our-x"], 2, "USER/NAME"),
         (TOKEN, ["push", "{frozen}/..", "acme/our-x"], 3, "not an ngramkit artifact"),
-        (TOKEN, ["pull", "acme/no-such"], 3, "there is no dataset acme/no-such"),
+        (TOKEN, ["pull", "acme/no-such"], 3, "the dataset acme/no-such"),
         (TOKEN, ["pull", "Skylion007/openwebtext"], 3, "not an ngramkit artifact"),
         (TOKEN, ["pull", "Skylion007/openwebtext@v9"], 3, "no such revision"),
         (None, ["pull", "acme/our-gated"], 4, "gated"),

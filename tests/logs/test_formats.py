@@ -243,7 +243,7 @@ def test_any_lines_by_the_names_of_their_columns(tmp_path):
     ):
         with pytest.raises(UsageError, match=said):
             list(read_log(path, columns=wrong))
-    with pytest.raises(UsageError, match="not for the format vllm"):
+    with pytest.raises(UsageError, match="with the format vllm"):
         list(read_log(path, columns=columns, format="vllm"))
 
 

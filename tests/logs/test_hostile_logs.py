@@ -46,7 +46,7 @@ def test_no_pickle_is_run(tmp_path):
     bare, packed = tmp_path / "a.pt", tmp_path / "b.pt"
     bare.write_bytes(pickle.dumps({"samples": [Runs(marker)]}))
     torch.save({"samples": [Runs(marker)]}, packed)
-    with pytest.raises(InputError, match="could run code: it is not opened"):
+    with pytest.raises(InputError, match="pickle, which could run code"):
         list(read_log(bare))
     with pytest.raises(InputError, match="as slime's samples"):
         list(read_log(packed))

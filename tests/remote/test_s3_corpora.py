@@ -57,24 +57,24 @@ def test_a_stalled_connection_is_retried_and_a_dead_one_is_one_line(texts, impat
     texts.faults.append(Fault(r"GET /bucket/texts/a.jsonl", STALL))
     assert read("s3://bucket/texts") == EVERYTHING
     texts.faults.append(Fault(r"GET /bucket/texts/a.jsonl", 503, 99, "ServiceUnavailable"))
-    with pytest.raises(NetworkError, match=r"a\.jsonl cannot be read: .*503 ServiceUnavailable\n"):
+    with pytest.raises(NetworkError, match=r"cannot read .*a\.jsonl: .*503 ServiceUnavailable\n"):
         read("s3://bucket/texts/a.jsonl")
 
 
 def test_missing_files_and_denied_access(texts, strange):
-    with pytest.raises(InputError, match=r"gone\.txt is not there"):
+    with pytest.raises(InputError, match=r"gone\.txt: it does not exist"):
         read("s3://bucket/texts/gone.txt")
-    with pytest.raises(InputError, match=r"is not there|no file matches"):
+    with pytest.raises(InputError, match=r"does not exist|no file matches"):
         read("s3://no-such-bucket/*.txt")
     texts.faults.append(Fault(r"bucket/texts", 403, times=99, code="InvalidAccessKeyId"))
-    with pytest.raises(NetworkError, match=r"may not be read: 403") as refused:
+    with pytest.raises(NetworkError, match=r"no permission: 403") as refused:
         read("s3://bucket/texts/a.jsonl")
     assert "AWS_ACCESS_KEY_ID" in refused.value.hint
     texts.faults.clear()
     type(texts.storage).clear_instance_cache()
     with strange.context() as guarded:
         guarded.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)  # it knows nobody
-        with pytest.raises(NetworkError, match="may not be read: 403"):
+        with pytest.raises(NetworkError, match="no permission: 403"):
             read("s3://bucket/texts/a.jsonl")
     type(texts.storage).clear_instance_cache()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

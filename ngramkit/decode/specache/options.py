@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ngramkit.basics.arguments import check_fields
-from ngramkit.basics.errors import UsageError, require_between
+from ngramkit.basics.errors import UsageError, meant, require_between
 
 BITS = (1, 2)
 CACHES = ("full", "low-bit", "specache")
@@ -41,19 +41,19 @@ class SpeCache:
         check_fields(self)
         for bits in _each(self.bits):
             if bits not in BITS:
-                raise UsageError(f"bits must be 1 or 2, is {bits!r}", option="bits")
+                raise UsageError(f"bits must be 1 or 2, got {bits!r}", option="bits")
         require_between("residual", self.residual, 0)
         require_between("group", self.group, PER_BYTE)
         if self.group % PER_BYTE:
             raise UsageError(
-                f"group must be a multiple of {PER_BYTE}, is {self.group}", option="group"
+                f"group must be a multiple of {PER_BYTE}, got {self.group}", option="group"
             )
         pairs = _each(self.top_k)
         if not pairs or not all(isinstance(k, int) and k >= 0 for k in pairs):
-            raise UsageError(f"top_k must be 0 or more, is {self.top_k!r}", option="top_k")
+            raise UsageError(f"top_k must be 0 or more, got {self.top_k!r}", option="top_k")
         if self.speculative not in ("model", "drafter"):
             raise UsageError(
-                f"speculative must be model or drafter, is {self.speculative!r}",
+                f"speculative must be model or drafter, got {self.speculative!r}",
                 option="speculative",
             )
 
@@ -64,8 +64,9 @@ class SpeCache:
             values = list(given) if isinstance(given, list | tuple) else [given] * layers
             if len(values) != layers:
                 raise UsageError(
-                    f"{name} names {len(values)} layers, the model has {layers}",
-                    "give one number, or one per layer",
+                    f"{name} must be one number, or one for each of {layers} layers, got "
+                    f"{len(values)}",
+                    "check the number of layers",
                     option="bits" if name == "bits" else (),
                 )
             columns.append(values)
@@ -90,7 +91,7 @@ def cache_of(name: str, options: SpeCache) -> SpeCache | None:
     Raises UsageError for another name.
     """
     if name not in CACHES:
-        raise UsageError(f"there is no cache called {name!r}", ", ".join(CACHES), option="cache")
+        raise UsageError(f"unknown cache {name!r}", meant(str(name), CACHES), option="cache")
     if name == "full":
         return None
     return options if name == "specache" else options.without_fetching()
@@ -99,7 +100,7 @@ def cache_of(name: str, options: SpeCache) -> SpeCache | None:
 def require_no_drafts(options: SpeCache, drafter: object) -> None:
     if drafter not in (None, "none") and options.speculative != "drafter":
         raise UsageError(
-            "drafts are not verified with a SpeCache; a drafter may only guess the next token",
+            "cannot verify drafts with a SpeCache: a drafter may only guess the next token",
             "leave out the drafter, or add speculative_token=drafter",
             option="speculative_token",
         )

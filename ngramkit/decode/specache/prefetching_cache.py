@@ -89,7 +89,7 @@ class SpeCacheRun(Cache):
         if self.options.measure and weights_over is not None and layer.fetched is not None:
             if len(weights) != len(layer.fetched.positions):
                 raise InputError(
-                    "hits cannot be measured where a model caches compressed keys",
+                    "cannot measure hits: this model caches compressed keys",
                     "leave out measure",
                 )
             self._measure(index, weights_over(layer.exact_keys()))
@@ -234,9 +234,9 @@ class SpeCacheLayer(CacheLayerMixin):
             if channels % self.options.group:
                 fitting = [str(size) for size in (128, 64, 32, 16, 8) if channels % size == 0]
                 raise UsageError(
-                    f"group {self.options.group} does not divide {channels}, the channels that the "
-                    "model caches",
-                    f"one that does: {', '.join(fitting)}" if fitting else "",
+                    f"group must divide {channels}, the channels that the model caches, got "
+                    f"{self.options.group}",
+                    f"use {' or '.join(fitting)}" if fitting else "",
                     option="group",
                 )
         empty = [part[:, :, :0] for part in (key_states, value_states)]

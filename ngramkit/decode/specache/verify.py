@@ -69,8 +69,9 @@ class SpeCacheVerifier:
         others = set(getattr(config, "layer_types", None) or ()) - ATTENTION
         if others:
             raise InputError(
-                f"{config.model_type} has layers without keys and values ({', '.join(others)})",
-                "SpeCache needs attention in every layer",
+                f"cannot use a SpeCache: {config.model_type} has layers without keys and values "
+                f"({', '.join(others)})",
+                "use a model with attention in every layer",
             )
         self._model, self._options, self._guesses = model, options, guesses
         self.drafter: Drafter = NoDraft() if guesses is None else guesses  # for the loop
@@ -93,9 +94,10 @@ class SpeCacheVerifier:
         logits = self._pass(prompt.tolist(), logits_to_keep=1)
         if self.run.missing:
             raise InputError(
-                f"{self._model.config.model_type} does not attend through transformers' attention "
-                f"functions in {self.run.missing} of its layers",
-                "leave out the cache option; SpeCache cannot serve it",
+                f"cannot use a SpeCache: {self.run.missing} layers of "
+                f"{self._model.config.model_type} do not attend through transformers' "
+                "attention functions",
+                "leave out the cache option",
             )
         return logits
 
