@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import environment  # noqa: F401 (before anything imports numba or torch)
@@ -18,6 +19,8 @@ from ngramkit.formats.tokens import TokenStore
 # No test fails because the machine is slow.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+os.fsync = lambda file: None  # no test cuts the power
 
 TESTS = Path(__file__).parent
 # Files that take longest, begun first, so that no process ends long after the others.

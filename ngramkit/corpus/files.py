@@ -445,11 +445,13 @@ def stdlib_files(*, tests: bool = False) -> list[tuple[str, Path]]:
     root = Path(sysconfig.get_path("stdlib"))
     skipped = NOT_LIBRARY if tests else NOT_LIBRARY | TEST_FOLDERS
     files = []
-    for path in root.rglob("*.py"):
-        relative = path.relative_to(root)
-        # _sysconfigdata holds paths of the build machine.
-        if skipped.isdisjoint(relative.parts) and not relative.name.startswith("_sysconfigdata"):
-            files.append((relative.as_posix(), path))
+    for folder, below, names in os.walk(root):
+        below[:] = set(below) - skipped
+        for name in names:
+            # _sysconfigdata holds paths of the build machine.
+            if name.endswith(".py") and not name.startswith("_sysconfigdata"):
+                path = Path(folder, name)
+                files.append((path.relative_to(root).as_posix(), path))
     return sorted(files)
 
 

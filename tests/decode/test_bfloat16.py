@@ -17,7 +17,7 @@ from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.registry import load_drafter
 
-PROMPTS, NEW_TOKENS, BUDGET = 3, 32, 16
+PROMPTS, NEW_TOKENS, BUDGET = 3, 20, 16
 NEAR = 4.0  # units in the last place
 BITS = 7  # of a bfloat16's fraction
 

@@ -9,6 +9,7 @@ from scripted import NoisyOracle
 from tiny_models import FEW, VOCABULARY, tiny_model
 
 BUDGETS = (1, 4, 16, 64)
+PROMPTS = 20
 
 
 @pytest.fixture(scope="module", params=[*FEW, "gpt2-eager", "mistral-eager", "demo"])
@@ -16,10 +17,10 @@ def case(request, demo):
     """(model, references); the eager ones need a float mask."""
     name, _, attention = request.param.partition("-")
     if name == "demo":
-        return demo.model, references(demo.model, demo.tokenizer)
+        return demo.model, references(demo.model, demo.tokenizer, count=PROMPTS)
     changes = {"attn_implementation": attention} if attention else {}
     model = tiny_model(name, **changes)
-    return model, references(model, demo.tokenizer)
+    return model, references(model, demo.tokenizer, count=PROMPTS)
 
 
 def test_trees_that_hold_the_answer_among_wrong_tokens(case):

@@ -69,7 +69,7 @@ def assert_twins(
 
 
 twins = settings(
-    max_examples=40,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -89,9 +89,8 @@ continued = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_si
 )
 def test_the_tree_is_its_twins(datastore, documents, prompt, written, budget, scan, sample, cut):
     store = datastore(documents, **({"shard_tokens": 24} if cut else {}))
-    weights = load_weights()
     shards = [shard.tokens.tolist() for shard in store.shards]
-    twin = Twin([shards], VOCABULARY, [w.tolist() for w in weights], scan, sample, 5, EOS)
+    twin = Twin([shards], VOCABULARY, load_weights(), scan, sample, 5, EOS)
     drafter = Blend([store], scan=scan, sample=sample, hops=5)
     assert_twins(drafter, twin, prompt, written, budget)
 
@@ -122,7 +121,7 @@ def test_the_tree_of_all_sources_is_its_twins(
         drafter.start(ids(*request))
         drafter.finish()
     shards = [shard.tokens.tolist() for shard in store.shards]
-    weights = [w.tolist() for w in load_weights()]
+    weights = load_weights()
     streams = [[[t for r in part for t in (*r, VOCABULARY)]] for part in (earlier, requests)]
     twin = Twin(
         [shards], VOCABULARY, weights, 3, 8, 5, EOS, as_dictionary(table), known, streams
@@ -145,7 +144,7 @@ def test_the_tree_of_several_corpora_is_its_twins(
     stores = [datastore(documents) for documents in corpora]
     table = frozen([[1, 2, 3, 1, 2, 4], [0] * 99], 1, 3) if tables else None
     shards = [[shard.tokens.tolist() for shard in store.shards] for store in stores]
-    weights = [w.tolist() for w in load_weights()]
+    weights = load_weights()
     held = as_dictionary(table) if table else None
     twin = Twin(shards, VOCABULARY, weights, scan, 8, 5, EOS, held)
     drafter = Blend(stores, table, scan=scan, sample=8, hops=5)
@@ -189,7 +188,7 @@ def test_the_tree_with_evidence_is_its_twins(
             tops.append(dict(zip(likely, p.tolist(), strict=False)))
         return nodes, parents, tops
 
-    weights = [w.tolist() for w in load_weights()]
+    weights = load_weights()
     shards = [shard.tokens.tolist() for shard in store.shards]
     twin = Twin([shards], VOCABULARY, weights, 3, 8, 5, EOS, bigram=known)
     drafter = Blend([store], bigram=pairs, scan=3, sample=8, hops=5)
@@ -225,7 +224,7 @@ def test_the_tree_of_a_text_that_is_copied_and_edited_is_its_twins(
         past.remember(ids(*request), len(request) - len(text))
     streams = [(), [[*request, VOCABULARY]] if request else ()]
     written = [copied[i : i + step] for i in range(0, len(copied), step)]
-    shards, weights = store.shards[0].tokens.tolist(), [w.tolist() for w in load_weights()]
+    shards, weights = store.shards[0].tokens.tolist(), load_weights()
     twin = Twin([[shards]], VOCABULARY, weights, 48, 8, 5, EOS, past=streams)
     answer = text if stands == "as the answer" else None
     for _ in range(1 + (answer is not None)):

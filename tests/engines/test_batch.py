@@ -91,7 +91,7 @@ step = st.lists(
 
 @pytest.mark.parametrize("which", ["learning", "several", "plain", "context"])
 @settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

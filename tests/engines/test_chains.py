@@ -54,7 +54,7 @@ def chain_of(workspace, request, length, cost):
 def test_blends_chain_is_the_best_path(datastore, documents, prompt, length, cost):
     store = datastore(documents)
     shards = [shard.tokens.tolist() for shard in store.shards]
-    weights = [w.tolist() for w in load_weights()]
+    weights = load_weights()
     twin = Twin([shards], VOCABULARY, weights, 3, 8, 5, EOS)
     workspace = BlendSource(Blend([store], scan=3, sample=8, hops=5)).workspace()
     chain = chain_of(workspace, workspace.request(ids(*prompt)), length, cost)

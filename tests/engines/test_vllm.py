@@ -96,7 +96,7 @@ def test_drafts_depend_on_the_request_alone(configured):
     random, proposer, batch = np.random.default_rng(3), Proposer(configured), Batch()
     fresh, waiting = iter(range(100)), []
     drafted = 0
-    for _ in range(120):
+    for step in range(120):
         if len(batch.names) < ROWS - 1:
             name, said = waiting.pop() if waiting else (next(fresh), None)
             said = said or [written(name, i, False) for i in range(3)]
@@ -126,10 +126,11 @@ def test_drafts_depend_on_the_request_alone(configured):
             if not sampled[row]:
                 assert chain == []
                 continue
-            alone = Proposer(configured)
-            one = batch.tokens[row : row + 1], batch.lengths[row : row + 1]
-            assert alone.propose([sampled[row]], one[1], one[0]) == [chain]
             drafted += len(chain)
+            if row % 3 == step % 3:
+                alone = Proposer(configured)
+                one = batch.tokens[row : row + 1], batch.lengths[row : row + 1]
+                assert alone.propose([sampled[row]], one[1], one[0]) == [chain]
     counts = proposer.statistics
     assert counts.draft_tokens == drafted > 100
     assert counts.accepted_tokens > 20

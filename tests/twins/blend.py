@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+import numpy as np
 from twins.copying import Copies
 from twins.counts import LEVELS, Counting
 from twins.evidence import SURENESS, EvidenceTwin, first_trust
@@ -17,7 +18,7 @@ FIRST_PAST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)
 
 class Twin(Counting, Copies, EvidenceTwin):
     """`stores`: of each datastore, its shards: token lists with separators. `weights`: the
-    seven arrays, as lists.
+    seven arrays.
 
     `frozen`: {leader: (count, {follower: count})}. `bigram`: {token: {next: p}}. `past`: token
     lists with separators of the past requests, those at start and those since.
@@ -27,7 +28,8 @@ class Twin(Counting, Copies, EvidenceTwin):
         self, stores, vocabulary, weights, scan, sample, hops, eos, frozen=None, bigram=None,
         past=((), ()),
     ):  # fmt: skip
-        self.stores, self.vocabulary, self.weights = stores, vocabulary, weights
+        self.stores, self.vocabulary = stores, vocabulary
+        self.weights = [each.astype(float) for each in weights]
         self.scan, self.sample, self.hops, self.eos = scan, sample, hops, eos
         self.frozen, self.bigram, self.past = frozen or {}, bigram or {}, past
         self.forget_evidence()
@@ -161,14 +163,8 @@ class Twin(Counting, Copies, EvidenceTwin):
         x += [math.log1p(d) * 0.33 for d in distinct]
         x += [min(d / (t + 1), 1) for d, t in zip(distinct, totals, strict=True)]
         x.append(math.log1p(size) * 0.14)
-        hidden = [
-            max(b + sum(v * row[h] for v, row in zip(x, gate_in, strict=True)), 0)
-            for h, b in enumerate(gate_bias)
-        ]
-        out = [
-            b + sum(v * row[g] for v, row in zip(hidden, gate_out, strict=True))
-            for g, b in enumerate(gate_out_bias)
-        ]
+        hidden = np.maximum(gate_bias + np.array(x) @ gate_in, 0)
+        out = (gate_out_bias + hidden @ gate_out).tolist()
         powers = [math.exp(o) if t else 0.0 for o, t in zip(out, [*totals, 1], strict=False)]
         return [power / sum(powers) for power in powers], out[COLUMNS + 1]
 
@@ -186,11 +182,8 @@ class Twin(Counting, Copies, EvidenceTwin):
             float(seen_live),
             float(seen_pair),
         ]
-        y = math.log(p) * token_out[-1]
-        for h, b in enumerate(token_bias):
-            unit = b + sum(v * row[h] for v, row in zip(x, token_in, strict=True))
-            y += max(unit, 0) * token_out[h]
-        return math.exp(y)
+        hidden = np.maximum(token_bias + np.array(x) @ token_in, 0)
+        return math.exp(hidden @ token_out[:-1] + math.log(p) * token_out[-1])
 
 
 def _kind(number, p):

@@ -15,36 +15,25 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
 
-def quantised_once(numbers, bits):
-    """One group (any shape) -> (codes, scale, zero), scale and zero as float16 keeps them."""
-    low, high = numbers.min(), numbers.max()
+def quantised_once(numbers, bits, axis):
+    """Groups along an axis -> (codes, scale, zero), scale and zero as float16 keeps them."""
+    low, high = numbers.min(axis, keepdims=True), numbers.max(axis, keepdims=True)
     zero, scale = (low, (high - low) / 3) if bits == 2 else ((3 * low + high) / 4, (high - low) / 2)
-    zero, scale = np.float16(zero).astype(numbers.dtype), np.float16(scale).astype(numbers.dtype)
-    steps = (numbers - zero) / scale if scale else np.zeros_like(numbers)
+    zero, scale = (each.astype(np.float16).astype(numbers.dtype) for each in (zero, scale))
+    steps = np.where(scale > 0, (numbers - zero) / np.where(scale > 0, scale, 1), 0)
     codes = np.clip(np.round(steps), 0, 2**bits - 1).astype(np.uint8)
     return codes, scale, zero
 
 
 def low_bit(pairs, kind, bits, group):
     """[n, dim] of one head, n whole groups -> what is read back of it, and the codes."""
-    read, codes = np.empty_like(pairs), np.empty(pairs.shape, np.uint8)
     tokens, dim = pairs.shape
-    if kind == "keys":
-        places = [
-            (slice(t, t + group), slice(c, c + 1))
-            for t in range(0, tokens, group)
-            for c in range(dim)
-        ]
-    else:
-        places = [
-            (slice(t, t + 1), slice(c, c + group))
-            for t in range(tokens)
-            for c in range(0, dim, group)
-        ]
-    for place in places:
-        codes[place], scale, zero = quantised_once(pairs[place], bits)
-        read[place] = zero + scale * codes[place]
-    return read, codes
+    if kind == "keys":  # a group of tokens of one channel
+        groups, axis = pairs.reshape(tokens // group, group, dim), 1
+    else:  # a group of channels of one token
+        groups, axis = pairs.reshape(tokens, dim // group, group), 2
+    codes, scale, zero = quantised_once(groups, bits, axis)
+    return (zero + scale * codes).reshape(pairs.shape), codes.reshape(pairs.shape)
 
 
 class NaiveLayer(DynamicLayer):
