@@ -90,7 +90,7 @@ def _bigram(texts: Sequence[TokenArray], record: Any, path: Path) -> Path:
 
 
 def _unigram(texts: Sequence[TokenArray], record: Any, path: Path) -> Path:
-    ends = np.concatenate([text[-ENDS:] for text in texts])
+    ends = np.stack([text[-ENDS:] for text in texts], 1).ravel()  # each text's are as frequent
     frequent = [token for token, _ in Counter(ends.tolist()).most_common(64)]
     scores = np.log(0.5) * np.arange(1, len(frequent) + 1)
     arrays = {"tokens": np.array(frequent, np.uint16), "scores": scores.astype(np.float32)}

@@ -7,6 +7,7 @@ passes disagree with each other, so no reference exists: such prompts are passed
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ SPARE = 12
 LENGTHS = (17, 25, 33, 41)
 NEW_TOKENS = 12
 NEAR_TIE = 1e-4  # of the logits' own size
+prompts_once = cache(demo_prompts)
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ def references(
     model: Any, tokenizer: Any, new_tokens: int = NEW_TOKENS, count: int = PROMPTS
 ) -> list[Reference]:
     """Prompts of the embedded corpus with what model.generate(do_sample=False) writes."""
-    texts = [text for _, text in demo_prompts(count + SPARE)]
+    texts = [text for _, text in prompts_once(count + SPARE)]
     found: list[Reference] = []
     for i, length in enumerate(LENGTHS):
         batch = [tokenizer.encode(text)[:length] for text in texts[i :: len(LENGTHS)]]

@@ -22,7 +22,7 @@ from ngramkit.drafters.registry import NoDraft
 
 VOCABULARY = 5
 PROMPT = np.array([1, 4, 2, 2, 3], np.int32)
-RUNS = 500
+RUNS = 400
 SETTINGS = {"temperature": 1.3, "top_k": 4, "top_p": 0.95}
 
 

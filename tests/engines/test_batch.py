@@ -93,7 +93,6 @@ step = st.lists(
 @settings(
     max_examples=20,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=st.lists(step, max_size=8), budget=st.integers(1, 9))

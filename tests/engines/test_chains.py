@@ -42,7 +42,6 @@ def chain_of(workspace, request, length, cost):
 @settings(
     max_examples=40,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
@@ -101,7 +100,7 @@ class OneTree(NoDraft):
         return self.tree
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data(), length=st.integers(1, 4), cost=st.sampled_from([0.0, 0.1, 0.3]))
 def test_a_chain_is_the_best_path_of_a_drafters_tree(data, length, cost):
     n = data.draw(st.integers(0, min(12, 4 * length)))  # as many as are asked for

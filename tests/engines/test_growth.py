@@ -285,7 +285,6 @@ step = st.tuples(
 @settings(
     max_examples=30,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=st.lists(step, max_size=12))

@@ -82,7 +82,7 @@ def paths_of(tree):
     return set(paths)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_a_tree_is_unpacked_to_the_same_paths(data):
     trees = []

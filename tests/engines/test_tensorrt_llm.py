@@ -133,7 +133,7 @@ def step(request, random):
 def test_a_draft_depends_on_its_request_alone(configured):
     random, drafter = np.random.default_rng(4), make_drafter(MOST)
     running, begun, total, finished = [], 0, 0, 0
-    for _ in range(100):
+    for turn in range(100):
         while len(running) < 5:
             prompt = [(i if begun % 2 else -i) % 8 for i in range(3 + begun % 4)]
             running.append(Request(begun, prompt, most=int(random.integers(5, 40))))
@@ -141,15 +141,16 @@ def test_a_draft_depends_on_its_request_alone(configured):
         random.shuffle(running)
         asked = [request for request in running if random.random() < 0.9]  # others are paused
         drafter.prepare_draft_tokens(scheduled(*asked, prompts=running[:1]))
-        for request in asked:
+        for place, request in enumerate(asked):
             chain = request.py_draft_tokens
             assert all(type(token) is int for token in chain)
             left = request.py_orig_prompt_len + request.py_max_new_tokens - len(request.said) - 1
             assert len(chain) <= min(MOST, max(left, 0))
-            alone = Request(request.request_id, request.said)
-            alone.py_orig_prompt_len = request.py_orig_prompt_len
-            alone.py_max_new_tokens = request.py_max_new_tokens
-            assert drafted(make_drafter(MOST), alone) == [chain]
+            if place % 3 == turn % 3:
+                alone = Request(request.request_id, request.said)
+                alone.py_orig_prompt_len = request.py_orig_prompt_len
+                alone.py_max_new_tokens = request.py_max_new_tokens
+                assert drafted(make_drafter(MOST), alone) == [chain]
             total += len(chain)
             step(request, random)
         finished += sum(request.finished for request in running)

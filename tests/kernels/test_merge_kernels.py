@@ -33,7 +33,7 @@ def misplaced(tokens, suffix_array, separator=SEPARATOR):
     return first_misplaced(tokens, suffix_array, bounds, merged=True)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(requests, widths)
 def test_requests_are_sorted(held, width):
     text = text_of(held)
@@ -42,7 +42,7 @@ def test_requests_are_sorted(held, width):
     assert found.tolist() == request_order(text, SEPARATOR)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(requests, min_size=2, max_size=4), st.data(), widths)
 def test_a_merged_array_is_the_sorted_one(parts, data, width):
     """Whatever is left out of the earlier text on the way."""
@@ -60,7 +60,7 @@ def test_a_merged_array_is_the_sorted_one(parts, data, width):
         assert misplaced(np.array(text, width), suffix_array) == -1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(requests, st.data())
 def test_a_cut_array_is_the_sorted_one(held, data):
     text = text_of(held)
@@ -83,7 +83,7 @@ def test_text_that_repeats_itself_is_sorted_and_merged(period):
     assert misplaced(np.concatenate([text, text]), merged, 9) == -1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(requests, st.data())
 def test_only_an_order_up_to_separators_passes(held, data):
     """Separators in any order, each suffix of the others by what follows it."""

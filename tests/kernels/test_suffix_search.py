@@ -50,7 +50,7 @@ def positions(intervals, held):
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(SHARDS, VOCABULARIES, TEXT.filter(len), st.booleans())
 def test_patterns_are_found_where_they_stand(documents, vocabulary, pattern, wide):
     shards = [shard_of(held, vocabulary) for held in documents]
@@ -71,7 +71,7 @@ def test_patterns_are_found_where_they_stand(documents, vocabulary, pattern, wid
         ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(SHARDS, VOCABULARIES, TEXT, st.integers(1, 12), st.booleans())
 def test_the_longest_match_is_the_naive_one(documents, vocabulary, context, longest, foreign):
     shards = [shard_of(held, vocabulary) for held in documents]
@@ -87,7 +87,7 @@ def test_the_longest_match_is_the_naive_one(documents, vocabulary, context, long
     assert positions(intervals, held) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     SHARDS,
     VOCABULARIES,
