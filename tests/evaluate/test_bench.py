@@ -38,6 +38,18 @@ def model():
 
 @pytest.fixture
 def contest(model):
+    return new_contest(model)
+
+
+@pytest.fixture(scope="module")
+def whole(model, tmp_path_factory):
+    """The finished runs of a contest."""
+    runs = Runs(tmp_path_factory.mktemp("whole") / "bench", {})
+    new_contest(model).run(runs)
+    return runs
+
+
+def new_contest(model):
     record = model.tokenizer.record
     made = []
 
@@ -125,9 +137,7 @@ def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monke
 
 
 @pytest.mark.parametrize("ending", ["raised", "returned"])
-def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
-    whole = Runs(folder.with_name("whole"), {"x": [1]})
-    contest.run(whole)
+def test_an_interrupted_benchmark_goes_on(contest, whole, folder, monkeypatch, ending):
     monkeypatch.setattr(compare, "warm_up", lambda *a: None)
     calls, real = [], Session.complete
 
@@ -193,16 +203,14 @@ def test_the_drafter_that_learns_learns_in_a_benchmark_and_forgets_the_warm_up(c
     assert living.tokens > 5 * 16
 
 
-def test_replays_take_the_passes_that_were_recorded(contest, folder):
-    runs = Runs(folder, {})
-    contest.run(runs)
+def test_replays_take_the_passes_that_were_recorded(contest, whole):
     for contestant in contest.contestants[1:]:
         name = contestant.name
-        records = contest.records(runs, name)
+        records = contest.records(whole, name)
         result = replay_drafter(
             name, lambda c=contestant: c.make(True), records, 6, keep_state=contestant.learns
         )
-        passes = sum(run.passes for run in runs.found.values() if run.drafter == name)
+        passes = sum(run.passes for run in whole.found.values() if run.drafter == name)
         assert result.total.passes == passes
 
 

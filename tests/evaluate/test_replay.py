@@ -69,6 +69,12 @@ def test_a_replay_has_rows_ratios_and_a_repr(answers):
     assert "nodes: " in repr(results[0])
 
 
+@pytest.fixture(scope="module")
+def with_datastore(tmp_path_factory):
+    """A working folder in which the first replay builds the datastore that others find."""
+    return tmp_path_factory.mktemp("replays")
+
+
 LIKE = [f"    return self.name_{i}, self.value_{i}\n" * 3 for i in range(4)]
 
 
@@ -84,9 +90,9 @@ def steps(answers, drafter="blend", **options):
     return {row["question"]: row["tokens_per_step"] for row in result.rows()}
 
 
-def test_a_history_grows_in_the_order_of_time(tmp_path, monkeypatch):
+def test_a_history_grows_in_the_order_of_time(tmp_path, monkeypatch, with_datastore):
     """For blend, too, which can do without one."""
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(with_datastore)
     rows = [
         {"id": str(i), "prompt": f"class {chr(65 + i)}:\n", "output": text, "time": 9 - i}
         for i, text in enumerate(LIKE)
@@ -113,8 +119,8 @@ def test_prompts_join_the_history_by_choice(tmp_path, monkeypatch):
     assert prompts > 1.5 * outputs
 
 
-def test_a_lines_reference_is_drafted_from(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_lines_reference_is_drafted_from(tmp_path, monkeypatch, with_datastore):
+    monkeypatch.chdir(with_datastore)
     text = "".join(LIKE)
     plain = {"id": "a", "prompt": "class A:\n", "output": text}
     bare = steps(log(tmp_path / "a.jsonl", plain))["a"]

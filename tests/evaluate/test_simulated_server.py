@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
@@ -18,6 +19,14 @@ from ngramkit.evaluate.pass_times import PassTimes
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.simulated_server import serve
 from ngramkit.formats.history import History
+
+
+@pytest.fixture(scope="module", autouse=True)
+def working_folder(tmp_path_factory):
+    """One folder for all forecasts: the first builds the datastore that the others find."""
+    with contextlib.chdir(tmp_path_factory.mktemp("forecasts")):
+        yield
+
 
 LIKE = [f"    return self.name_{i}, self.value_{i}\n" * 3 for i in range(8)]
 
@@ -120,8 +129,7 @@ def test_an_engine_drafts_from_what_it_has_served():
 
 
 @pytest.fixture
-def log(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def log(tmp_path):
     rows = [
         {"id": f"{i}", "category": "ab"[i % 2], "prompt": f"class {chr(65 + i)}:\n",
          "output": LIKE[i % 4] * 2, "run": i // 4}

@@ -25,6 +25,7 @@ from ngramkit.decode.packed_weights import unpacked
 from ngramkit.gguf.files import find_gguf
 from ngramkit_cli.main import app
 
+FEW = 600  # tokens
 needs_gguf = pytest.mark.skipif(
     find_spec("gguf") is None or find_spec("accelerate") is None,
     reason="gguf and accelerate are not installed: make real",
@@ -64,6 +65,15 @@ def test_weights_are_those_of_the_model(whole, tmp_path, caplog):
     assert "converting" not in caplog.text, "the second start reads what is kept"
 
 
+def with_few_tokens(**changed):
+    """The metadata and tensors of the embedded model, cut to a vocabulary of FEW tokens."""
+    metadata, tensors = {**demo_metadata(), "llama.vocab_size": FEW}, demo_tensors()
+    for name, kept in (("tokens", FEW), ("token_type", FEW), ("merges", FEW - 257)):
+        metadata[f"tokenizer.ggml.{name}"] = metadata[f"tokenizer.ggml.{name}"][:kept]
+    tensors["token_embd.weight"] = tensors["token_embd.weight"][:FEW]
+    return {k: v for k, v in {**metadata, **changed}.items() if v is not None}, tensors
+
+
 @needs_gguf
 @pytest.mark.attack
 @pytest.mark.parametrize(
@@ -85,8 +95,7 @@ def test_weights_are_those_of_the_model(whole, tmp_path, caplog):
     ],
 )
 def test_sizes_that_its_tensors_do_not_have_are_refused(tmp_path, changed):
-    metadata = {k: v for k, v in {**demo_metadata(), **changed}.items() if v is not None}
-    path = write_gguf(tmp_path / "a.gguf", metadata, demo_tensors())
+    path = write_gguf(tmp_path / "a.gguf", *with_few_tokens(**changed))
     with pytest.raises(InputError) as refused:
         load_model(str(path), device="cpu")
     assert "\n" not in str(refused.value)
@@ -95,9 +104,10 @@ def test_sizes_that_its_tensors_do_not_have_are_refused(tmp_path, changed):
 
 @needs_gguf
 def test_a_missing_weight_is_named(tmp_path):
-    tensors = demo_tensors()
+    metadata, tensors = with_few_tokens()
+    assert load_model(str(write_gguf(tmp_path / "whole.gguf", metadata, tensors)), device="cpu")
     del tensors["blk.3.ffn_up.weight"]
-    path = write_gguf(tmp_path / "a.gguf", demo_metadata(), tensors)
+    path = write_gguf(tmp_path / "a.gguf", metadata, tensors)
     with pytest.raises(InputError, match=r"lacks 1 weights, model\.layers\.3\.mlp\.up_proj"):
         load_model(str(path), device="cpu")
 
