@@ -24,6 +24,8 @@ class Loopback(Generic[AnyFault]):
         self.faults: list[AnyFault] = []
         self.requests: list[str] = []
         self.lock = threading.Lock()
+        # Headers and body are two writes: the second would wait 40 ms for the first one's ACK.
+        handler.disable_nagle_algorithm = True
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"

@@ -57,6 +57,7 @@ class Digests(NamedTuple):
     encodes: str  # see ngramkit.formats.tokenizer_record
 
 
+EMBEDDED: dict[str, Digests] = {}  # of the embedded model, by the text of its tokenizer.json
 Loaded = tuple[Any, dict[str, str]]  # a tokenizers.Tokenizer; {"eos_token": "</s>"} and so on
 
 
@@ -200,7 +201,9 @@ def load_tokenizer(
         if files.source == embedded_model():  # as transformers loads it
             named = files.json(CONFIG).items()
             special = {key: text for key, text in named if key.endswith("_token")}
-            backend = Tokenizer.from_str(files.text(TOKENIZER))
+            text = files.text(TOKENIZER)
+            backend = Tokenizer.from_str(text)
+            known = EMBEDDED[text] = EMBEDDED.get(text) or digests(backend)
         elif (
             TOKENIZER not in files.paths
             and not trust_remote_code

@@ -7,6 +7,8 @@ The suite takes some events of each from the first to the last, `python -m tests
 from __future__ import annotations
 
 import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import hub_writing  # noqa: F401 (its endpoints)
@@ -14,40 +16,46 @@ import pytest
 from forks import forks, require_preloaded
 
 from . import FOLDER, tally
+from .killing import Command, Outcome, kill_everywhere
 
 MOST = 10
 NAMES = [
     "tokenize", "tokenize --force", "build-datastore --force", "build-frozen",
-    "build-frozen --force", "model-bigram --force", "model-unigram --force", "build RECIPE",
-    "merge --force", "decode --history", "history import", "history trim", "history merge", "bench",
-    "bench --force", "export --to jsonl --force", "export --to rest-idx --force",
+    "build-frozen --force", "build RECIPE", "merge --force", "decode --history",
+    "history import", "history trim", "history merge", "bench", "bench --force",
+    "export --to jsonl --force", "export --to rest-idx --force",
     "export --to llama.cpp --force", "export --to ik_llama.cpp --force",
     "export --to parquet --force", "export --to transformers --force", "export --to jsonl",
     "export --to rest-idx", "export --to llama.cpp", "export --to ik_llama.cpp",
     "export --to parquet", "export --to transformers",
     "import --from llama.cpp --force", "import --from rest-idx --force", "pull", "pull --force",
-    "pull, a history", "push",
+    "pull, a history", "push", "model-bigram --force", "model-unigram --force",
 ]  # fmt: skip
 
 
-def drive(name: str, endpoint: str, scratch: Path, results) -> None:
-    require_preloaded()
+@cache
+def every_command(endpoint: str) -> dict[str, Command]:
     from .commands import commands
-    from .killing import kill_everywhere
 
+    return commands(endpoint)
+
+
+def drive(name: str, endpoint: str, scratch: Path) -> Outcome:
+    require_preloaded()
     most = None if FOLDER in os.environ else MOST
-    results.put(kill_everywhere(commands(endpoint)[name], scratch, most))
+    return kill_everywhere(every_command(endpoint)[name], scratch, most)
+
+
+@pytest.fixture(scope="module")
+def driver():
+    """One process forks all that are killed: what a command imports and compiles is there."""
+    with ProcessPoolExecutor(1, forks()) as pool:
+        yield pool
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_killed_at_every_event(tmp_path, hub, name):
-    context = forks()
-    results = context.SimpleQueue()
-    driver = context.Process(target=drive, args=(name, hub.endpoint, tmp_path, results))
-    driver.start()
-    driver.join()
-    assert driver.exitcode == 0
-    outcome = results.get()
+def test_killed_at_every_event(tmp_path, hub, driver, name):
+    outcome = driver.submit(drive, name, hub.endpoint, tmp_path).result()
     for left, kills in outcome.kills.items():
         tally(f"kill -9 at every event: {name}", left, kills)
     assert not outcome.failures, "\n".join(outcome.failures[:5])
