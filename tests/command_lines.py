@@ -1,18 +1,23 @@
-"""Runs several ngramkit command lines in one process of its own: imports are paid once.
+"""Run several ngramkit command lines in one process of their own.
 
-The environment counts from the process's start, so the real Hub clients can be pointed elsewhere.
+It is forked from one that has imported what takes seconds, so imports are paid once.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
+import importlib
 import io
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +34,83 @@ class Result:
         return json.loads(self.out.splitlines()[-1])
 
 
+# What takes seconds to import. Tests of the Hub choose its address, which its client reads when it
+# is imported; they get the rest.
+TABLES = ("pandas", "pyarrow.parquet", "scipy.io", "multiprocess", "fsspec", "numba", "typer")
+MODELS = (
+    "torch",
+    "transformers.models.llama.modeling_llama",
+    "transformers.generation",
+    "datasets",
+)
+BEFORE_IMPORTS = ("HF_", "TRANSFORMERS_", "XDG_CACHE_HOME")
+BEFORE_PYTHON = ("OMP_", "NUMBA_", "PYTHON", "TORCH", "MKL_", "LD_")
+ENVIRONMENT = dict(os.environ)
+
+
 def run_all(
     lines: Sequence[Sequence[object]], folder: Path, env: Mapping[str, str]
 ) -> list[Result]:
     """`lines` are the arguments behind `ngramkit`; each gives a Result."""
-    asked = json.dumps([[str(word) for word in line] for line in lines])
-    done = subprocess.run(
-        [sys.executable, __file__],
-        input=asked,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, **env},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [Result(**result) for result in json.loads(done.stdout)]
+    env = {**os.environ, **env}
+    asked = {"lines": [[str(word) for word in line] for line in lines], "env": env}
+    changed = [name for name in {*env, *ENVIRONMENT} if env.get(name) != ENVIRONMENT.get(name)]
+    with tempfile.TemporaryDirectory() as place:
+        asked |= {"folder": str(folder), "place": place}
+        if any(name.startswith(BEFORE_PYTHON) for name in changed):
+            starter = start(env=env)
+            starter.communicate(json.dumps(asked) + "\n")
+        else:
+            is_light = any(name.startswith(BEFORE_IMPORTS) for name in changed)
+            starter = started(TABLES if is_light else TABLES + MODELS)
+            starter.stdin.write(json.dumps(asked) + "\n")
+            starter.stdin.flush()
+            starter.stdout.readline()
+        results = Path(place, "results")
+        assert results.exists(), Path(place, "output").read_text()
+        return [Result(**result) for result in json.loads(results.read_text())]
+
+
+def start(*modules: str, env: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Start a process that imports modules, then forks for every line of its input."""
+    return subprocess.Popen(
+        [sys.executable, __file__, *modules],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True,
+    )  # fmt: skip
+
+
+@cache
+def started(modules: tuple[str, ...]) -> subprocess.Popen[str]:
+    """Return the one of this process, which ends with its input."""
+    starter = start(*modules, env=ENVIRONMENT)
+    atexit.register(starter.communicate)
+    return starter
+
+
+def serve() -> None:
+    """Do what is asked, each in a fork that ends as a command does."""
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+    del sys.argv[1:]
+    gc.freeze()
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            work(**json.loads(line))
+            return
+        os.waitpid(child, 0)
+        print("done", flush=True)
+
+
+def work(lines: list[list[str]], folder: str, place: str, env: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(folder)
+    with Path(os.devnull).open() as nothing, Path(place, "output").open("w") as output:
+        for descriptor, file in enumerate((nothing, output, output)):
+            os.dup2(file.fileno(), descriptor)
+    text = json.dumps([asdict(run_here(line)) for line in lines])
+    Path(place, "results").write_text(text)
 
 
 def run_here(line: Sequence[str]) -> Result:
@@ -62,4 +128,4 @@ def run_here(line: Sequence[str]) -> Result:
 
 
 if __name__ == "__main__":
-    print(json.dumps([asdict(run_here(line)) for line in json.load(sys.stdin)]))
+    serve()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -50,7 +51,8 @@ class HubSource(DocumentSource):
     def rows(self, part: int) -> Iterator[Row]:
         skip_bad = self.reading.skip_bad
         with dataset_errors(self.repository, self._file(part)):
-            shard = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
+            with _without_torch():
+                shard = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
             batches = (batch.to_pylist() for batch in shard.iter(batch_size=BATCH_ROWS))
             for number, record in enumerate(chain.from_iterable(batches)):
                 where = f"{self.id}, shard {part}, row {number}"
@@ -72,8 +74,10 @@ def hub_source(
 
     Raises InputError for unknown names, NetworkError if the Hub fails.
     """
-    with dataset_errors(repository):
+    with ExitStack() as stack:
+        stack.enter_context(dataset_errors(repository))
         info = _info(repository, revision)
+        stack.enter_context(_without_torch())
         try:
             builder = _builder(repository, config, info.sha, data_dir)
         except RuntimeError as error:
@@ -100,6 +104,21 @@ def hub_source(
     facts = {name: value for name, value in facts.items() if value is not None}
     files = [*map(str, (builder.config.data_files or {}).get(split, ()))]
     return HubSource(id, repository, stream, maker, reading, facts, files)
+
+
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """Keep `datasets` from importing torch for every stream, which takes three seconds."""
+    from datasets import config
+
+    if "torch" in sys.modules:
+        yield
+        return
+    available, config.TORCH_AVAILABLE = config.TORCH_AVAILABLE, False
+    try:
+        yield
+    finally:
+        config.TORCH_AVAILABLE = available
 
 
 @contextmanager

@@ -41,7 +41,13 @@ def test_tokenize_runs_against_the_stand_in(hub, tmp_path, demo):
     command = Path(sys.executable).with_name("ngramkit")
     environment = {**os.environ, **hub.environment(tmp_path / "home")}
     arguments = ["tokenize", "--corpus", "openwebtext", "--sample", "0.01"]
-    subprocess.run([command, *arguments], cwd=tmp_path, env=environment, check=True)
+    environment["PYTHONPROFILEIMPORTTIME"] = "1"
+    done = subprocess.run(
+        [command, *arguments], cwd=tmp_path, env=environment, check=True, stderr=subprocess.PIPE
+    )
+    imported = {line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()}
+    assert b"datasets" in imported
+    assert b"torch" not in imported, "streaming needs none, and it takes seconds"
     (path,) = (tmp_path / "artifacts").glob("openwebtext-demo-tokens-*")
     kept = [index for index in range(PAGES) if Selection(sample=0.01).samples(index)]
     assert kept
