@@ -58,11 +58,13 @@ def run_all(
     with tempfile.TemporaryDirectory() as place:
         asked |= {"folder": str(folder), "place": place}
         if any(name.startswith(BEFORE_PYTHON) for name in changed):
-            starter = start(env=env)
-            starter.communicate(json.dumps(asked) + "\n")
+            with start(env=env) as starter:
+                starter.communicate(json.dumps(asked) + "\n")
         else:
             is_light = any(name.startswith(BEFORE_IMPORTS) for name in changed)
             starter = started(TABLES if is_light else TABLES + MODELS)
+            assert starter.stdin is not None
+            assert starter.stdout is not None
             starter.stdin.write(json.dumps(asked) + "\n")
             starter.stdin.flush()
             starter.stdout.readline()
@@ -74,7 +76,7 @@ def run_all(
 def start(*modules: str, env: Mapping[str, str]) -> subprocess.Popen[str]:
     """Start a process that imports modules, then forks for every line of its input."""
     return subprocess.Popen(
-        [sys.executable, __file__, *modules],
+        [sys.executable, __file__, "serve", *modules],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True,
     )  # fmt: skip
 
@@ -89,7 +91,7 @@ def started(modules: tuple[str, ...]) -> subprocess.Popen[str]:
 
 def serve() -> None:
     """Do what is asked, each in a fork that ends as a command does."""
-    for module in sys.argv[1:]:
+    for module in sys.argv[2:]:
         importlib.import_module(module)
     del sys.argv[1:]
     gc.freeze()
@@ -128,4 +130,7 @@ def run_here(line: Sequence[str]) -> Result:
 
 
 if __name__ == "__main__":
-    serve()
+    if sys.argv[1:2] == ["serve"]:
+        serve()
+    else:
+        print(json.dumps([asdict(run_here(line)) for line in json.load(sys.stdin)]))

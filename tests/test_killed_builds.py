@@ -41,11 +41,11 @@ def run(text: Path, out: Path, kill_after: float | None = None) -> float:
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory) -> Path:
-    """One document a line, about 200,000 tokens."""
+    """One document a line, about 100,000 tokens."""
     chosen = random.Random(0)
     path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
     with path.open("w") as file:
-        for _ in range(1000):
+        for _ in range(500):
             words = " ".join(chosen.choices(WORDS, k=chosen.randrange(1, 150)))
             file.write(json.dumps({"text": words}) + "\n")
     return path

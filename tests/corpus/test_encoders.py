@@ -56,6 +56,7 @@ def opened(monkeypatch):
         module.Tokenizer = SimpleNamespace(from_json=load or (lambda text: fast))
         monkeypatch.setitem(sys.modules, "gigatoken", module)
         monkeypatch.setattr(encoding, "GIGATOKEN_AFTER_CHARACTERS", 200)
+        monkeypatch.setattr(encoding, "CODE_POINTS", range(0x1000))  # gigatoken itself gets all
         reporter = Notes()
         return open_encoder(backend, reporter), fast, reporter.lines
 

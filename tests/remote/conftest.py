@@ -62,6 +62,7 @@ def strange(s3, monkeypatch):
 def impatient(strange):
     """Make clients wait for a second only, and never retry."""
     strange.setenv("AWS_MAX_ATTEMPTS", "1")
+    strange.setattr(fsspec.get_filesystem_class("s3"), "retries", 1)
     strange.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 1}})
 
 
