@@ -31,7 +31,7 @@ from benchmarks._data import datastore, frozen_table
 from benchmarks.blend import drafters, recorded
 from ngramkit.budget.costs import MAX_NODES, PassCosts
 from ngramkit.budget.rule import AutoBudget
-from ngramkit.decode.accept import accept
+from ngramkit.decode.accept import accepted_nodes
 from ngramkit.drafters.base import DraftTree
 
 CURVES = Path(__file__).with_name("cost_curves.json")
@@ -109,9 +109,7 @@ def never_right(text: Text) -> Text:
 
 
 def _written(tree: DraftTree, answer: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    rest = iter(answer.tolist())
-    nodes, _ = accept(tree, lambda row: next(rest, -1))
-    return answer[: len(nodes) + 1]
+    return answer[: len(accepted_nodes(tree, answer.tolist())) + 1]
 
 
 Noise = Callable[[int], float]  # what a pass seems to take, times so much, at a place of the text

@@ -5,25 +5,26 @@ Tokens are chosen from the model's logits as without a draft, so drafts cannot c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from ngramkit.drafters.base import DraftTree
 
 
-class Walk:
-    """A path of chosen tokens from a draft tree's root.
+class AcceptedPath:
+    """The nodes of a draft tree that the model writes, from the root on.
 
-    `row` is the next row of logits: 0 follows the root, i + 1 node i.
+    `row` is the row of logits that chooses the next token: 0 follows the root, i + 1 node i.
     """
 
     def __init__(self, tree: DraftTree) -> None:
         self.row = 0
         self.nodes: list[int] = []
-        self.tokens: list[int] = []
+        self.tokens: list[int] = []  # the nodes', then the bonus token
         pairs = zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
         self._children = {pair: node for node, pair in enumerate(pairs)}
 
-    def take(self, token: int) -> bool:
+    def accept(self, token: int) -> bool:
+        """Add the chosen token; return whether it was drafted, so that the path goes on."""
         self.tokens.append(token)
         child = self._children.get((self.row - 1, token))
         if child is None:
@@ -33,14 +34,13 @@ class Walk:
         return True
 
 
-def accept(tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], list[int]]:
-    """Return the accepted nodes, a path from the root, and the tokens written: theirs and one more.
+def accepted_nodes(tree: DraftTree, chosen: Iterable[int]) -> list[int]:
+    """Return the nodes that are accepted if the model chooses these tokens.
 
-    `choose` gets rows as in `Walk`.
-
-    [7, 8, 9] with parents [-1, 0, -1], and 7, 8, 5 are chosen -> [0, 1], [7, 8, 5].
+    [7, 8, 9] with parents [-1, 0, -1], and 7, 8, 5 are chosen -> [0, 1].
     """
-    walk = Walk(tree)
-    while walk.take(choose(walk.row)):
-        pass
-    return walk.nodes, walk.tokens
+    path = AcceptedPath(tree)
+    for token in chosen:
+        if not path.accept(token):
+            break
+    return path.nodes

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from ngramkit.budget.rule import AutoBudget
-from ngramkit.decode.accept import Walk
+from ngramkit.decode.accept import AcceptedPath
 from ngramkit.decode.base import Choice, Choose, Sink, Stop, Verifier
+from ngramkit.decode.ends import reason_to_end
 from ngramkit.decode.result import Clock, Decoded, work_clock
 from ngramkit.decode.sampling import Greedy
 from ngramkit.decode.threads import Threads
@@ -101,7 +102,7 @@ class Run:
             self.clock.work = time.perf_counter
         self._vocabulary = logits.shape[-1]
         self._drafts = drafts_of(self._drafter, self._vocabulary)
-        self._walk = Walk(DraftTree.empty())
+        self._path = AcceptedPath(DraftTree.empty())
         self._choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         self.clock.lap("prefill")
         start(self._drafter, prompt, self._request.references)
@@ -121,12 +122,13 @@ class Run:
             pass
 
     def choose(self) -> int:
-        return self._choose(self._walk.row)
+        return self._choose(self._path.row)
 
     def take(self, token: int) -> bool:
         """Write a token; return whether the pass has the logits after it."""
-        self.ended_by = self._end(token)
-        if self._walk.take(token) and not self.ended_by:
+        length = len(self._written) + len(self._path.tokens) + 1
+        self.ended_by = reason_to_end(self._request, token, length)
+        if self._path.accept(token) and not self.ended_by:
             return True
         self._end_pass()
         return False
@@ -134,7 +136,7 @@ class Run:
     def verify(self) -> None:
         tree = self.draft()
         self._choose = self._verified(tree)
-        self._walk = Walk(tree)
+        self._path = AcceptedPath(tree)
         self._nodes_per_pass.append(len(tree))
 
     def draft(self) -> DraftTree:
@@ -180,7 +182,7 @@ class Run:
         return choose
 
     def _end_pass(self) -> None:
-        nodes, tokens = self._walk.nodes, self._walk.tokens
+        nodes, tokens = self._path.nodes, self._path.tokens
         is_pass = bool(self._nodes_per_pass)  # false for the prefill
         if is_pass:
             self.clock.lap("other")
@@ -213,17 +215,6 @@ class Run:
         if self._started:
             self._pass_on()
             self._drafter.finish()
-
-    def _end(self, token: int) -> str:
-        request, length = self._request, len(self._written) + len(self._walk.tokens) + 1
-        stopped = request.stop is not None and request.stop(token)
-        if token in request.eos:
-            return "eos"
-        if stopped:
-            return "stop"
-        if length >= request.longest:
-            return "length" if request.longest == request.max_new_tokens else "context"
-        return ""
 
     def result(self) -> Decoded:
         laps: dict[str, Any] = self.clock.laps

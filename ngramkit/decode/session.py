@@ -13,6 +13,7 @@ from ngramkit.budget.costs import MAX_NODES
 from ngramkit.budget.profile import Profile
 from ngramkit.budget.rule import AutoBudget
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
+from ngramkit.decode.ends import StopStrings
 from ngramkit.decode.generation import choice_and_stop, either
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request, Run, decode
@@ -24,7 +25,7 @@ from ngramkit.decode.sampling import MOST_SEED
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
-from ngramkit.decode.text import StopStrings, require_fits
+from ngramkit.decode.text import require_fits
 from ngramkit.decode.threads import Threads, process_threads
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.drafters.base import Drafter, TokenArray

@@ -217,18 +217,3 @@ def byte_tokens(backend: Any) -> dict[int, int]:
     letter = backend.token_to_id("<0x41>")
     is_fallback = letter is not None and backend.decode([letter]) == "A"
     return {token: byte for token, byte in ids.items() if token is not None} if is_fallback else {}
-
-
-class StopStrings:
-    """Finds the token that completes a stop string; special tokens count as text."""
-
-    def __init__(self, backend: Any, prompt: TokenArray, strings: Sequence[str]) -> None:
-        self._stream = TextStream(backend, prompt, special=True)
-        self._strings = strings
-        self._longest = max(map(len, strings))
-        self._tail = ""
-
-    def completed_by(self, token: int) -> bool:
-        self._tail = self._tail[-self._longest :] + self._stream.push(token)
-        text = self._tail + self._stream.pending
-        return any(string in text for string in self._strings)

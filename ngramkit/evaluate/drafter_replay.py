@@ -17,7 +17,7 @@ import numpy as np
 
 from ngramkit.basics.errors import require_between
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.decode.accept import accept
+from ngramkit.decode.accept import accepted_nodes
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
 from ngramkit.drafters.references import start
@@ -25,7 +25,6 @@ from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.statistics import Reliability
 from ngramkit.evaluate.topk_record import Misses, ReplayedEvidence, TopKRecord
 
-END = -1  # follows the last recorded token
 MAX_MISSING = 0.01  # maximum share of contexts missing from a top-k record
 CHAIN_WIDTH = 4  # tree nodes drafted per token of a chain, as in engines
 
@@ -230,7 +229,7 @@ def replay_turn(
         begun = time.perf_counter_ns()
         tree = drafted(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
-        nodes, _ = accept(tree, _recorded_tokens(answer[position:]))
+        nodes = accepted_nodes(tree, answer[position : position + len(tree) + 1].tolist())
         written = answer[position : position + len(nodes) + 1]  # one bonus token
         evidence = None if recorded is None or left <= 0 else recorded.after_draft(tree)
         position += _write(drafter, written, evidence, recorded)
@@ -274,8 +273,3 @@ def shuffle(records: Sequence[Record], seed: int) -> list[Record]:
 
 def categories(results: Iterable[Replay]) -> list[str]:
     return list(dict.fromkeys(c for result in results for c in result.by_category))
-
-
-def _recorded_tokens(tokens: TokenArray) -> Callable[[int], int]:
-    rest = iter(tokens.tolist())
-    return lambda row: next(rest, END)

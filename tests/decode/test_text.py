@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given, strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from ngramkit.decode.text import StopStrings, TextStream
+from ngramkit.decode.ends import StopStrings
+from ngramkit.decode.text import TextStream
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 TEXTS = [

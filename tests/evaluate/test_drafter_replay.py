@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.decode.accept import accept
+from ngramkit.decode.accept import accepted_nodes
 from ngramkit.decode.loop import Request, decode
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
@@ -139,13 +139,12 @@ def test_a_chain_is_the_path_that_most_is_expected_of():
     assert replay_turn(Echo(tree), Turn(ids(1), ids(4, 7, 8, 3)), 2, chain=True).passes == 3
 
 
-def test_walk_follows_the_record_through_branches():
+def test_accepted_nodes_follow_the_record_through_branches():
     tree = DraftTree(
         ids(7, 8, 9, 5), ids(-1, 0, -1, 2), np.ones(4, np.float32), np.zeros(4, np.uint8)
     )
     for written, nodes in (([7, 8, 5], [0, 1]), ([9, 5, 1], [2, 3]), ([4], [])):
-        rest = iter(written)
-        assert accept(tree, lambda _, rest=rest: next(rest)) == (nodes, written)
+        assert accepted_nodes(tree, written) == nodes
 
 
 def test_state_is_per_question_unless_kept():
