@@ -208,7 +208,7 @@ def _of_generate(runs: Runs, drafter: str, done: set[str]) -> list[float | None]
 def replayed(data: Path, work: Path, runs: Runs, done: set[str]) -> dict[str, dict[str, float]]:
     """Return tokens/step by budget on the answers that were written without drafts."""
     from ngramkit.decode.load import load_model
-    from ngramkit.evaluate.drafter_replay import replay_drafter
+    from ngramkit.evaluate.replay_loop import replay_drafter
 
     model = load_model(MODEL)
     asked = [question for question in in_turns(data / QUESTIONS) if str(question.id) in done]

@@ -17,8 +17,8 @@ from benchmarks import Row
 from benchmarks._data import categories, contexts, datastore, frozen_table
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.drafter_replay import Replay
     from ngramkit.evaluate.records import Record
+    from ngramkit.evaluate.replay_results import Replay
 
 BUDGETS = (8, 16, 32, 64, 95)
 ROUNDS = 3
@@ -64,7 +64,7 @@ def drafters(datastore: Any, frozen: Any) -> Makers:
 
 
 def _replayed(makers: Makers, records: list[Record], budget: int) -> dict[str, Replay]:
-    from ngramkit.evaluate.drafter_replay import replay_drafter
+    from ngramkit.evaluate.replay_loop import replay_drafter
 
     return {name: replay_drafter(name, make, records, budget) for name, make in makers.items()}
 
@@ -108,7 +108,7 @@ def _small(datastore: Any, frozen: Any, records: list[Record]) -> Row:
 
 def _latency(make: Callable[[], Any], records: list[Record]) -> Iterator[Row]:
     """Take the least of each draft's ROUNDS times, as benchmarks.rest does."""
-    from ngramkit.evaluate.drafter_replay import replay_drafter
+    from ngramkit.evaluate.replay_loop import replay_drafter
 
     rounds = [replay_drafter("blend", make, records, 64).total.draft_ns for _ in range(ROUNDS)]
     best = np.min(np.array(rounds), axis=0) / 1e3

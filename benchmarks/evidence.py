@@ -187,7 +187,7 @@ def _replayed(
     makers: Makers, records: list[Record], budget: int, topk: TopKRecord | None
 ) -> dict[str, Any]:
     """Replay each drafter; ssd drafts from past requests, those of the questions before."""
-    from ngramkit.evaluate.drafter_replay import replay_drafter
+    from ngramkit.evaluate.replay_loop import replay_drafter
 
     return {
         name: replay_drafter(

@@ -51,8 +51,8 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
     """Return {"tokens": ..., "datastore_bytes": ..., "steps": {drafter: {budget: tokens/step}}}."""
     import ngramkit
     from ngramkit.corpus.tokenizer import load_tokenizer
-    from ngramkit.evaluate.drafter_replay import replay_drafter
     from ngramkit.evaluate.records import Record, read_records
+    from ngramkit.evaluate.replay_loop import replay_drafter
     from research.union import Union
 
     data, datastore, frozen = options.data, options.datastore, options.frozen

@@ -26,8 +26,8 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import ReferenceTexts
 from ngramkit.drafters.registry import load_drafter
-from ngramkit.evaluate.drafter_replay import replay_drafter
 from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.replay_loop import replay_drafter
 
 BUDGET = 16
 FILES = 8

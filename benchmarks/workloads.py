@@ -32,8 +32,8 @@ from ngramkit.drafters.registry import load_drafter
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished
-from ngramkit.evaluate.drafter_replay import replay_drafter
 from ngramkit.evaluate.records import Record, Turn, read_records
+from ngramkit.evaluate.replay_loop import replay_drafter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 SHAPES = ("c8", "c16", "c32", "t16", "t64")

@@ -26,8 +26,8 @@ from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.drafter_replay import Tally
     from ngramkit.evaluate.forecast import Forecasts
+    from ngramkit.evaluate.replay_results import Tally
 
 SHOWN = 20  # rows of a table
 

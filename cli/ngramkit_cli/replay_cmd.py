@@ -28,8 +28,7 @@ from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.drafter_replay import Replay, Tally
-    from ngramkit.evaluate.replay import Replays
+    from ngramkit.evaluate.replay_results import Replay, Replays, Tally
 
 
 Answers = Annotated[
@@ -200,7 +199,7 @@ def _say_passes(results: Sequence[Replay], out: Output) -> None:
 
 
 def _say_categories(results: Sequence[Replay], out: Output) -> None:
-    from ngramkit.evaluate.drafter_replay import categories
+    from ngramkit.evaluate.replay_results import categories
 
     shown = categories(results)
     if len(shown) < 2:

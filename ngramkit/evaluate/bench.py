@@ -36,7 +36,6 @@ from ngramkit.decode.pending import PendingModel, prepare
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import DrafterSpec, NoDraft
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
-from ngramkit.evaluate.drafter_replay import Replay, replay_drafter
 from ngramkit.evaluate.records import (
     Question,
     Record,
@@ -46,6 +45,8 @@ from ngramkit.evaluate.records import (
     questions_for,
     require_files,
 )
+from ngramkit.evaluate.replay_loop import replay_drafter
+from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.results import (
     BenchResult,
     machine,

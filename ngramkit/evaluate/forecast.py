@@ -18,10 +18,10 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.engines.config import DraftConfig
-from ngramkit.evaluate.drafter_replay import Replay, Tally
 from ngramkit.evaluate.pass_times import SHOWN, Cost, PassTimes
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import read_answers
+from ngramkit.evaluate.replay_results import Replay, Tally
 from ngramkit.evaluate.simulated_server import Served, serve
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 

@@ -16,7 +16,7 @@ import numpy as np
 from ngramkit.basics.errors import UsageError, reason
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.terminal_text import fold_name, many
-from ngramkit.evaluate.drafter_replay import Replay, Tally, categories
+from ngramkit.evaluate.replay_results import Replay, Tally, categories
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
 MUTED = "#6a737d"

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from ngramkit.basics.terminal_text import device_text, fold_name
-from ngramkit.evaluate.drafter_replay import Replay
 from ngramkit.evaluate.plots import (
     MUTED,
     Colors,
@@ -28,6 +27,7 @@ from ngramkit.evaluate.plots import (
     saved_figure,
     shown_name,
 )
+from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.results import BenchResult, shown
 from ngramkit.evaluate.runs import BASELINE
 from ngramkit.evaluate.statistics import shown_interval

@@ -11,8 +11,8 @@ from ngramkit.drafters.base import Evidence, Source
 from ngramkit.drafters.blend import Blend, load_weights
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import load_drafter
-from ngramkit.evaluate.drafter_replay import replay_turn
 from ngramkit.evaluate.records import Turn
+from ngramkit.evaluate.replay_loop import replay_turn
 from ngramkit.formats.history import History
 from ngramkit.formats.safetensors import write_arrays
 from ngramkit.kernels.blend.counts import MEMO_ROWS, PAIRS_BYTES, new_corpus

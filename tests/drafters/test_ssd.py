@@ -14,8 +14,8 @@ from ngramkit.drafters.base import Source
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.drafters.ssd import Ssd
-from ngramkit.evaluate.drafter_replay import replay_turn
 from ngramkit.evaluate.records import Turn
+from ngramkit.evaluate.replay_loop import replay_turn
 from ngramkit.formats.history import History
 from ngramkit.kernels import ssd
 

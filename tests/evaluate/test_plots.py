@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 
-from ngramkit.evaluate.drafter_replay import Replay, Tally
 from ngramkit.evaluate.plots import (
     PALETTE,
     colors_of,
@@ -19,6 +18,7 @@ from ngramkit.evaluate.plots import (
     plot,
     saved_figure,
 )
+from ngramkit.evaluate.replay_results import Replay, Tally
 
 
 @pytest.fixture

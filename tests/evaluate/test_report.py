@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ngramkit.evaluate.drafter_replay import Replay, Tally
+from ngramkit.evaluate.replay_results import Replay, Tally
 from ngramkit.evaluate.report import write_report
 from ngramkit.evaluate.results import BenchResult
 

@@ -22,9 +22,10 @@ from ngramkit.decode.session import Session
 from ngramkit.drafters.base import TOPS
 from ngramkit.drafters.blend import Blend
 from ngramkit.evaluate.bench import tokens_per_pass
-from ngramkit.evaluate.drafter_replay import Replay, replay_turn
 from ngramkit.evaluate.record import BUDGET as NODES, verifying_model
 from ngramkit.evaluate.records import Question
+from ngramkit.evaluate.replay_loop import replay_turn
+from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.topk_record import Misses, TopKRecord
 from ngramkit.formats.evidence import NAME, read_batch
 

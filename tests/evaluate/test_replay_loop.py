@@ -15,9 +15,9 @@ from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
 from ngramkit.evaluate.bench import tokens_per_pass
-from ngramkit.evaluate.drafter_replay import draft_chain, replay_drafter, replay_turn, shuffle
 from ngramkit.evaluate.leakage import find_leaked, leaked_share
 from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.replay_loop import draft_chain, replay_drafter, replay_turn, shuffle
 from ngramkit.evaluate.statistics import Reliability
 
 EOS = 0

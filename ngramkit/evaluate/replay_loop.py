@@ -1,0 +1,145 @@
+"""The loop of a replay: one drafter on recorded answers, without a model.
+
+Greedy decoding accepts a draft node exactly if the model wrote its token.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ngramkit.basics.errors import require_between
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.decode.accept import accepted_nodes
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
+from ngramkit.drafters.references import start
+from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.replay_results import Replay, Tally
+from ngramkit.evaluate.statistics import Reliability
+from ngramkit.evaluate.topk_record import Misses, ReplayedEvidence, TopKRecord
+
+CHAIN_WIDTH = 4  # tree nodes drafted per token of a chain, as in engines
+
+
+def replay_drafter(
+    name: str,
+    make: Callable[[], Drafter],
+    records: Sequence[Record],
+    budget: int,
+    *,
+    keep_state: bool = False,
+    chain: bool = False,
+    topk_record: TopKRecord | None = None,
+    vocabulary: int = ANY_VOCABULARY,
+    reporter: Reporter = SILENT,
+) -> Replay:
+    """Replay `records` in order, or with `keep_state` turn by turn in the order of places.
+
+    `make` creates a fresh drafter, without `keep_state` one per record.
+    """
+    result = Replay(name, budget)
+    drafter = make()
+    if not getattr(drafter, "wants_evidence", False):
+        topk_record = None
+    if topk_record is not None:
+        result.misses = Misses()
+    way: dict[str, Any] = {"chain": chain, "vocabulary": vocabulary}
+    if records:  # warm up: exclude compilation and cold pages from draft times
+        first = records[0].turns[0]
+        replay_turn(make(), replace(first, answer=first.answer[:16]), budget, **way)
+    tallies = [Tally() for _ in records]
+    turns = [
+        (i, n, turn) for i, record in enumerate(records) for n, turn in enumerate(record.turns)
+    ]
+    if keep_state:  # conversations overlap
+        turns.sort(key=lambda each: each[2].place)
+    left = Counter(i for i, _, _ in turns)
+    for i, number, turn in turns:
+        if not keep_state and number == 0:
+            drafter = make()
+        evidence = None if topk_record is None else topk_record.evidence_of(turn)
+        tallies[i].add(replay_turn(drafter, turn, budget, result.reliability, evidence, **way))
+        if evidence is not None and result.misses is not None:
+            result.misses.add(evidence.misses)
+        left[i] -= 1
+        reporter.advance(not left[i])
+    for record, tally in zip(records, tallies, strict=True):
+        result.add(record, tally)
+    return result
+
+
+def replay_turn(
+    drafter: Drafter,
+    turn: Turn,
+    budget: int,
+    reliability: Reliability | None = None,
+    recorded: ReplayedEvidence | None = None,
+    *,
+    chain: bool = False,
+    vocabulary: int = ANY_VOCABULARY,
+) -> Tally:
+    """Run the decode loop with the recorded answer instead of the model.
+
+    `chain`: drafts are one path of at most `budget` tokens.
+    """
+    drafts = drafts_of(drafter, vocabulary)
+    drafted = partial(draft_chain, drafts) if chain else drafts
+    answer, tally = turn.answer, Tally()
+    evidence = None if recorded is None else recorded.after_prompt()
+    start(drafter, turn.prompt, turn.references)
+    position = 0
+    if len(answer):  # the prefill's token
+        position = _write(drafter, answer[:1], evidence, recorded)
+    while position < len(answer):
+        # As in decoding: at most the tokens that may still be written, less the model's own.
+        left = budget if turn.longest is None else min(budget, turn.longest - position - 1)
+        begun = time.perf_counter_ns()
+        tree = drafted(left) if left > 0 else DraftTree.empty()
+        tally.draft_ns.append(time.perf_counter_ns() - begun)
+        nodes = accepted_nodes(tree, answer[position : position + len(tree) + 1].tolist())
+        written = answer[position : position + len(nodes) + 1]  # one bonus token
+        evidence = None if recorded is None or left <= 0 else recorded.after_draft(tree)
+        position += _write(drafter, written, evidence, recorded)
+        tally.count(len(written), empty=len(tree) == 0)
+        if reliability is not None:
+            reliability.add(tree.scores, nodes)
+    drafter.finish()
+    return tally
+
+
+def draft_chain(drafts: Callable[[int], DraftTree], length: int) -> DraftTree:
+    """Return the path of at most `length` tokens with the highest expected acceptance."""
+    from ngramkit.kernels.tree_paths import best_path
+
+    tree = drafts(CHAIN_WIDTH * length)
+    path = best_path(tree.parents, tree.scores, length, 0.0)
+    parents = np.arange(-1, len(path) - 1, dtype=np.int32)
+    return DraftTree(tree.token_ids[path], parents, tree.scores[path], tree.source[path])
+
+
+def _write(
+    drafter: Drafter,
+    tokens: TokenArray,
+    evidence: Evidence | None,
+    recorded: ReplayedEvidence | None,
+) -> int:
+    if evidence is None:
+        drafter.accept(tokens)
+    else:
+        drafter.accept(tokens, evidence)
+    if recorded is not None:
+        recorded.write(tokens)
+    return len(tokens)
+
+
+def shuffle(records: Sequence[Record], seed: int) -> list[Record]:
+    require_between("seed", seed, 0, (1 << 64) - 1)
+    order = np.random.default_rng(seed).permutation(len(records))
+    return [records[i] for i in order]

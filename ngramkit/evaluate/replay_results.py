@@ -1,0 +1,243 @@
+"""Results of replays: tokens/step per drafter and budget, by record and category."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ngramkit.basics.results import Entries, Tabular
+from ngramkit.evaluate.leakage import Leakage
+from ngramkit.evaluate.records import Record
+from ngramkit.evaluate.statistics import Ratio, Reliability, Units, ratios
+from ngramkit.evaluate.topk_record import Misses
+
+MAX_MISSING = 0.01  # maximum share of contexts that are not on record; with more it is incomplete
+CONVERSATIONS = Units("conversations")
+ByBytes = dict[str, dict[str, list[tuple[int, float]]]]
+
+
+@dataclass
+class Tally:
+    tokens: int = 0  # without the prefill's
+    passes: int = 0
+    empty: int = 0  # passes without a draft
+    lengths: Counter[int] = field(default_factory=Counter)  # tokens of a pass -> passes
+    draft_ns: list[int] = field(default_factory=list)
+
+    @property
+    def tokens_per_step(self) -> float:
+        return self.tokens / self.passes if self.passes else math.nan
+
+    def count(self, written: int, *, empty: bool) -> None:
+        self.tokens += written
+        self.passes += 1
+        self.empty += empty
+        self.lengths[written] += 1
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "tokens": self.tokens,
+            "passes": self.passes,
+            "tokens_per_step": self.tokens_per_step if self.passes else None,
+        }
+
+    def draft_us(self, percentile: float) -> float:
+        return float(np.percentile(self.draft_ns, percentile)) / 1e3 if self.draft_ns else 0.0
+
+    def add(self, other: Tally) -> None:
+        self.tokens += other.tokens
+        self.passes += other.passes
+        self.empty += other.empty
+        self.lengths += other.lengths
+        self.draft_ns += other.draft_ns
+
+
+@dataclass(repr=False)
+class Replay:
+    """The result of one drafter at one budget; nan if `missing` names a source."""
+
+    drafter: str
+    budget: int
+    total: Tally = field(default_factory=Tally)
+    by_category: dict[str, Tally] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)  # of the records, in replay order
+    by_record: list[Tally] = field(default_factory=list)  # likewise
+    categories: list[str] = field(default_factory=list)  # likewise
+    runs: list[str] = field(default_factory=list)  # likewise
+    asked_before: list[bool] = field(default_factory=list)  # likewise: a repeated first prompt
+    reliability: Reliability = field(default_factory=Reliability)
+    misses: Misses | None = None  # of the top-k record, for a drafter that wants evidence
+    bytes: int = 0  # of its artifacts
+    sources: list[str] = field(default_factory=list)  # artifacts with their builds, the history
+    missing: str | None = None
+    _prompts: set[Any] = field(default_factory=set)  # first prompts so far, as bytes
+
+    @property
+    def incomplete(self) -> str | None:
+        """Why the figures are too low, or None."""
+        misses = self.misses
+        if misses is None or misses.missing <= MAX_MISSING * misses.rows:
+            return None
+        return (
+            f"{misses.missing:,} of {misses.rows:,} contexts "
+            f"({misses.missing / misses.rows:.0%}) were not on record"
+        )
+
+    @property
+    def comparable(self) -> bool:
+        return self.missing is None and self.incomplete is None and self.total.passes > 0
+
+    def add(self, record: Record, tally: Tally, name: str | None = None) -> None:
+        self.total.add(tally)
+        self.by_category.setdefault(record.category, Tally()).add(tally)
+        self.names.append(record.name if name is None else name)
+        self.categories.append(record.category)
+        self.runs.append(record.run)
+        prompt = record.turns[0].prompt.tobytes()
+        self.asked_before.append(prompt in self._prompts)
+        self._prompts.add(prompt)
+        self.by_record.append(tally)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for name, category, tally in zip(self.names, self.categories, self.by_record, strict=True):
+            yield {
+                "drafter": self.drafter,
+                "budget": self.budget,
+                "question": name,
+                "category": category,
+                **tally.figures(),
+            }
+
+    def to_dict(self) -> dict[str, Any]:
+        total, replayed = self.total, self.missing is None
+        whole = ("drafter", "budget")
+        return {
+            "drafter": self.drafter,
+            "budget": self.budget,
+            "missing": self.missing,
+            "incomplete": self.incomplete,
+            "sources": self.sources,
+            "bytes": self.bytes,
+            **total.figures(),
+            "draft_us_p50": total.draft_us(50) if replayed else None,
+            "draft_us_p99": total.draft_us(99) if replayed else None,
+            "empty_share": total.empty / total.passes if total.passes else None,
+            "accepted_lengths": {str(n): total.lengths[n] for n in sorted(total.lengths)},
+            "reliability": self.reliability.rows(),
+            **({} if self.misses is None else {"oracle": asdict(self.misses)}),
+            "by_category": {name: tally.figures() for name, tally in self.by_category.items()},
+            "questions": [
+                {key: value for key, value in row.items() if key not in whole}
+                for row in self.rows()
+            ],
+        }
+
+    def __repr__(self) -> str:
+        if self.missing is not None:
+            return f"<Replay of {self.drafter}, {self.budget} nodes: n/a ({self.missing})>"
+        return (
+            f"<Replay of {self.drafter}, {self.budget} nodes: "
+            f"{self.total.tokens_per_step:.3f} tokens/step over {len(self.names)} questions>"
+        )
+
+
+def categories(results: Iterable[Replay]) -> list[str]:
+    return list(dict.fromkeys(c for result in results for c in result.by_category))
+
+
+class Curve(NamedTuple):
+    drafter: str
+    name: str
+    labels: tuple[str, ...]  # of its replays
+
+
+class Replays(Entries[Replay], Tabular):
+    def __init__(
+        self,
+        results: Sequence[Replay],
+        leakage: Leakage,
+        template: str | None,
+        curves: Sequence[Curve] = (),
+        *,
+        kept_state: bool = False,
+        units: Units = CONVERSATIONS,
+        origin: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(results)
+        self.leakage, self.template, self.curves = leakage, template, curves
+        self.kept_state, self.units, self.origin = kept_state, units, dict(origin or {})
+
+    @property
+    def results(self) -> list[Replay]:
+        return self._entries
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for result in self.results:
+            yield from result.rows()
+
+    def ratios(self, budget: int | None = None) -> list[Ratio]:
+        """Return tokens/step of each drafter over every later one, at `budget` (default: largest).
+
+        95 % intervals are over conversations or tasks; none if drafters kept their state.
+        """
+        nodes = budget or max(r.budget for r in self.results)
+        return ratios(
+            [
+                (r.drafter, [t.tokens for t in r.by_record], [t.passes for t in r.by_record])
+                for r in self.results
+                if r.budget == nodes and r.comparable
+            ],
+            self.units,
+        )
+
+    def by_bytes(self, budget: int | None = None) -> ByBytes:
+        """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first."""
+        nodes = budget or max(r.budget for r in self)
+        steps = {
+            r.drafter: (r.bytes, r.total.tokens_per_step)
+            for r in self
+            if r.budget == nodes and r.comparable
+        }
+        points: ByBytes = {}
+        for curve in self.curves:
+            line = sorted(steps[label] for label in curve.labels if label in steps)
+            points.setdefault(curve.drafter, {})[curve.name] = line
+        return points
+
+    def plot(self, path: str | Path) -> None:
+        """Draw tokens/step by budget and requests, or by bytes for curves."""
+        from ngramkit.evaluate.plots import plot
+
+        plot(self.results, Path(path), learning=self.kept_state, by_bytes=self.by_bytes())
+
+    def to_dict(self) -> dict[str, Any]:
+        budgets = sorted({r.budget for r in self.results})
+        return {
+            "results": [result.to_dict() for result in self.results],
+            "ratios": [
+                {"budget": nodes, **each.to_dict()}
+                for nodes in budgets
+                for each in self.ratios(nodes)
+            ],
+            **({"by_bytes": self.by_bytes()} if self.curves else {}),
+            **self.origin,
+            "template": self.template,
+            "records": self.leakage.records,
+            "leaked": self.leakage.leaked,
+            "leaked_dropped": self.leakage.dropped,
+        }
+
+    def __repr__(self) -> str:
+        best = max(r.budget for r in self.results)
+        shown = ", ".join(
+            f"{r.drafter} {r.total.tokens_per_step:.2f}" if r.comparable else f"{r.drafter} n/a"
+            for r in self.results
+            if r.budget == best
+        )
+        return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
