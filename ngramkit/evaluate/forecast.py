@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.progress import SILENT, Reporter
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 
 CONCURRENCY = 16  # requests at once
 TOKENS = (16,)  # maximum lengths of a draft
+LEAST_SHARE = 0.5  # minimum share of the output tokens in the counted passes
 PARTS = 10  # parts of the log in `over_time`
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A log's traffic with drafts of at most `tokens`, see `Served.fullest`.
+    """A log's traffic with drafts of at most `tokens`, see `counted_passes`.
 
     Shares compare with the same requests without drafts, in batches of the same size.
     """
@@ -248,7 +250,7 @@ def forecast(
 
 
 def _forecast(served: Served, times: PassTimes, concurrency: int, tokens: int) -> Forecast:
-    chosen = served.fullest()
+    chosen = counted_passes(served)
     batches = np.array(served.batches)
     written, drafted = np.array(served.written), np.array(served.drafted)
     passes = np.repeat(np.arange(len(batches)), batches)  # of each step
@@ -282,6 +284,18 @@ def _forecast(served: Served, times: PassTimes, concurrency: int, tokens: int) -
         draft_us=float(np.array(served.draft_seconds)[chosen].sum()) / steps * 1e6,
         replay=replay,
     )
+
+
+def counted_passes(served: Served) -> npt.NDArray[np.bool_]:
+    """Return which passes count, those with the fullest batches: bool[passes].
+
+    Their minimum batch is the largest that covers LEAST_SHARE of the output.
+    """
+    batches = np.array(served.batches, np.int64)
+    written = np.bincount(np.repeat(batches, batches), served.written)  # by size of the batch
+    held = np.cumsum(written[::-1])[::-1]  # in batches of at least this size
+    enough = np.flatnonzero(held >= LEAST_SHARE * written.sum())
+    return batches >= (enough[-1] if len(enough) else 0)
 
 
 def _engine(

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.drafters.base import TokenArray
@@ -21,8 +20,6 @@ from ngramkit.evaluate.records import Record
 
 if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter
-
-LEAST_SHARE = 0.5  # minimum share of the output tokens in the fullest passes
 
 
 @dataclass
@@ -37,17 +34,6 @@ class Served:
     request: list[int] = field(default_factory=list)  # number of each step's request
     written: list[int] = field(default_factory=list)  # tokens, likewise
     drafted: list[int] = field(default_factory=list)  # tokens, likewise
-
-    def fullest(self) -> npt.NDArray[np.bool_]:
-        """Return which passes had the fullest batches, bool[passes].
-
-        Their minimum batch is the largest that covers LEAST_SHARE of the output.
-        """
-        batches = np.array(self.batches, np.int64)
-        written = np.bincount(np.repeat(batches, batches), self.written)  # by size of the batch
-        held = np.cumsum(written[::-1])[::-1]  # in batches of at least this size
-        enough = np.flatnonzero(held >= LEAST_SHARE * written.sum())
-        return batches >= (enough[-1] if len(enough) else 0)
 
 
 @dataclass

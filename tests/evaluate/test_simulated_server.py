@@ -15,6 +15,7 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
+from ngramkit.evaluate.forecast import counted_passes
 from ngramkit.evaluate.pass_times import PassTimes
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.simulated_server import serve
@@ -79,7 +80,7 @@ def test_requests_run_beside_each_other_in_their_order():
     assert result.drafted == [2] * 6  # after the end, too: who serves does not know it
     assert result.written == [3, 3, 2, 2, 3, 2]
     assert result.ended == [0, 1, 2]
-    assert result.fullest().tolist() == [True, True, False, False]
+    assert counted_passes(result).tolist() == [True, True, False, False]
     assert sum(result.draft_seconds) == pytest.approx(4e-3)
     assert drafter.asked == [1]
 
@@ -104,7 +105,7 @@ def test_requests_that_the_prefill_ends_take_no_pass():
     assert len(result.batches) == 1
     result, _ = served(records[:2])
     assert result.batches == []
-    assert result.fullest().tolist() == []
+    assert counted_passes(result).tolist() == []
 
 
 def test_an_engine_drafts_from_what_it_has_served():
