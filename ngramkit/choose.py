@@ -25,7 +25,6 @@ from ngramkit.drafters.options import OPTIONS
 from ngramkit.drafters.registry import (
     DEFAULT_DRAFTER,
     DRAFTERS,
-    DrafterSpec,
     drafter_options,
     make_drafter,
     require_kind,
@@ -37,6 +36,7 @@ from ngramkit.drafters.sources import (
     Sources,
     given_sources,
 )
+from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.opening import open_folder

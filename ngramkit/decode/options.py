@@ -19,8 +19,8 @@ from ngramkit.decode.specache.options import SpeCache, cache_of, require_no_draf
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.references import require_references
-from ngramkit.drafters.registry import DrafterSpec
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
+from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -34,7 +34,6 @@ TRANSFORMERS_WAYS: dict[str, dict[str, Any]] = {
     GENERATE: {},
     "generate-lookup": {"prompt_lookup_num_tokens": 10},  # as in its documentation
 }
-MAX_NODES = 4096  # nodes of a draft; attention costs grow with the square
 
 Show = Callable[[str, bool], None]  # a piece of text, and whether it was drafted
 
@@ -154,7 +153,7 @@ class DecodeOptions:
 
     def _check_budget(self) -> None:
         if isinstance(self.budget, Integral):
-            require_between("budget", self.budget, 1, MAX_NODES)
+            require_between("budget", self.budget, 1, MAX_BUDGET)
             object.__setattr__(self, "budget", int(self.budget))
         elif self.budget not in (None, "auto"):
             raise UsageError(

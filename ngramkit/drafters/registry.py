@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from ngramkit.formats.tokenizer_record import record_of
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
     from ngramkit.drafters.past_requests import PastRequests
+    from ngramkit.drafters.spec import DrafterSpec
     from ngramkit.formats.artifact import Artifact
     from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -191,6 +192,8 @@ def load_drafter(
     a missing source, ArtifactError for an unreadable artifact, a wrong kind or different
     tokenizers.
     """
+    from ngramkit.drafters.spec import DrafterSpec
+
     check_type("name", name, [str])
     if past is not None and not hasattr(past, "refresh"):
         raise UsageError(
@@ -273,47 +276,6 @@ def require_kind(where: object, kind: str, role: str) -> None:
         raise ArtifactError(
             f"{where} must be a {KIND_OF_ROLE[role]}, got {a_kind(kind)}", "check the path"
         )
-
-
-@dataclass(frozen=True)
-class DrafterSpec:
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, text: str) -> DrafterSpec:
-        """Read `NAME` or `NAME:OPTION=VALUE,OPTION=VALUE`. Raises UsageError.
-
-        >>> DrafterSpec.parse("rest:max_match=8")
-        DrafterSpec(name='rest', options={'max_match': 8})
-        """
-        name, colon, rest = text.partition(":")
-        drafter_entry(name)
-        if not colon:
-            return cls(name)
-        takes = {option.name: option for option in drafter_options(name)}
-        options: dict[str, Any] = {}
-        for part in rest.split(","):
-            key, equals, value = part.partition("=")
-            key = key.strip().replace("-", "_")
-            if not equals or not key:
-                raise UsageError(
-                    f"an option of {name} must be OPTION=VALUE, got {part.strip()!r}",
-                    f"choose from its options: {', '.join(takes) or 'none'}",
-                )
-            if key not in takes:
-                raise UsageError(f"unknown option {key!r} of {name}", meant(key, takes))
-            if key in options:
-                raise UsageError(f"{key} of {name} must be given once, got it twice")
-            options[key] = takes[key].read(value.strip())
-        return cls(name, options)
-
-    def __str__(self) -> str:
-        options = ",".join(
-            f"{key}={str(value).lower() if isinstance(value, bool) else value}"
-            for key, value in self.options.items()
-        )
-        return f"{self.name}:{options}" if options else self.name
 
 
 class NoDraft(BaseDrafter):

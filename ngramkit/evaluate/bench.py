@@ -31,11 +31,12 @@ from ngramkit.choose import (
     require_named,
 )
 from ngramkit.corpus.chat import Template, find_template, require_template
-from ngramkit.decode.options import MAX_NODES, TRANSFORMERS_WAYS, DecodeOptions
+from ngramkit.decode.options import TRANSFORMERS_WAYS, DecodeOptions
 from ngramkit.decode.pending import PendingModel, prepare
 from ngramkit.drafters.base import Drafter, TokenArray
-from ngramkit.drafters.registry import DrafterSpec, NoDraft
+from ngramkit.drafters.registry import NoDraft
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
+from ngramkit.drafters.spec import DrafterSpec, split_budget
 from ngramkit.evaluate.records import (
     Question,
     Record,
@@ -309,32 +310,6 @@ class Contestant:
         if self.name == BASELINE:
             return task.undrafted()
         return task if self.session is None else replace(self.session, options=task.options)
-
-
-def split_budget(text: str) -> tuple[str, Budget]:
-    """Split a drafter's name and options from its `budget`: nodes, "auto", or 0 for none.
-
-    >>> split_budget("blend:budget=auto"), split_budget("rest:max_match=8,budget=16")
-    (('blend', 'auto'), ('rest:max_match=8', 16))
-
-    Raises UsageError for an invalid budget.
-    """
-    name, _, rest = text.partition(":")
-    parts = rest.split(",") if rest else []
-    own = [part for part in parts if part.partition("=")[0].strip() == "budget"]
-    if not own:
-        return text, 0
-    value = own[-1].partition("=")[2].strip()
-    sound = value == "auto" or (value.isdecimal() and 0 < int(value[:9]) <= MAX_NODES)
-    if len(own) > 1 or not sound:
-        raise UsageError(
-            f"budget of {text!r} must be one number from 1 to {MAX_NODES:,}, or auto",
-            f"write {name}:budget=16",
-            option="drafter",
-        )
-    others = [part for part in parts if part not in own]
-    plain = f"{name}:{','.join(others)}" if others else name
-    return plain, "auto" if value == "auto" else int(value)
 
 
 def _is_transformers(drafter: Any) -> bool:

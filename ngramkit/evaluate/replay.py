@@ -27,8 +27,9 @@ from ngramkit.choose import (
 from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, DrafterSpec
+from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
+from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.evaluate.leakage import without_leaks
 from ngramkit.evaluate.records import Record, Turn, read_records, require_files, units_of
 from ngramkit.evaluate.replay_loop import replay_drafter, shuffle

@@ -8,7 +8,7 @@ from choosing import MINE, chosen
 from ngramkit.basics.errors import UsageError
 from ngramkit.choose import DrafterChoice, distinct, given_drafter
 from ngramkit.drafters.context import Context
-from ngramkit.drafters.registry import DrafterSpec
+from ngramkit.drafters.spec import DrafterSpec
 
 
 def test_options_are_read_by_what_the_constructor_declares():

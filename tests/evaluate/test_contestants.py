@@ -9,7 +9,7 @@ import pytest
 
 import ngramkit
 from ngramkit.basics.errors import UsageError
-from ngramkit.evaluate.bench import split_budget
+from ngramkit.drafters.spec import split_budget
 from ngramkit.evaluate.records import embedded_questions
 from ngramkit.evaluate.results import spec_bench
 from ngramkit.evaluate.runs import QuestionRun, TurnRun

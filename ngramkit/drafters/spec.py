@@ -1,0 +1,79 @@
+"""The syntax that names a drafter with its options, like `rest:max_match=8,budget=16`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ngramkit.basics.errors import UsageError, meant
+from ngramkit.drafters.registry import drafter_entry, drafter_options
+
+MAX_BUDGET = 4096  # nodes of a draft; attention costs grow with the square
+
+
+@dataclass(frozen=True)
+class DrafterSpec:
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> DrafterSpec:
+        """Read `NAME` or `NAME:OPTION=VALUE,OPTION=VALUE`. Raises UsageError.
+
+        >>> DrafterSpec.parse("rest:max_match=8")
+        DrafterSpec(name='rest', options={'max_match': 8})
+        """
+        name, colon, rest = text.partition(":")
+        drafter_entry(name)
+        if not colon:
+            return cls(name)
+        takes = {option.name: option for option in drafter_options(name)}
+        options: dict[str, Any] = {}
+        for part in rest.split(","):
+            key, equals, value = part.partition("=")
+            key = key.strip().replace("-", "_")
+            if not equals or not key:
+                raise UsageError(
+                    f"an option of {name} must be OPTION=VALUE, got {part.strip()!r}",
+                    f"choose from its options: {', '.join(takes) or 'none'}",
+                )
+            if key not in takes:
+                raise UsageError(f"unknown option {key!r} of {name}", meant(key, takes))
+            if key in options:
+                raise UsageError(f"{key} of {name} must be given once, got it twice")
+            options[key] = takes[key].read(value.strip())
+        return cls(name, options)
+
+    def __str__(self) -> str:
+        options = ",".join(
+            f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+            for key, value in self.options.items()
+        )
+        return f"{self.name}:{options}" if options else self.name
+
+
+def split_budget(text: str) -> tuple[str, int | Literal["auto"]]:
+    """Split a drafter's name and options from its `budget`: nodes, "auto", or 0 for none.
+
+    >>> split_budget("blend:budget=auto"), split_budget("rest:max_match=8,budget=16")
+    (('blend', 'auto'), ('rest:max_match=8', 16))
+
+    Raises UsageError for an invalid budget.
+    """
+    name, _, rest = text.partition(":")
+    parts = rest.split(",") if rest else []
+    own = [part for part in parts if part.partition("=")[0].strip() == "budget"]
+    if not own:
+        return text, 0
+    value = own[-1].partition("=")[2].strip()
+    sound = value == "auto" or (value.isdecimal() and 0 < int(value[:9]) <= MAX_BUDGET)
+    if len(own) > 1 or not sound:
+        raise UsageError(
+            f"budget of {text!r} must be one number from 1 to {MAX_BUDGET:,}, or auto",
+            f"write {name}:budget=16",
+            option="drafter",
+        )
+    others = [part for part in parts if part not in own]
+    plain = f"{name}:{','.join(others)}" if others else name
+    return plain, "auto" if value == "auto" else int(value)
