@@ -28,7 +28,8 @@ from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.replay_results import Replay, Replays, Tally
+    from ngramkit.evaluate.replay import Replays
+    from ngramkit.evaluate.replay_results import Replay, Tally
 
 
 Answers = Annotated[

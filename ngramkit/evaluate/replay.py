@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from ngramkit.basics.arguments import check_fields, check_types
 from ngramkit.basics.errors import NgramkitError, UsageError, require_between, require_list
@@ -14,6 +14,7 @@ from ngramkit.basics.kinds import ROLES
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import named_model
 from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.results import Entries, Tabular
 from ngramkit.basics.terminal_text import many
 from ngramkit.choose import (
     DrafterChoice,
@@ -30,11 +31,11 @@ from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.drafters.spec import DrafterSpec
-from ngramkit.evaluate.leakage import without_leaks
+from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.records import Record, Turn, read_records, require_files, units_of
 from ngramkit.evaluate.replay_loop import replay_drafter, shuffle
-from ngramkit.evaluate.replay_results import Curve, Replay, Replays
-from ngramkit.evaluate.statistics import SEED
+from ngramkit.evaluate.replay_results import Replay
+from ngramkit.evaluate.statistics import SEED, Ratio, Units, ratios
 from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -42,7 +43,9 @@ from ngramkit.remote.fetch import open_fetched
 
 BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 
+CONVERSATIONS = Units("conversations")
 Curves = Mapping[str, Sequence[Given]]  # name -> artifacts, each drafted from separately
+ByBytes = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,98 @@ class KeepState:
 def _placed(record: Record, place_of: Callable[[int], int]) -> Record:
     turns = [replace(turn, place=place_of(turn.place)) for turn in record.turns]
     return replace(record, turns=turns)
+
+
+class Curve(NamedTuple):
+    drafter: str
+    name: str
+    labels: tuple[str, ...]  # of its replays
+
+
+class Replays(Entries[Replay], Tabular):
+    def __init__(
+        self,
+        results: Sequence[Replay],
+        leakage: Leakage,
+        template: str | None,
+        curves: Sequence[Curve] = (),
+        *,
+        kept_state: bool = False,
+        units: Units = CONVERSATIONS,
+        origin: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(results)
+        self.leakage, self.template, self.curves = leakage, template, curves
+        self.kept_state, self.units, self.origin = kept_state, units, dict(origin or {})
+
+    @property
+    def results(self) -> list[Replay]:
+        return self._entries
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for result in self.results:
+            yield from result.rows()
+
+    def ratios(self, budget: int | None = None) -> list[Ratio]:
+        """Return tokens/step of each drafter over every later one, at `budget` (default: largest).
+
+        95 % intervals are over conversations or tasks; none if drafters kept their state.
+        """
+        nodes = budget or max(r.budget for r in self.results)
+        return ratios(
+            [
+                (r.drafter, [t.tokens for t in r.by_record], [t.passes for t in r.by_record])
+                for r in self.results
+                if r.budget == nodes and r.comparable
+            ],
+            self.units,
+        )
+
+    def by_bytes(self, budget: int | None = None) -> ByBytes:
+        """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first."""
+        nodes = budget or max(r.budget for r in self)
+        steps = {
+            r.drafter: (r.bytes, r.total.tokens_per_step)
+            for r in self
+            if r.budget == nodes and r.comparable
+        }
+        points: ByBytes = {}
+        for curve in self.curves:
+            line = sorted(steps[label] for label in curve.labels if label in steps)
+            points.setdefault(curve.drafter, {})[curve.name] = line
+        return points
+
+    def plot(self, path: str | Path) -> None:
+        """Draw tokens/step by budget and requests, or by bytes for curves."""
+        from ngramkit.evaluate.plots import plot
+
+        plot(self.results, Path(path), learning=self.kept_state, by_bytes=self.by_bytes())
+
+    def to_dict(self) -> dict[str, Any]:
+        budgets = sorted({r.budget for r in self.results})
+        return {
+            "results": [result.to_dict() for result in self.results],
+            "ratios": [
+                {"budget": nodes, **each.to_dict()}
+                for nodes in budgets
+                for each in self.ratios(nodes)
+            ],
+            **({"by_bytes": self.by_bytes()} if self.curves else {}),
+            **self.origin,
+            "template": self.template,
+            "records": self.leakage.records,
+            "leaked": self.leakage.leaked,
+            "leaked_dropped": self.leakage.dropped,
+        }
+
+    def __repr__(self) -> str:
+        best = max(r.budget for r in self.results)
+        shown = ", ".join(
+            f"{r.drafter} {r.total.tokens_per_step:.2f}" if r.comparable else f"{r.drafter} n/a"
+            for r in self.results
+            if r.budget == best
+        )
+        return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
 
 
 def replay(

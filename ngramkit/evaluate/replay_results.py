@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ngramkit.basics.results import Entries, Tabular
-from ngramkit.evaluate.leakage import Leakage
 from ngramkit.evaluate.records import Record
-from ngramkit.evaluate.statistics import Ratio, Reliability, Units, ratios
+from ngramkit.evaluate.statistics import Reliability
 from ngramkit.evaluate.topk_record import Misses
 
 MAX_MISSING = 0.01  # maximum share of contexts that are not on record; with more it is incomplete
-CONVERSATIONS = Units("conversations")
-ByBytes = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 @dataclass
@@ -149,95 +144,3 @@ class Replay:
 
 def categories(results: Iterable[Replay]) -> list[str]:
     return list(dict.fromkeys(c for result in results for c in result.by_category))
-
-
-class Curve(NamedTuple):
-    drafter: str
-    name: str
-    labels: tuple[str, ...]  # of its replays
-
-
-class Replays(Entries[Replay], Tabular):
-    def __init__(
-        self,
-        results: Sequence[Replay],
-        leakage: Leakage,
-        template: str | None,
-        curves: Sequence[Curve] = (),
-        *,
-        kept_state: bool = False,
-        units: Units = CONVERSATIONS,
-        origin: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(results)
-        self.leakage, self.template, self.curves = leakage, template, curves
-        self.kept_state, self.units, self.origin = kept_state, units, dict(origin or {})
-
-    @property
-    def results(self) -> list[Replay]:
-        return self._entries
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        for result in self.results:
-            yield from result.rows()
-
-    def ratios(self, budget: int | None = None) -> list[Ratio]:
-        """Return tokens/step of each drafter over every later one, at `budget` (default: largest).
-
-        95 % intervals are over conversations or tasks; none if drafters kept their state.
-        """
-        nodes = budget or max(r.budget for r in self.results)
-        return ratios(
-            [
-                (r.drafter, [t.tokens for t in r.by_record], [t.passes for t in r.by_record])
-                for r in self.results
-                if r.budget == nodes and r.comparable
-            ],
-            self.units,
-        )
-
-    def by_bytes(self, budget: int | None = None) -> ByBytes:
-        """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first."""
-        nodes = budget or max(r.budget for r in self)
-        steps = {
-            r.drafter: (r.bytes, r.total.tokens_per_step)
-            for r in self
-            if r.budget == nodes and r.comparable
-        }
-        points: ByBytes = {}
-        for curve in self.curves:
-            line = sorted(steps[label] for label in curve.labels if label in steps)
-            points.setdefault(curve.drafter, {})[curve.name] = line
-        return points
-
-    def plot(self, path: str | Path) -> None:
-        """Draw tokens/step by budget and requests, or by bytes for curves."""
-        from ngramkit.evaluate.plots import plot
-
-        plot(self.results, Path(path), learning=self.kept_state, by_bytes=self.by_bytes())
-
-    def to_dict(self) -> dict[str, Any]:
-        budgets = sorted({r.budget for r in self.results})
-        return {
-            "results": [result.to_dict() for result in self.results],
-            "ratios": [
-                {"budget": nodes, **each.to_dict()}
-                for nodes in budgets
-                for each in self.ratios(nodes)
-            ],
-            **({"by_bytes": self.by_bytes()} if self.curves else {}),
-            **self.origin,
-            "template": self.template,
-            "records": self.leakage.records,
-            "leaked": self.leakage.leaked,
-            "leaked_dropped": self.leakage.dropped,
-        }
-
-    def __repr__(self) -> str:
-        best = max(r.budget for r in self.results)
-        shown = ", ".join(
-            f"{r.drafter} {r.total.tokens_per_step:.2f}" if r.comparable else f"{r.drafter} n/a"
-            for r in self.results
-            if r.budget == best
-        )
-        return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
