@@ -21,8 +21,9 @@ import torch
 from benchmarks import Row, interleaved
 from ngramkit.basics.models import packaged_gguf
 from ngramkit.decode.load import device_facts, load_model
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
 from ngramkit.decode.packed_weights import unpacked
+from ngramkit.decode.request import Request
 from ngramkit.decode.result import work_clock
 from ngramkit.decode.sampling import best_and_tops
 from ngramkit.decode.verifiers import open_verifier

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ngramkit.decode.request import Request
 from ngramkit.decode.text import TextStream
 from ngramkit.drafters.base import TokenArray
-
-if TYPE_CHECKING:
-    from ngramkit.decode.loop import Request
 
 
 def reason_to_end(request: Request, token: int, length: int) -> str:

@@ -23,8 +23,8 @@ from ngramkit.decode.generation import (
     with_stop_strings,
 )
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.loop import Request
 from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.rows import decode_rows
 from ngramkit.decode.sampling import Processed, drawn, likeliest

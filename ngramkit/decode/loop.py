@@ -7,43 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from ngramkit.budget.rule import AutoBudget
 from ngramkit.decode.accept import AcceptedPath
-from ngramkit.decode.base import Choice, Choose, Sink, Stop, Verifier
+from ngramkit.decode.base import Choose, Sink, Verifier
 from ngramkit.decode.ends import reason_to_end
+from ngramkit.decode.request import Request
 from ngramkit.decode.result import Clock, Decoded, work_clock
-from ngramkit.decode.sampling import Greedy
-from ngramkit.decode.threads import Threads
-from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence
 from ngramkit.drafters.checked import drafts_of
-from ngramkit.drafters.references import Given as References, start
-
-
-@dataclass(frozen=True)
-class Request:
-    prompt: TokenArray  # int32[n], n >= 1
-    max_new_tokens: int
-    budget: int  # draft nodes per pass
-    choice: Choice = field(default_factory=Greedy)
-    eos: frozenset[int] = frozenset()
-    context: int | None = None  # the most tokens, prompt and output, that the model can hold
-    stop: Stop | None = None
-    references: References = ()  # texts that the answer probably repeats
-    auto: AutoBudget | None = None  # cuts each draft to the size that is worth its time
-    threads: Threads | None = None  # of passes on a CPU
-
-    @property
-    def longest(self) -> int:
-        room = self.max_new_tokens
-        if self.context is not None:
-            room = min(room, self.context - len(self.prompt))
-        return room
+from ngramkit.drafters.references import start
 
 
 def decode(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ngramkit.decode.base import Choose, Tops
-from ngramkit.decode.loop import Request, Run
+from ngramkit.decode.loop import Run
 from ngramkit.decode.packed_weights import packed_weights_of
+from ngramkit.decode.request import Request
 from ngramkit.decode.sampling import best_and_tops
 from ngramkit.decode.session import Session
 from ngramkit.drafters.base import Drafter

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
+from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.demo import demo_prompts

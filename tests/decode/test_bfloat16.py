@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from ngramkit.decode.load import load_model
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
+from ngramkit.decode.request import Request
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.demo import demo_prompts

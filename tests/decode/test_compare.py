@@ -15,8 +15,9 @@ from transformers import GenerationConfig
 from ngramkit.decode.answer import Answer
 from ngramkit.decode.compare import Comparison, compare, in_lockstep, parting_of, plain_model
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.loop import Request, Run
+from ngramkit.decode.loop import Run
 from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.request import Request
 from ngramkit.decode.result import Clock, Decoded
 from ngramkit.decode.session import Session
 from ngramkit.drafters.registry import NoDraft

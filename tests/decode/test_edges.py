@@ -14,7 +14,8 @@ from ngramkit.corpus.chat import Message
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.edges import Edges, reset, rope_edges
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
+from ngramkit.decode.request import Request
 from ngramkit.decode.text import chat_ids
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.drafters.registry import NoDraft

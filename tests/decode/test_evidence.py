@@ -8,7 +8,8 @@ import torch
 from scripted import NoisyOracle, choice_of
 from tiny_models import tiny_model
 
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
+from ngramkit.decode.request import Request
 from ngramkit.decode.sampling import Sampling, best_and_tops
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import TOPS

@@ -10,7 +10,8 @@ import torch
 from scripted import NoisyOracle, tree_of
 
 from ngramkit.decode import result
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
+from ngramkit.decode.request import Request
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
 

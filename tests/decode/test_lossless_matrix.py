@@ -14,7 +14,8 @@ from lossless import decoded, references
 from scripted import WideOracle
 from tiny_models import ARCHITECTURES, ROWS_ONLY, tiny_model
 
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
+from ngramkit.decode.request import Request
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier

@@ -12,7 +12,8 @@ from tiny_models import tiny_model
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
+from ngramkit.decode.request import Request
 from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.text import MOST_BYTES, read_reference

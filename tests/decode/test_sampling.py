@@ -14,7 +14,8 @@ from scripted import NoisyOracle, choice_of, warpers
 from tiny_models import tiny_model
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
+from ngramkit.decode.request import Request
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.verify_rows import ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier

@@ -12,7 +12,8 @@ from twins import specache as naive
 
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
+from ngramkit.decode.request import Request
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import SpeCacheRun
 from ngramkit.decode.specache.quantize import KEYS, VALUES, LowBits, quantize

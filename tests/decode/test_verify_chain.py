@@ -18,9 +18,9 @@ from ngramkit.decode.cache import InPlaceCache, InPlaceLayer, RecurrentLayer, is
 from ngramkit.decode.calibrate import measure
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.loop import Request
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import profile_path
+from ngramkit.decode.request import Request
 from ngramkit.decode.session import Session
 from ngramkit.decode.text import chat_ids
 from ngramkit.decode.verifiers import open_verifier, verify_mode

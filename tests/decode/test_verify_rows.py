@@ -10,7 +10,8 @@ from scripted import NoisyOracle, choice_of
 from tiny_models import VOCABULARY, tiny_model
 
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
+from ngramkit.decode.request import Request
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.verifiers import VERIFIERS, open_verifier, verify_mode
 

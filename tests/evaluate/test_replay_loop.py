@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.decode.accept import accepted_nodes
-from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.loop import decode
+from ngramkit.decode.request import Request
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup

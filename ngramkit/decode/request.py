@@ -1,0 +1,33 @@
+"""A request of decoding: its prompt, its bounds, how tokens are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ngramkit.budget.rule import AutoBudget
+from ngramkit.decode.base import Choice, Stop
+from ngramkit.decode.sampling import Greedy
+from ngramkit.decode.threads import Threads
+from ngramkit.drafters.base import TokenArray
+from ngramkit.drafters.references import Given as References
+
+
+@dataclass(frozen=True)
+class Request:
+    prompt: TokenArray  # int32[n], n >= 1
+    max_new_tokens: int
+    budget: int  # draft nodes per pass
+    choice: Choice = field(default_factory=Greedy)
+    eos: frozenset[int] = frozenset()
+    context: int | None = None  # the most tokens, prompt and output, that the model can hold
+    stop: Stop | None = None
+    references: References = ()  # texts that the answer probably repeats
+    auto: AutoBudget | None = None  # cuts each draft to the size that is worth its time
+    threads: Threads | None = None  # of passes on a CPU
+
+    @property
+    def longest(self) -> int:
+        room = self.max_new_tokens
+        if self.context is not None:
+            room = min(room, self.context - len(self.prompt))
+        return room
