@@ -24,8 +24,8 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.registry import load_drafter
 from ngramkit.formats.history import History
 
 NEW_TOKENS = 128

@@ -29,7 +29,7 @@ from ngramkit.decode.sampling import best_and_tops
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import TOPS, DraftTree, TokenArray
-from ngramkit.drafters.registry import load_drafter
+from ngramkit.drafters.create import load_drafter
 
 CONTEXT = 512  # tokens
 SMALL, BEHIND = "smollm2-135m", 256  # a model, and tokens of context of its passes

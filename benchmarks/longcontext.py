@@ -66,7 +66,7 @@ def measure(part: str, findings: Findings, options: argparse.Namespace) -> None:
     """Read every text of a part with every cache, unless that is a finding already."""
     from benchmarks.needle import read_with_each
     from ngramkit.decode.load import load_model
-    from ngramkit.drafters.registry import load_drafter
+    from ngramkit.drafters.create import load_drafter
 
     model = load_model(MODEL)
     caches = caches_of(part)

@@ -23,9 +23,9 @@ import numpy as np
 from benchmarks import Row, in_turns, timed
 from ngramkit.corpus.files import stdlib_split
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import ReferenceTexts
-from ngramkit.drafters.registry import load_drafter
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.replay_loop import replay_drafter
 

@@ -27,8 +27,8 @@ import numpy.typing as npt
 from benchmarks import markdown, table_line
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.registry import load_drafter
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
         Evidence as Evidence,
         Source as Source,
     )
-    from ngramkit.drafters.registry import drafters as drafters, load_drafter as load_drafter
+    from ngramkit.drafters.create import load_drafter as load_drafter
+    from ngramkit.drafters.registry import drafters as drafters
     from ngramkit.drafters.sources import PastUse as PastUse, Sources as Sources
     from ngramkit.engines.check import check_engine as check_engine
     from ngramkit.evaluate.bench import bench as bench
@@ -104,7 +105,8 @@ _NAMES = {
     "ngramkit.decode.sampling": "Sampling",
     "ngramkit.decode.specache.options": "SpeCache",
     "ngramkit.drafters.base": "DraftTree Drafter Evidence Source",
-    "ngramkit.drafters.registry": "drafters load_drafter",
+    "ngramkit.drafters.create": "load_drafter",
+    "ngramkit.drafters.registry": "drafters",
     "ngramkit.drafters.sources": "PastUse Sources",
     "ngramkit.engines.check": "check_engine",
     "ngramkit.evaluate.bench": "bench",

@@ -21,14 +21,9 @@ from ngramkit.basics.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many
 from ngramkit.drafters.checked import require_drafter
+from ngramkit.drafters.create import make_drafter, require_kind
 from ngramkit.drafters.options import OPTIONS
-from ngramkit.drafters.registry import (
-    DEFAULT_DRAFTER,
-    DRAFTERS,
-    drafter_options,
-    make_drafter,
-    require_kind,
-)
+from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_options
 from ngramkit.drafters.sources import (
     HISTORY_TOKENS,
     Given,

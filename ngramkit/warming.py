@@ -35,7 +35,8 @@ from ngramkit.decode.compile_while_loading import (
     tiny_sources,
     write_tiny,
 )
-from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_entry, load_drafter
+from ngramkit.drafters.create import load_drafter
+from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_entry
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.check import require_engine
 from ngramkit.formats.artifact import token_dtype

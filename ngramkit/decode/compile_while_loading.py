@@ -20,7 +20,8 @@ import numpy as np
 
 from ngramkit.basics.machine import cores, start_python
 from ngramkit.drafters.base import Drafter, Evidence
-from ngramkit.drafters.registry import drafter_entry, load_drafter
+from ngramkit.drafters.create import load_drafter
+from ngramkit.drafters.registry import drafter_entry
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable

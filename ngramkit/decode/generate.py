@@ -32,12 +32,12 @@ from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.checked import require_drafter
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.references import (
     Given as References,
     reference_texts,
     require_references,
 )
-from ngramkit.drafters.registry import load_drafter
 
 Drafters = Drafter | Callable[[], Drafter] | list[Drafter] | tuple[Drafter, ...] | str
 

@@ -11,7 +11,7 @@ from typing import Any
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.decode.generate import custom_generate
 from ngramkit.decode.generation import with_stop_strings
-from ngramkit.drafters.registry import load_drafter
+from ngramkit.drafters.create import load_drafter
 from ngramkit.inspection import open_artifact
 
 FOLDER = "artifact"

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ngramkit.basics.errors import NgramkitError, UsageError, meant, one_line, require_between
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.results import Result, Rows
-from ngramkit.drafters.registry import require_kind
+from ngramkit.drafters.create import require_kind
 from ngramkit.engines.config import ENGINES, VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.formats.artifact import Artifact

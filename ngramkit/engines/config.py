@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError, meant, reason
 from ngramkit.basics.kinds import KIND_OF_ROLE, TABLES
 from ngramkit.basics.untrusted import parse_json, read_json
-from ngramkit.drafters.registry import DEFAULT_DRAFTER, require_sources
+from ngramkit.drafters.create import require_sources
+from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.history import History, require_no_other

@@ -14,8 +14,9 @@ from typing import Any
 
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.drafters.blend import Blend
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.registry import drafter_entry, load_drafter
+from ngramkit.drafters.registry import drafter_entry
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import DraftConfig, existing_history
 from ngramkit.engines.drafter_requests import DrafterSource

@@ -15,8 +15,9 @@ import numpy as np
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters.base import Drafter, Evidence, TokenArray
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.registry import DRAFTERS, load_drafter
+from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.formats.history import History
 from ngramkit.formats.resumable_writer import ArtifactWriter
 

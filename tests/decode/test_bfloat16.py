@@ -16,7 +16,7 @@ from ngramkit.decode.request import Request
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.demo import demo_prompts
-from ngramkit.drafters.registry import load_drafter
+from ngramkit.drafters.create import load_drafter
 
 PROMPTS, NEW_TOKENS, BUDGET = 3, 20, 16
 NEAR = 4.0  # units in the last place

@@ -18,8 +18,9 @@ from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.text import MOST_BYTES, read_reference
 from ngramkit.decode.verify_tree import TreeVerifier
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.registry import DRAFTERS, load_drafter
+from ngramkit.drafters.registry import DRAFTERS
 
 ABLE = [name for name, entry in DRAFTERS.items() if entry.references]
 LONG = 40

@@ -9,8 +9,8 @@ from blend_sources import EOS, VOCABULARY, ids, remembering, scores_by_path
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.drafters.base import Evidence, Source
 from ngramkit.drafters.blend import Blend, load_weights
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.registry import load_drafter
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.replay_loop import replay_turn
 from ngramkit.formats.history import History

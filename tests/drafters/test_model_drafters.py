@@ -7,7 +7,7 @@ import pytest
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.drafters.base import Source
-from ngramkit.drafters.registry import load_drafter
+from ngramkit.drafters.create import load_drafter
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.resumable_writer import ArtifactWriter

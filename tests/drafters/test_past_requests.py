@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from requests_served import EOS, RECORD, VOCABULARY, contents, ids, remembering, serve
 
 from ngramkit.drafters import past_requests
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import MOST, PastRequests
-from ngramkit.drafters.registry import load_drafter
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.formats.eviction import trim
 from ngramkit.formats.history import INDEX, History

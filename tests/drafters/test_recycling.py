@@ -8,7 +8,7 @@ import pytest
 from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import Evidence, Source
-from ngramkit.drafters.registry import load_drafter
+from ngramkit.drafters.create import load_drafter
 
 
 def ids(*tokens):

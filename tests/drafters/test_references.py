@@ -7,9 +7,10 @@ import pytest
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import DraftTree, Source
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import ReferenceTexts, put_before, start
-from ngramkit.drafters.registry import DRAFTERS, NoDraft, load_drafter
+from ngramkit.drafters.registry import DRAFTERS, NoDraft
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 RECORD = TokenizerRecord("small", 1000, "f" * 64, None)

@@ -6,8 +6,9 @@ import pytest
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.options import MAX_DEPTH, MAX_OCCURRENCES, OPTIONS
-from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options, load_drafter
+from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options
 from ngramkit.drafters.rest import Rest
 from ngramkit.kernels.blend.counts import BUFFER
 from ngramkit.kernels.suffix.draft_tree import DEPTHS

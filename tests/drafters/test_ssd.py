@@ -11,8 +11,8 @@ from twins import ssd as reference_ssd
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import Source
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.registry import load_drafter
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.replay_loop import replay_turn
