@@ -61,7 +61,7 @@ def _chances(parents, scores, record, trust, run, depths, chance):
 
 
 @part
-def _count(chance, order, seconds, rate):
+def _worthwhile_size(chance, order, seconds, rate):
     best, kept, earned = -rate * seconds[0], 0, 0.0
     for count in range(1, len(chance) + 1):
         earned += chance[order[count - 1]]
@@ -127,19 +127,19 @@ def cut(
     chance, (place, order) = np.empty(n, np.float32), np.empty((2, n), np.int64)
     kept, among = np.empty((2, n), np.int32)
     drafted = (parents, scores, record, trust, run)
-    count = fill_cut(*drafted, seconds, rate, chance, place, order, kept, among)
+    count = keep_worthwhile_nodes(*drafted, seconds, rate, chance, place, order, kept, among)
     return kept[:count], among[:count]
 
 
 @entry
-def fill_cut(parents, scores, record, trust, run, seconds, rate, chance, place, order, kept, among):
+def keep_worthwhile_nodes(parents, scores, record, trust, run, seconds, rate, chance, place, order, kept, among):
     """Set `kept` and `among`; return the number of kept nodes.
 
     Python allocates the arrays, because allocation in numba compiles slowly.
     """
     _chances(parents, scores, record, trust, run, place, chance)
     best_first(chance, order)
-    count = _count(chance, order, seconds, rate)
+    count = _worthwhile_size(chance, order, seconds, rate)
     for node in range(len(parents)):
         place[node] = -1
     for i in range(count):
