@@ -42,11 +42,11 @@ def already_built(path: str | Path, plan: Mapping[str, Any], reporter: Reporter 
     return built
 
 
-def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
-    return any(True for _ in _progress(partial_of(path), build_id(plan)))
+def in_entries_of_same_build(path: Path, plan: Mapping[str, Any]) -> bool:
+    return any(True for _ in _entries_of_same_build(partial_of(path), build_id(plan)))
 
 
-def _progress(partial: Path, build: str) -> Iterator[dict[str, Any]]:
+def _entries_of_same_build(partial: Path, build: str) -> Iterator[dict[str, Any]]:
     try:
         lines = read_plain(partial / PROGRESS, LIMITS.manifest_bytes).splitlines()
     except (OSError, ArtifactError):
@@ -165,7 +165,9 @@ class ArtifactWriter:
             file.write(f"\n{line}")  # the last line may be torn
 
     def _recall(self) -> None:
-        latest = {entry["name"]: entry for entry in _progress(self.partial, self.build)}
+        latest = {
+            entry["name"]: entry for entry in _entries_of_same_build(self.partial, self.build)
+        }
         for name, entry in latest.items():
             path = self.partial / name
             if "sha256" in entry and path.is_file() and sha256_of(path) == entry["sha256"]:

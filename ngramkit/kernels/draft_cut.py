@@ -132,7 +132,9 @@ def cut(
 
 
 @entry
-def keep_worthwhile_nodes(parents, scores, record, trust, run, seconds, rate, chance, place, order, kept, among):
+def keep_worthwhile_nodes(
+    parents, scores, record, trust, run, seconds, rate, chance, place, order, kept, among
+):
     """Set `kept` and `among`; return the number of kept nodes.
 
     Python allocates the arrays, because allocation in numba compiles slowly.
