@@ -118,7 +118,7 @@ def read_plain(
 
 
 MAX_NESTING = 32  # levels of lists and objects, with `strict`
-MAX_BYTES = 1 << 26  # of a JSON file
+MAX_JSON_BYTES = 1 << 26  # of a file
 MAX_VALUES = 1 << 20  # a manifest of 70,000 shards has a fifth of that
 AGAIN = "build or pull the artifact again"
 
@@ -162,10 +162,11 @@ def read_json(
     path: Path,
     *,
     strict: bool = False,
+    most_bytes: int = MAX_JSON_BYTES,
     error: type[InputError] = ArtifactError,
     hint: str = AGAIN,
 ) -> Any:
-    raw = read_plain(path, MAX_BYTES, error=error, hint=hint)
+    raw = read_plain(path, most_bytes, error=error, hint=hint)
     return parse_json(raw, str(path), strict=strict, error=error, hint=hint)
 
 

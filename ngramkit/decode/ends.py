@@ -1,4 +1,4 @@
-"""What ends an answer: the model's end token, a stop string, the requested length, the context."""
+"""The ends of an answer: the model's end token, a stop string, the length, the context."""
 
 from __future__ import annotations
 

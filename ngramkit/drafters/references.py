@@ -14,11 +14,11 @@ import numpy.typing as npt
 from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.drafters.base import Drafter, DraftTree, Source, TokenArray, tree_of_nodes
 from ngramkit.drafters.registry import DRAFTERS
+from ngramkit.formats.admission import LIMITS
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
 RECENT = 32  # maximum last tokens of the context that are matched
 INSIDE = 5  # last tokens of a prompt that must match inside a reference
-MOST_IDS = (1 << 24) - 2  # highest id: ids are sorted as at most three bytes, one is the separator
 MOST_TOKENS = 1 << 27  # in all references
 
 
@@ -169,7 +169,7 @@ def _token_ids(text: Any, number: int) -> TokenArray:
             "give token ids",
             option="references",
         )
-    if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > MOST_IDS:
+    if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= LIMITS.vocabulary:
         raise UsageError(
             f"reference {number} must be a list of token ids, got other values",
             "give token ids",

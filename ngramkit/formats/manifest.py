@@ -27,7 +27,7 @@ from typing import Any
 
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.basics.untrusted import read_json, whole_number
-from ngramkit.formats.admission import FILE_NAME, SHA256, is_short_text
+from ngramkit.formats.admission import FILE_NAME, LIMITS, SHA256, is_short_text
 from ngramkit.formats.safetensors import FileRecord, require
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 
@@ -100,7 +100,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read a folder's manifest. Raises ArtifactError if it is missing, invalid or newer."""
     path = folder / NAME
     try:
-        body = read_json(path, strict=True)
+        body = read_json(path, strict=True, most_bytes=LIMITS.manifest_bytes)
     except FileNotFoundError as error:
         raise _missing(folder) from error
     return parse_manifest(path, body)
