@@ -42,7 +42,7 @@ def already_built(path: str | Path, plan: Mapping[str, Any], reporter: Reporter 
     return built
 
 
-def in_entries_of_same_build(path: Path, plan: Mapping[str, Any]) -> bool:
+def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
     return any(True for _ in _entries_of_same_build(partial_of(path), build_id(plan)))
 
 
