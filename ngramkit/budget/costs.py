@@ -17,53 +17,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.profile import Profile, context_class
 
 Costs = npt.NDArray[np.float64]
 Samples = deque[list[float]]  # seconds at pace 1, each in a list of its own
 
 MAX_NODES = 96  # draft nodes of a pass
-# Tokens whose arithmetic takes as long as reading the weights once. By their data sheets 153, 295
-# and 400 on an A100, H100 and L4 in bfloat16; no engine reaches them. On a core of an AMD EPYC a
-# pass over 16 rows of SmolLM2-135M takes 1.67 times a pass over one row.
-FREE_TOKENS = {"cuda": 128, "cpu": 24}
 FADE = 63 / 64  # decay per pass: about the latest 64 passes count
 RECENT_PASSES = 15  # latest passes of a size, whose median is its time
-
-
-class TokenCost:
-    """Cost by token counts: reading T tokens takes 1 + T / `free` times as long as the weights.
-
-    It uses no clock, so every rank of a tensor-parallel engine decides alike.
-    """
-
-    def __init__(self, free: float = FREE_TOKENS["cuda"]) -> None:
-        self.free = free
-        self._requests, self._verified, self._written = 1.0, 4.0, 2.0  # of a typical request
-
-    @staticmethod
-    def on(device: str) -> TokenCost:
-        """Return a device's cost; any but "cpu" counts as "cuda"."""
-        return TokenCost(FREE_TOKENS.get(device, FREE_TOKENS["cuda"]))
-
-    def curve(self, rows: int) -> Costs:
-        """Return one request's costs for 0 to `rows` rows, float64[rows + 1]."""
-        costs: Costs = 1 + np.arange(rows + 1) / (self.free + 1)
-        return costs
-
-    def observe(self, requests: int, verified: int, written: int) -> None:
-        self._requests = FADE * self._requests + requests
-        self._verified = FADE * self._verified + verified
-        self._written = FADE * self._written + written
-
-    def price(self, requests: int) -> float:
-        """Return the acceptance probability at which one more token pays in a pass.
-
-        If each request verifies v tokens and writes w, the token takes 1 / (free + requests v) of
-        the pass, time in which requests w tokens would have been written.
-        """
-        verified, written = self._verified / self._requests, self._written / self._requests
-        return requests * written / (self.free + requests * verified)
 
 
 _COSTS: WeakKeyDictionary[Any, dict[tuple[str, bool], PassCosts]] = WeakKeyDictionary()
@@ -74,7 +36,7 @@ def costs_of(model: Any, verify: str, profile: Profile | None = None) -> PassCos
     key = verify, profile is not None
     if key not in by_key:
         rows = MAX_NODES if verify == "tree" else 4 * MAX_NODES  # rows of a batch share nothing
-        by_key[key] = PassCosts.on(model.device.type, rows)
+        by_key[key] = PassCosts.on(model.device.type, rows, getattr(model, "config", None))
         if profile is not None:
             by_key[key].recall(profile.summary())
     return by_key[key]
@@ -90,8 +52,8 @@ class PassCosts:
         self.learnt = self.kept = 0  # passes learnt, and passes written to disk
 
     @staticmethod
-    def on(device: str, rows: int = MAX_NODES) -> PassCosts:
-        return PassCosts(TokenCost.on(device).curve(rows))
+    def on(device: str, rows: int = MAX_NODES, config: Any = None) -> PassCosts:
+        return PassCosts(ModelCost.on(device, config).curve(rows))
 
     @property
     def most(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from ngramkit.basics.errors import InputError, hub_errors
 from ngramkit.basics.models import ModelRef
 from ngramkit.basics.untrusted import read_json
+from ngramkit.budget.model_size import ModelSize, gguf_size, model_size
 from ngramkit.gguf.files import find_gguf
 from ngramkit.gguf.header import read_front
 
@@ -21,10 +22,11 @@ NAMING = (".index.json", "adapter_config.json")
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Context in tokens and number of layers; None: unknown."""
+    """Context in tokens, number of layers, and weights; None: unknown."""
 
     context: int | None = None
     layers: int | None = None
+    size: ModelSize | None = None
 
 
 def read_facts(model: str | ModelRef) -> ModelFacts:
@@ -37,7 +39,7 @@ def read_facts(model: str | ModelRef) -> ModelFacts:
     if (gguf := find_gguf(ref)) is not None:
         front = read_front(gguf)
         kind = front.get("general.architecture")
-        return _facts(front, f"{kind}.context_length", f"{kind}.block_count")
+        return _facts(front, f"{kind}.context_length", f"{kind}.block_count", gguf_size(front))
     if folder.is_dir():
         require_model(folder)
     path = folder / CONFIG if folder.is_dir() else _cached(ref.source, ref.revision)
@@ -49,12 +51,17 @@ def read_facts(model: str | ModelRef) -> ModelFacts:
         raise encoder_decoder(ref.name)
     text = config.get("text_config", config)
     text = text if isinstance(text, dict) else {}
-    return _facts(text, "max_position_embeddings", "num_hidden_layers")
+    return _facts(text, "max_position_embeddings", "num_hidden_layers", model_size(config))
 
 
-def _facts(values: Mapping[str, Any], *keys: str) -> ModelFacts:
-    found = (values.get(key) for key in keys)
-    return ModelFacts(*(value if type(value) is int and value > 0 else None for value in found))
+def _facts(
+    values: Mapping[str, Any], context: str, layers: str, size: ModelSize | None
+) -> ModelFacts:
+    tokens, blocks = (
+        value if type(value) is int and value > 0 else None
+        for value in (values.get(context), values.get(layers))
+    )
+    return ModelFacts(tokens, blocks, size)
 
 
 def _cached(repository: str, revision: str | None) -> Path | None:

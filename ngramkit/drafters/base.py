@@ -59,6 +59,14 @@ class DraftTree:
     def empty() -> DraftTree:
         return DraftTree(NOTHING, NOTHING, np.empty(0, np.float32), np.empty(0, np.uint8))
 
+    def first(self, nodes: int) -> DraftTree:
+        """Return the tree of the first `nodes` nodes."""
+        if nodes >= len(self):
+            return self
+        return DraftTree(
+            self.token_ids[:nodes], self.parents[:nodes], self.scores[:nodes], self.source[:nodes]
+        )
+
     def below(self, vocabulary: int) -> DraftTree:
         """Return the tree without ids >= `vocabulary` and without their descendants."""
         if not len(self) or int(self.token_ids.max()) < vocabulary:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import reason
 from ngramkit.budget.batch import BatchBudget
-from ngramkit.budget.costs import TokenCost
+from ngramkit.budget.pass_times import PassTimes
 from ngramkit.budget.pause import Pause
 from ngramkit.budget.rule import prepare
 from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, TokenArray
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
 class BatchDrafter:
     """Drafts for an engine's requests from one source, for one thread that calls.
 
-    `cost`: the cost of a drafted token in passes, fixed or by a TokenCost for each step. A chain
+    `cost`: the cost of a drafted token in passes, fixed or by the times of passes. A chain
     ends before a token whose corrected score is below it, or below the min_probability of `config`.
     With `timed`, `engines.timed_drafter` decides on ends and pauses.
 
@@ -68,7 +68,7 @@ class BatchDrafter:
         source: DraftSource,
         config: DraftConfig,
         *,
-        cost: float | TokenCost = 0.0,
+        cost: float | PassTimes = 0.0,
         timed: bool = False,
         counters: EngineCounters | None = None,
     ) -> None:
@@ -95,7 +95,7 @@ class BatchDrafter:
         config: DraftConfig,
         *,
         vocabulary: int | None = None,
-        cost: float | TokenCost = 0.0,
+        cost: float | PassTimes = 0.0,
         timed: bool = False,
         counters: EngineCounters | None = None,
         tokenizer: TokenizerRecord | None = None,
@@ -169,9 +169,11 @@ class BatchDrafter:
         `cost` of a token in passes, by default the controller's; `keep` returns the part of a chain
         that is verified.
         """
+        budgeted = cost is None
         if cost is None:
-            cost = self.budget.step(sum(length > 0 for length in lengths))
-        return self._draft(rows, lengths, cost, keep, asked)
+            used = [len(row) for row, length in zip(rows, lengths, strict=True) if length > 0]  # type: ignore[arg-type]
+            cost = self.budget.step(lengths, sum(used) / max(len(used), 1))
+        return self._draft(rows, lengths, cost, keep, asked, budgeted=budgeted)
 
     def skip(self, row: TokenArray | None = None) -> None:
         """Count a row without a draft; if given, its session reads its tokens."""
@@ -189,6 +191,8 @@ class BatchDrafter:
         cost: float | None = None,
         keep: Keep | None = None,
         asked: Sequence[Asked] | None = None,
+        *,
+        budgeted: bool = False,
     ) -> list[DraftTree]:
         started = time.perf_counter()
         # If requests are remembered, rows without a draft are followed too.
@@ -217,11 +221,15 @@ class BatchDrafter:
                 sessions, contexts, written, wanted, facts, strict=True
             )
         ]
+        made = self._run(sessions, jobs, cost)
+        if keep is not None:
+            made = [keep(draft) for draft in made]
+        if budgeted:
+            sized = self.budget.cut([draft.scores for draft in made])
+            made = [draft.first(n) for draft, n in zip(made, sized, strict=True)]
         drafts = [DraftTree.empty()] * len(rows)
-        for i, session, draft in zip(
-            wanted, sessions, self._run(sessions, jobs, cost), strict=True
-        ):
-            drafts[i] = session.draft = keep(draft) if keep else draft
+        for i, session, draft in zip(wanted, sessions, made, strict=True):
+            drafts[i] = session.draft = draft
         self._settle(sessions, contexts, chained=cost is not None)
         self.statistics.seconds += time.perf_counter() - started
         self.statistics.calls += 1

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import UsageError, require_between
-from ngramkit.budget.costs import TokenCost
+from ngramkit.budget.model_cost import ModelCost
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Departures, Finished, tenant_of
@@ -97,7 +97,7 @@ def _class_over(base: type[Any]) -> type[Any]:
             self._batch = BatchDrafter.open(
                 config,
                 vocabulary=config.require_vocabulary(known, "give tokenizer or vocabulary"),
-                cost=TokenCost(),
+                cost=ModelCost(),
                 tokenizer=record,
                 writes=_rank() == 0,
             )

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
-from ngramkit.budget.costs import TokenCost
+from ngramkit.budget.model_cost import ModelCost
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering, tenant_of
@@ -58,7 +58,7 @@ class Proposer:
             self._batch = BatchDrafter.open(
                 config,
                 vocabulary=vocabulary,
-                cost=TokenCost.on(device),
+                cost=ModelCost.on(device, getattr(vllm_config.model_config, "hf_config", None)),
                 counters=None if rank else EngineCounters(),  # ranks count alike
                 tokenizer=engine_record(tokenizer, vocabulary),
                 # The first of the ranks that share a layer; others may have no drafter.

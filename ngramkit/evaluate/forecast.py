@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.models import chosen_model
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Entries, Tabular
-from ngramkit.budget.costs import TokenCost
+from ngramkit.budget.pass_times import SHOWN, Cost, PassTimes, cost_shown, pass_times
 from ngramkit.choose import DrafterChoice, choose, drafts_from_evidence
 from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.decode.model_files import read_facts
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.engines.config import DraftConfig
-from ngramkit.evaluate.pass_times import SHOWN, Cost, PassTimes
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import read_answers
 from ngramkit.evaluate.replay_results import Replay, Tally
@@ -147,7 +149,7 @@ class Forecasts(Entries[Forecast], Tabular):
             f"With drafts of at most {best.tokens} tokens and {best.batch:.1f} requests in a "
             f"batch, this traffic takes {best.passes_share:.2f} of the passes and "
             f"{best.time_share:.2f} of the time, if a pass of {SHOWN} tokens costs "
-            f"{self.times.cost:.2f} times a pass of 1."
+            f"{cost_shown(self.times):.2f} times a pass of 1."
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -161,7 +163,7 @@ class Forecasts(Entries[Forecast], Tabular):
         return {
             "drafter": self.drafter,
             "concurrency": self.concurrency,
-            "pass_cost": round(self.times.cost, 6),
+            "pass_cost": round(cost_shown(self.times), 6),
             "sentence": self.sentence,
             "results": [each.to_dict() for each in self],
         }
@@ -200,7 +202,7 @@ def forecast(
     in `decode`; a history grows unless `store` is False, but its file does not change.
     `concurrency`: requests at once. `tokens`: maximum lengths of drafts, one forecast each.
     `pass_cost`: time of a pass of 9 tokens in passes of one, a curve or a profile, see
-    evaluate.pass_times (default: the engines' assumption for a GPU). `prompts`: the history
+    budget.pass_times (default: by the config of `model`, for a GPU). `prompts`: the history
     remembers prompts too. `limit`: only the first conversations.
 
     Raises UsageError for options that cannot work, InputError for unreadable files and logs without
@@ -217,7 +219,7 @@ def forecast(
             "name another drafter",
             option="drafter",
         )
-    times = PassTimes(pass_cost)
+    times = _pass_times(pass_cost, model, reporter)
     given = given_sources(
         artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram,
         unigram=unigram, history=history, history_tokens=history_tokens, store=store,
@@ -249,6 +251,19 @@ def forecast(
     return Forecasts(results, choice.label, concurrency, times)
 
 
+def _pass_times(cost: Cost, model: Any, reporter: Reporter) -> PassTimes:
+    size = None
+    if cost is None and (model is None or isinstance(model, str | Path)):
+        with suppress(InputError):  # a tokenizer is enough
+            size = read_facts(chosen_model(model).name).size
+    if size is not None and size.experts > 1:
+        reporter.note(
+            f"pass times: by formula; each token uses {size.chosen} of {size.experts} experts, and "
+            f"{size.used / 1e9:.1f} of {size.total / 1e9:.1f} billion weights"
+        )
+    return pass_times(cost, size)
+
+
 def _forecast(served: Served, times: PassTimes, concurrency: int, tokens: int) -> Forecast:
     chosen = counted_passes(served)
     batches = np.array(served.batches)
@@ -267,7 +282,7 @@ def _forecast(served: Served, times: PassTimes, concurrency: int, tokens: int) -
     read = batches + np.bincount(passes, drafted, len(batches))
     contexts = np.array(served.contexts)
     spent, plain = (
-        float((times.of(each.astype(np.float64), contexts) * batches)[chosen].sum())
+        float((times.times(each.astype(np.float64), batches, contexts) * batches)[chosen].sum())
         for each in (read, batches)
     )
     share = passes_share(replay.total)
@@ -328,7 +343,7 @@ def _engine(
     return BatchDrafter.open(
         config,
         vocabulary=tokenizer.vocabulary,
-        cost=TokenCost(times.free),
+        cost=times,
         tokenizer=tokenizer,
         writes=False,
     )

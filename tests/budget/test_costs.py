@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ngramkit.budget.costs import FREE_TOKENS, RECENT_PASSES, PassCosts, costs_of
+from ngramkit.budget.costs import RECENT_PASSES, PassCosts, costs_of
+from ngramkit.budget.model_cost import FREE_TOKENS
 from ngramkit.budget.profile import Pass, Profile
 
 SIZES = (1, 2, 4, 8, 16, 32)

@@ -28,7 +28,7 @@ def test_a_hub_model_in_the_cache_is_known_without_a_network(tmp_path, monkeypat
     assert read_facts(f"acme/tiny@{'b' * 40}") == ModelFacts(96, 3)
     assert read_facts("acme/tiny@v1") == read_facts("acme/other") == ModelFacts()
     (cached / "snapshots" / ("a" * 40) / "config.json").write_text('{"is_encoder_decoder": true}')
-    with pytest.raises(InputError, match="acme/tiny is an encoder-decoder"):
+    with pytest.raises(InputError, match="acme/tiny: it is an encoder-decoder"):
         read_facts("acme/tiny")
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ngramkit.basics.errors import ArtifactError, UsageError
-from ngramkit.budget.costs import TokenCost
+from ngramkit.budget.costs import ModelCost
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines import vllm
 from ngramkit.engines.config import VARIABLE
@@ -160,7 +160,7 @@ def test_a_token_costs_what_it_does_on_the_device(device, monkeypatch, caplog):
     """A fault of vLLM on a CPU is reported there."""
     monkeypatch.setenv(VARIABLE, "{}")
     made: list[str] = []
-    monkeypatch.setattr(vllm.TokenCost, "on", lambda device: made.append(device) or TokenCost())
+    monkeypatch.setattr(vllm.ModelCost, "on", lambda to, _: made.append(to) or ModelCost())
     given = config()
     given.device_config = SimpleNamespace(device_type=device)
     Proposer(given)

@@ -1,0 +1,97 @@
+"""The times of a server's passes: as measured, or else by formula."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.budget.model_cost import ModelCost
+from ngramkit.budget.model_size import ModelSize
+from ngramkit.budget.profile import Pass, Profile
+
+SHOWN = 9  # tokens of the pass whose cost is reported
+MOST_COST = SHOWN - 0.01
+UNBOUNDED = 1e9  # tokens, the maximum of `free`
+Floats = npt.NDArray[np.float64]
+Cost = float | Mapping[int, float] | str | Path | None
+
+
+class MeasuredTimes:
+    """The times of a profile's passes, inter- and extrapolated; the nearest context length counts.
+
+    Raises UsageError without two sizes, or for a time that is not above 0.
+    """
+
+    def __init__(self, profile: Profile, where: str) -> None:
+        self._seconds = profile.table() if profile.passes else np.zeros((1, 1))
+        if self._seconds.shape[1] < 2 or not (
+            np.isfinite(self._seconds).all() and self._seconds.min() > 0
+        ):
+            raise UsageError(
+                f"{where} must have two times above 0, as 1:57,9:109", option="pass_cost"
+            )
+        self._sizes, self._contexts = np.array(profile.sizes) + 1.0, np.array(profile.contexts)
+
+    def times(
+        self, tokens: Floats, requests: Floats | float = 1, context: Floats | float = 0.0
+    ) -> Floats:
+        """Return the times of passes over `tokens`, float64[n], in seconds.
+
+        `context`: the mean length of their contexts in tokens.
+        """
+        sizes = self._sizes
+        contexts = np.broadcast_to(np.asarray(context, np.float64), tokens.shape)
+        nearest = np.abs(contexts[:, None] - self._contexts).argmin(1)
+        times = np.empty(len(tokens))
+        for row in np.unique(nearest):
+            own, seconds = nearest == row, self._seconds[row]
+            slope = (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
+            beyond = slope * np.maximum(tokens[own] - sizes[-1], 0)
+            times[own] = np.interp(tokens[own], sizes, seconds) + beyond
+        return times
+
+
+PassTimes = ModelCost | MeasuredTimes
+
+
+def pass_times(cost: Cost = None, size: ModelSize | None = None) -> PassTimes:
+    """Return the times of passes that a user gives.
+
+    `cost`: times by tokens, such as {1: 57, 9: 109}; the path of a profile of `ngramkit
+    calibrate`; the time of a pass of SHOWN tokens in passes of one, where T tokens take 1 + T /
+    free; None: those of a model of `size` on a GPU, by formula. Raises UsageError or InputError for
+    an invalid cost.
+    """
+    if isinstance(cost, Mapping):
+        for tokens in cost:
+            require_between(
+                "pass_cost", tokens, 1, 1 << 20, "the tokens of a pass, like 1:57,9:109"
+            )
+        passes = [Pass(n - 1, 0, float(time)) for n, time in cost.items()]
+        return MeasuredTimes(Profile("", "", "", passes), "the curve")
+    if isinstance(cost, str | Path):
+        return MeasuredTimes(_profile(Path(cost)), f"the profile {cost}")
+    if cost is None:
+        return ModelCost(size=size)
+    require_between("pass_cost", cost, 1, MOST_COST)
+    return ModelCost(min((SHOWN - cost) / max(cost - 1, 1e-12), UNBOUNDED))
+
+
+def cost_shown(times: PassTimes) -> float:
+    """Return the time of a pass of SHOWN tokens in passes of one."""
+    one, shown = times.times(np.array([1.0, SHOWN]))
+    return float(shown / one)
+
+
+def _profile(path: Path) -> Profile:
+    if not path.is_file():
+        raise InputError(
+            f"no such profile: {path}",
+            f"give one of ngramkit calibrate, or the cost of a pass of {SHOWN} tokens",
+            option="pass_cost",
+        )
+    return Profile.load(path)
