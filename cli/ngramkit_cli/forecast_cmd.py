@@ -50,21 +50,6 @@ Plot = Annotated[
 ]
 
 
-def parse_cost(text: str | None) -> float | dict[int, float] | Path | None:
-    """Return a number ("1.1"), times by tokens ("1:57,9:109"), or a profile's path."""
-    if text is None:
-        return None
-    if Path(text).is_file():
-        return Path(text)
-    try:
-        if ":" not in text:
-            return float(text)
-        pairs = [part.split(":", 1) for part in text.split(",")]
-        return {int(tokens): float(time) for tokens, time in pairs}
-    except ValueError:
-        return Path(text)
-
-
 def say(results: Forecasts, out: Output) -> None:
     best = results.best
     rows = [
@@ -154,7 +139,7 @@ def forecast(
         **sources.keywords(),
         concurrency=concurrency,
         tokens=whole_numbers(tokens, "tokens"),
-        pass_cost=parse_cost(pass_cost),
+        pass_cost=pass_cost,
         prompts=prompts,
         limit=limit,
         reporter=out.reporter,

@@ -25,7 +25,7 @@ class BatchBudget:
     """
 
     def __init__(self, cost: PassTimes | float, *, corrects: bool = True) -> None:
-        self._cost, self._corrects = cost, corrects
+        self.cost, self._corrects = cost, corrects
         self.price = cost if isinstance(cost, int | float) else 0.0  # of a drafted token, in tokens
         self._expected = self._accepted = 0.0  # sum of verified scores; accepted tokens
         self._requests = 0
@@ -46,13 +46,13 @@ class BatchBudget:
         """
         self._expected *= FADE
         self._accepted *= FADE
-        if isinstance(self._cost, int | float):
-            return self._cost * self._correction
+        if isinstance(self.cost, int | float):
+            return self.cost * self._correction
         self._requests = sum(length > 0 for length in lengths)
         if not self._requests:
             return 0.0
         tokens = np.arange(self._requests, self._requests + sum(lengths) + 1, dtype=np.float64)
-        times = self._cost.times(tokens, self._requests, context)
+        times = self.cost.times(tokens, self._requests, context)
         self._times = times / times[0]
         # The best pass writes at least a token per request and plain pass's time; so a token whose
         # probability is below the least time that one can take is not in it.
@@ -63,7 +63,7 @@ class BatchBudget:
 
         Scores do not rise along a chain, so the likeliest tokens of all are beginnings of chains.
         """
-        if isinstance(self._cost, int | float) or not any(map(len, chains)):
+        if isinstance(self.cost, int | float) or not any(map(len, chains)):
             return [len(chain) for chain in chains]
         scores = -np.sort(-np.concatenate(chains))
         expected = np.cumsum(scores, dtype=np.float64) / self._correction

@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.budget.model_cost import ModelCost
+from ngramkit.budget.model_cost import ModelCost, free_tokens
+from ngramkit.budget.model_size import model_size
 from ngramkit.budget.profile import Profile, context_class
 
 Costs = npt.NDArray[np.float64]
@@ -53,7 +54,8 @@ class PassCosts:
 
     @staticmethod
     def on(device: str, rows: int = MAX_NODES, config: Any = None) -> PassCosts:
-        return PassCosts(ModelCost.on(device, config).curve(rows))
+        size = None if config is None else model_size(config)
+        return PassCosts(ModelCost(free_tokens(device), size).curve(rows))
 
     @property
     def most(self) -> int:

@@ -6,12 +6,10 @@ overlap them. That is an upper bound: at best a pass takes the longer of the two
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.budget.model_size import ModelSize, model_size
+from ngramkit.budget.model_size import ModelSize
 
 Floats = npt.NDArray[np.float64]
 
@@ -19,6 +17,11 @@ Floats = npt.NDArray[np.float64]
 # By their data sheets 153, 295 and 400 on an A100, H100 and L4 in bfloat16; no engine reaches them.
 # On a core of an AMD EPYC a pass over 16 rows of SmolLM2-135M takes 1.67 times a pass over one row.
 FREE_TOKENS = {"cuda": 128, "cpu": 24}
+
+
+def free_tokens(device: str) -> float:
+    """Return FREE_TOKENS of a device; any but "cpu" counts as "cuda"."""
+    return FREE_TOKENS.get(device, FREE_TOKENS["cuda"])
 
 
 class ModelCost:
@@ -30,12 +33,6 @@ class ModelCost:
 
     def __init__(self, free: float = FREE_TOKENS["cuda"], size: ModelSize | None = None) -> None:
         self.free, self.size = free, size or ModelSize()
-
-    @staticmethod
-    def on(device: str, config: Any = None) -> ModelCost:
-        """Return the cost on a device (any but "cpu" counts as "cuda") by a model's config."""
-        free = FREE_TOKENS.get(device, FREE_TOKENS["cuda"])
-        return ModelCost(free, None if config is None else model_size(config))
 
     def times(
         self, tokens: Floats, requests: Floats | float = 1, context: Floats | float = 0.0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import InputError, UsageError, require_between
-from ngramkit.budget.model_cost import ModelCost
+from ngramkit.budget.model_cost import ModelCost, free_tokens
 from ngramkit.budget.model_size import ModelSize
 from ngramkit.budget.profile import Pass, Profile
 
@@ -58,14 +59,16 @@ class MeasuredTimes:
 PassTimes = ModelCost | MeasuredTimes
 
 
-def pass_times(cost: Cost = None, size: ModelSize | None = None) -> PassTimes:
+def pass_times(cost: Cost = None, size: ModelSize | None = None, device: str = "cuda") -> PassTimes:
     """Return the times of passes that a user gives.
 
-    `cost`: times by tokens, such as {1: 57, 9: 109}; the path of a profile of `ngramkit
-    calibrate`; the time of a pass of SHOWN tokens in passes of one, where T tokens take 1 + T /
-    free; None: those of a model of `size` on a GPU, by formula. Raises UsageError or InputError for
-    an invalid cost.
+    `cost`: times by tokens, such as {1: 57, 9: 109} or "1:57,9:109"; the path of a profile of
+    `ngramkit calibrate`; the time of a pass of SHOWN tokens in passes of one, where T tokens take
+    1 + T / free; None: those of a model of `size` on `device`, by formula. Raises UsageError or
+    InputError for an invalid cost.
     """
+    if isinstance(cost, str):
+        cost = _read(cost)
     if isinstance(cost, Mapping):
         for tokens in cost:
             require_between(
@@ -73,10 +76,10 @@ def pass_times(cost: Cost = None, size: ModelSize | None = None) -> PassTimes:
             )
         passes = [Pass(n - 1, 0, float(time)) for n, time in cost.items()]
         return MeasuredTimes(Profile("", "", "", passes), "the curve")
-    if isinstance(cost, str | Path):
-        return MeasuredTimes(_profile(Path(cost)), f"the profile {cost}")
+    if isinstance(cost, Path):
+        return MeasuredTimes(_profile(cost), f"the profile {cost}")
     if cost is None:
-        return ModelCost(size=size)
+        return ModelCost(free_tokens(device), size)
     require_between("pass_cost", cost, 1, MOST_COST)
     return ModelCost(min((SHOWN - cost) / max(cost - 1, 1e-12), UNBOUNDED))
 
@@ -85,6 +88,17 @@ def cost_shown(times: PassTimes) -> float:
     """Return the time of a pass of SHOWN tokens in passes of one."""
     one, shown = times.times(np.array([1.0, SHOWN]))
     return float(shown / one)
+
+
+def _read(text: str) -> float | dict[int, float] | Path:
+    """Read "1.1", "1:57,9:109", or a path."""
+    if not Path(text).is_file():
+        with suppress(ValueError):
+            if ":" not in text:
+                return float(text)
+            pairs = [part.split(":", 1) for part in text.split(",")]
+            return {int(tokens): float(time) for tokens, time in pairs}
+    return Path(text)
 
 
 def _profile(path: Path) -> Profile:

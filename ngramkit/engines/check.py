@@ -158,7 +158,7 @@ def _require_fit(config: DraftConfig, engine: str) -> None:
     numba must not be imported here: a worker of vLLM 0.33 on a CPU fails at one of llvmlite's
     modules.
     """
-    config.require_tenants(engine)
+    config.require_fit(engine)
     config.require_clock(timed=ENGINES[engine].timed)
     config.require_sources()
     for role, folder in _folders(config):

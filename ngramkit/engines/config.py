@@ -34,13 +34,14 @@ class Engine(NamedTuple):
     tried: tuple[str, ...]  # versions
     shows: tuple[str, ...]  # those of KEYS that it shows a drafter
     timed: bool = False  # one text at a time, whose passes may be timed by `clock`
+    priced: bool = False  # verifies only what was drafted, as far as the passes' cost allows
 
 
 ENGINES = {
-    "vllm": Engine("vllm", ("0.32.0", "0.33.0"), ("lora", "key")),
+    "vllm": Engine("vllm", ("0.32.0", "0.33.0"), ("lora", "key"), priced=True),
     "sglang": Engine("sglang", ("0.5.23",), KEYS),
     "llama-cpp": Engine("llama-cpp-python", ("0.3.36",), (), timed=True),
-    "tensorrt-llm": Engine("tensorrt-llm", ("1.2",), ("lora", "salt")),
+    "tensorrt-llm": Engine("tensorrt-llm", ("1.2",), ("lora", "salt"), priced=True),
 }
 RANGES = {  # whole numbers: key -> least and most
     "tokens": (1, 64),
@@ -71,6 +72,8 @@ class DraftConfig:
     history_by: str | None = None  # one of KEYS: each of its values has a history
     store: bool = True  # add finished requests to the history
     min_probability: float | None = None  # minimum probability of a drafted token; None: learnt
+    # The cost of a pass over 9 tokens in passes over one, "1:57,9:109", or a profile's path.
+    pass_cost: float | str | None = None  # None: by the model's config
     tokens: int | None = None  # maximum of a chain; None: the engine's
     budget: int | None = None  # maximum nodes of a tree; None: the engine's
     vocabulary: int | None = None  # ids of the model, if neither artifacts nor engine give it
@@ -111,7 +114,7 @@ class DraftConfig:
     def named(self) -> bool:
         return bool(self.artifacts) or isinstance(self.history, str)
 
-    def require_tenants(self, engine: str) -> None:
+    def require_fit(self, engine: str) -> None:
         shown = ENGINES[engine].shows
         if self.history_by is not None and self.history_by not in shown:
             named = " or ".join(f'"{key}"' for key in shown)
@@ -119,6 +122,11 @@ class DraftConfig:
                 f'cannot use history_by="{self.history_by}": {engine} does not pass it to drafters',
                 f"use {named}" if shown else "leave history_by out",
                 option="history_by",
+            )
+        if self.pass_cost is not None and not ENGINES[engine].priced:
+            why = "times its passes" if ENGINES[engine].timed else "pads every draft"
+            raise UsageError(
+                f"cannot use pass_cost with {engine}: it {why}", "leave it out", option="pass_cost"
             )
 
     def require_vocabulary(self, known: int | None, hint: str) -> int:
@@ -205,6 +213,10 @@ def _expanded(name: str) -> str:
     return str(Path(name).expanduser()) if name.startswith("~/") else name
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _check(key: str, value: Any, where: str) -> None:
     def refuse(wanted: str) -> None:
         raise UsageError(f"{key} of {where} must be {wanted}, got {value!r}", option=key)
@@ -223,8 +235,11 @@ def _check(key: str, value: Any, where: str) -> None:
     elif key in SWITCHES:
         if not isinstance(value, bool):
             refuse("true or false")
+    elif key == "pass_cost":
+        if not (isinstance(value, str) and value) and not _is_number(value):
+            refuse('a number, times like "1:57,9:109", or the path of a profile')
     elif key in ("history_days", "min_probability"):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = _is_number(value)
         if key == "history_days" and not (number and 0 < value < math.inf):
             refuse("a number above 0")
         if key == "min_probability" and not (number and 0 <= value <= 1):

@@ -58,7 +58,7 @@ class Drafter:
         clock: Clock = time.perf_counter,
     ) -> None:
         config = config or DraftConfig.from_environment() or DraftConfig(sessions=SESSIONS)
-        config.require_tenants("llama-cpp")
+        config.require_fit("llama-cpp")
         if not _has_artifacts(config):
             hint = f"give vocabulary=llama.n_vocab(), or name artifacts in {VARIABLE}"
             vocabulary = config.require_vocabulary(vocabulary, hint)

@@ -47,6 +47,7 @@ class NgramCorpus:
         self, *, draft_token_num: int = 8, max_bfs_breadth: int = 8, **others: Any
     ) -> None:
         config = DraftConfig.from_environment() or DraftConfig()
+        config.require_fit("sglang")
         tokenizer, known, rank = _of_server(config)
         hint = f'add "vocabulary" to {VARIABLE}: the vocab_size of the model\'s config.json'
         vocabulary = config.require_vocabulary(known, hint)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import UsageError, require_between
-from ngramkit.budget.model_cost import ModelCost
+from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Departures, Finished, tenant_of
@@ -57,7 +57,7 @@ def make_drafter(
     options = {"max_concurrency": max_concurrency, "draft_len_schedule": draft_len_schedule}
     given = {name: value for name, value in options.items() if value is not None}
     config = config or DraftConfig.from_environment() or DraftConfig()
-    config.require_tenants("tensorrt-llm")
+    config.require_fit("tensorrt-llm")
     return _class()(max_draft_len, config, vocabulary, tokenizer, given)
 
 
@@ -97,7 +97,7 @@ def _class_over(base: type[Any]) -> type[Any]:
             self._batch = BatchDrafter.open(
                 config,
                 vocabulary=config.require_vocabulary(known, "give tokenizer or vocabulary"),
-                cost=ModelCost(),
+                cost=pass_times(config.pass_cost),
                 tokenizer=record,
                 writes=_rank() == 0,
             )

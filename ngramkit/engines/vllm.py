@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
-from ngramkit.budget.model_cost import ModelCost
+from ngramkit.budget.model_size import model_size
+from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering, tenant_of
@@ -51,14 +52,15 @@ class Proposer:
             parallel = getattr(vllm_config, "parallel_config", None)
             rank = getattr(parallel, "rank", 0)
             tokenizer = _tokenizer(vllm_config.model_config) if config.named else None
-            config.require_tenants("vllm")
+            config.require_fit("vllm")
             device = getattr(getattr(vllm_config, "device_config", None), "device_type", "")
+            hf_config = getattr(vllm_config.model_config, "hf_config", {})
             if device == "cpu" and not rank:
                 LOG.warning("%s", ON_CPU)
             self._batch = BatchDrafter.open(
                 config,
                 vocabulary=vocabulary,
-                cost=ModelCost.on(device, getattr(vllm_config.model_config, "hf_config", None)),
+                cost=pass_times(config.pass_cost, model_size(hf_config), device),
                 counters=None if rank else EngineCounters(),  # ranks count alike
                 tokenizer=engine_record(tokenizer, vocabulary),
                 # The first of the ranks that share a layer; others may have no drafter.

@@ -48,6 +48,7 @@ def test_all_keys():
         ('{"history_days": 3}', "history_days of NGRAMKIT_DRAFT needs a history"),
         ('{"history": false, "history_prompts": true}', "history_prompts of NGRAMKIT_DRAFT needs"),
         ('{"history": true, "store": 1}', "store of NGRAMKIT_DRAFT must be true or false"),
+        ('{"pass_cost": [1]}', "pass_cost of NGRAMKIT_DRAFT must be a number"),
         ("[1]", "no such file"),
         ("{", "not JSON"),
     ],
@@ -58,6 +59,15 @@ def test_each_mistake_has_its_message(text, says):
     assert says.lower() in str(caught.value).lower()
     assert "\n" not in str(caught.value)
     assert caught.value.hint or "must be" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"), [("llama-cpp", "times its passes"), ("sglang", "pads every draft")]
+)
+def test_engines_that_do_not_price_passes_refuse_a_price(engine, why):
+    DraftConfig.read('{"pass_cost": 1.1}').require_fit("vllm")
+    with pytest.raises(UsageError, match=why):
+        DraftConfig.read('{"pass_cost": 1.1}').require_fit(engine)
 
 
 def test_a_file_may_hold_it(tmp_path, monkeypatch):

@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from ngramkit.basics.errors import ArtifactError, UsageError
-from ngramkit.budget.costs import ModelCost
+from ngramkit.budget.model_cost import FREE_TOKENS
+from ngramkit.budget.pass_times import cost_shown
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines import vllm
 from ngramkit.engines.config import VARIABLE
@@ -30,6 +31,8 @@ VOCABULARY, LONGEST, MOST, ROWS = 12, 96, 5, 6
 MODULE = "vllm/v1/spec_decode/custom_class_proposer.py"
 CPU_RUNNER = "vllm/v1/worker/cpu_model_runner.py"
 RUNNER = "vllm/v1/worker/gpu_model_runner.py"
+EXPERTS = {"hidden_size": 64, "num_hidden_layers": 2, "num_local_experts": 8,
+           "num_experts_per_tok": 2}  # fmt: skip
 
 
 def config(**additional):
@@ -156,16 +159,18 @@ def test_load_model_does_nothing(configured):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_token_costs_what_it_does_on_the_device(device, monkeypatch, caplog):
+def test_a_pass_costs_what_it_does_on_the_device(device, monkeypatch, caplog):
     """A fault of vLLM on a CPU is reported there."""
     monkeypatch.setenv(VARIABLE, "{}")
-    made: list[str] = []
-    monkeypatch.setattr(vllm.ModelCost, "on", lambda to, _: made.append(to) or ModelCost())
     given = config()
     given.device_config = SimpleNamespace(device_type=device)
-    Proposer(given)
-    assert made == [device]
+    given.model_config.hf_config = EXPERTS
+    cost = Proposer(given)._batch.budget.cost
+    assert cost.free == FREE_TOKENS[device]
+    assert (cost.size.chosen, cost.size.experts) == (2, 8)
     assert ("issue 55005" in caplog.text) == (device == "cpu")
+    monkeypatch.setenv(VARIABLE, json.dumps({"pass_cost": "1:50,9:100"}))
+    assert cost_shown(Proposer(given)._batch.budget.cost) == 2
 
 
 def test_additional_config_configures_it(monkeypatch):
