@@ -20,7 +20,7 @@ import pytest
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.budget.model_cost import FREE_TOKENS
-from ngramkit.budget.pass_times import cost_shown
+from ngramkit.budget.pass_times import cost_shown, pass_times
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines import vllm
 from ngramkit.engines.config import VARIABLE
@@ -165,12 +165,15 @@ def test_a_pass_costs_what_it_does_on_the_device(device, monkeypatch, caplog):
     given = config()
     given.device_config = SimpleNamespace(device_type=device)
     given.model_config.hf_config = EXPERTS
-    cost = Proposer(given)._batch.budget.cost
-    assert cost.free == FREE_TOKENS[device]
-    assert (cost.size.chosen, cost.size.experts) == (2, 8)
+    made = []
+    monkeypatch.setattr(vllm, "pass_times", lambda *a: made.append(pass_times(*a)) or made[-1])
+    Proposer(given)
+    assert made[0].free == FREE_TOKENS[device]
+    assert (made[0].size.chosen, made[0].size.experts) == (2, 8)
     assert ("issue 55005" in caplog.text) == (device == "cpu")
     monkeypatch.setenv(VARIABLE, json.dumps({"pass_cost": "1:50,9:100"}))
-    assert cost_shown(Proposer(given)._batch.budget.cost) == 2
+    Proposer(given)
+    assert cost_shown(made[1]) == 2
 
 
 def test_additional_config_configures_it(monkeypatch):
