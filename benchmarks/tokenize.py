@@ -72,7 +72,7 @@ def _tokens(store: TokenStore) -> int:
 
 
 def _without_gigatoken() -> Any:
-    return mock.patch("ngramkit.corpus.encoding.find_spec", return_value=None)
+    return mock.patch("ngramkit.corpus.gigatoken.find_spec", return_value=None)
 
 
 def _with_gigatoken(what: str, corpus: Any, model: str) -> Iterator[Row]:

@@ -39,13 +39,8 @@ from ngramkit.corpus.deduplication import (
     sketch,
 )
 from ngramkit.corpus.document import Corpus, Document, Position
-from ngramkit.corpus.encoding import (
-    EncodedBatch,
-    Encoder,
-    encode_documents,
-    open_encoder,
-    use_cores,
-)
+from ngramkit.corpus.encoding import EncodedBatch, Encoder, encode_documents, use_cores
+from ngramkit.corpus.gigatoken import open_encoder
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.open import AnyCorpus
 from ngramkit.corpus.tokenizer import TextTokenizer

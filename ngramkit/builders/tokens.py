@@ -28,7 +28,8 @@ from ngramkit.builders.corpus_parts import encode_parts
 from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Document, Position
-from ngramkit.corpus.encoding import EncodedBatch, encode_documents, open_encoder, use_cores
+from ngramkit.corpus.encoding import EncodedBatch, encode_documents, use_cores
+from ngramkit.corpus.gigatoken import open_encoder
 from ngramkit.corpus.open import AnyCorpus, CorpusOptions, Openable, is_artifact, open_with
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype

@@ -15,8 +15,9 @@ from reporters import Notes
 
 from ngramkit.basics.terminal_text import visible
 from ngramkit.builders.tokens import tokenize
-from ngramkit.corpus import encoding
-from ngramkit.corpus.encoding import PlainEncoder, hard_texts, open_encoder
+from ngramkit.corpus import gigatoken
+from ngramkit.corpus.encoding import PlainEncoder
+from ngramkit.corpus.gigatoken import hard_texts, open_encoder
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 
@@ -55,8 +56,8 @@ def opened(monkeypatch):
         module.__spec__ = ModuleSpec("gigatoken", None)
         module.Tokenizer = SimpleNamespace(from_json=load or (lambda text: fast))
         monkeypatch.setitem(sys.modules, "gigatoken", module)
-        monkeypatch.setattr(encoding, "GIGATOKEN_AFTER_CHARACTERS", 200)
-        monkeypatch.setattr(encoding, "CODE_POINTS", range(0x1000))  # gigatoken itself gets all
+        monkeypatch.setattr(gigatoken, "GIGATOKEN_AFTER_CHARACTERS", 200)
+        monkeypatch.setattr(gigatoken, "CODE_POINTS", range(0x1000))  # gigatoken itself gets all
         reporter = Notes()
         return open_encoder(backend, reporter), fast, reporter.lines
 
@@ -84,7 +85,7 @@ def test_long_builds_use_gigatoken_after_the_comparison(opened):
 
 def test_short_builds_do_not_load_gigatoken(opened, monkeypatch):
     encoder, fast, notes = opened()
-    monkeypatch.setattr(encoding, "GIGATOKEN_AFTER_CHARACTERS", 1 << 22)
+    monkeypatch.setattr(gigatoken, "GIGATOKEN_AFTER_CHARACTERS", 1 << 22)
     assert is_right(encoded(encoder))
     assert (fast.encoded, notes) == (0, [])
 
@@ -149,7 +150,7 @@ def test_a_lone_surrogate_becomes_a_replacement_character():
 
 @pytest.mark.skipif(find_spec("gigatoken") is None, reason="gigatoken has no wheel here")
 def test_gigatoken_itself(monkeypatch):
-    monkeypatch.setattr(encoding, "GIGATOKEN_AFTER_CHARACTERS", 200)
+    monkeypatch.setattr(gigatoken, "GIGATOKEN_AFTER_CHARACTERS", 200)
     reporter = Notes()
     backend = load_tokenizer("demo").backend
     encoder = open_encoder(backend, reporter)
