@@ -26,8 +26,8 @@ from benchmarks import markdown
 from benchmarks._figures import provenance, read_figures, write_figures
 
 if TYPE_CHECKING:
+    from ngramkit.evaluate.recorded_evidence import RecordedEvidence
     from ngramkit.evaluate.records import Question, Record
-    from ngramkit.evaluate.topk_record import TopKRecord
 
 COMMAND = "python -m benchmarks.evidence --publish"
 NEW_TOKENS = 96
@@ -110,7 +110,7 @@ def record(work: Work, questions: list[Question], seconds: float) -> None:
     from ngramkit.basics.progress import SILENT
     from ngramkit.decode.load import load_model
     from ngramkit.evaluate.record import verifying_model
-    from ngramkit.evaluate.topk_record import TopKRecord
+    from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 
     begun = time.monotonic()
     model = load_model(work.model)
@@ -127,19 +127,19 @@ def record(work: Work, questions: list[Question], seconds: float) -> None:
             max_new_tokens=NEW_TOKENS,
             budget=ANSWERING,
         )
-        topk = TopKRecord.open(work.evidence)
-        topk.model = verifying_model(topk.folder, model, SILENT)
+        recorded = RecordedEvidence.open(work.evidence)
+        recorded.model = verifying_model(recorded.folder, model, SILENT)
         names = {str(question.id) for question in some}
-        for answer in topk.answers():
+        for answer in recorded.answers():
             if answer.name in names:
-                before = topk.rows
+                before = recorded.rows
                 for budget in reversed(BUDGETS):
-                    _replayed(makers, [answer], budget, topk)
-                topk.save()
+                    _replayed(makers, [answer], budget, recorded)
+                recorded.save()
                 with work.filled.open("a", encoding="utf-8") as file:
                     file.write(f"{answer.name}\n")
                 spent = f"{time.monotonic() - begun:.0f} s"
-                rows = topk.rows - before
+                rows = recorded.rows - before
                 print(f"{answer.name} {answer.category}: {rows:,} contexts; {spent}", flush=True)
 
 
@@ -184,14 +184,14 @@ def without_evidence(work: Work) -> Makers:
 
 
 def _replayed(
-    makers: Makers, records: list[Record], budget: int, topk: TopKRecord | None
+    makers: Makers, records: list[Record], budget: int, recorded: RecordedEvidence | None
 ) -> dict[str, Any]:
     """Replay each drafter; ssd drafts from past requests, those of the questions before."""
     from ngramkit.evaluate.replay_loop import replay_drafter
 
     return {
         name: replay_drafter(
-            name, make, records, budget, keep_state=name == "ssd", topk_record=topk
+            name, make, records, budget, keep_state=name == "ssd", recorded_evidence=recorded
         )
         for name, make in makers.items()
     }
@@ -206,13 +206,13 @@ def publish(work: Path) -> None:
 
 def replayed(work: Work) -> dict[str, Any]:
     """Return one model's figures."""
-    from ngramkit.evaluate.topk_record import TopKRecord
+    from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 
-    topk = TopKRecord.open(work.evidence)
+    recorded = RecordedEvidence.open(work.evidence)
     done = set(work.filled.read_text(encoding="utf-8").split("\n"))
     records = [
         replace(each, category=kind_of(each.category))
-        for each in topk.answers()
+        for each in recorded.answers()
         if each.name in done
     ]
     makers, others = _recorded_drafters(work), without_evidence(work)
@@ -220,7 +220,7 @@ def replayed(work: Work) -> dict[str, Any]:
     missing: dict[str, float] = {}
     for budget in BUDGETS:
         replays = {
-            **_replayed(makers, records, budget, topk),
+            **_replayed(makers, records, budget, recorded),
             "blend, without evidence": _replayed({"": makers["blend"]}, records, budget, None)[""],
             **_replayed(others, records, budget, None),
         }
@@ -238,7 +238,7 @@ def replayed(work: Work) -> dict[str, Any]:
         "questions": {kind: sum(each.category == kind for each in records) for kind in kinds},
         "tokens": sum(len(turn.answer) for each in records for turn in each.turns),
         "max_new_tokens": NEW_TOKENS,
-        "contexts": topk.rows,
+        "contexts": recorded.rows,
         "missing": missing,
         "steps": steps,
     }

@@ -32,11 +32,11 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.evaluate.leakage import Leakage, without_leaks
+from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 from ngramkit.evaluate.records import Record, Turn, read_records, require_files, units_of
 from ngramkit.evaluate.replay_loop import replay_drafter, shuffle
 from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.statistics import SEED, Ratio, Units, ratios
-from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.remote.fetch import open_fetched
@@ -247,25 +247,25 @@ def replay(
             f"keep_state must be True or a KeepState, got {keep_state!r:.60}", option="keep_state"
         )
     require_template(template)
-    topk_record = None
+    evidence = None
     if oracle is not None:
-        topk_record = _open_record(oracle, answers or questions)
-        tokenizer, records, form = topk_record.folder.tokenizer, topk_record.answers(), None
+        evidence = _open_record(oracle, answers or questions)
+        tokenizer, records, form = evidence.folder.tokenizer, evidence.answers(), None
     else:
         tokenizer, records, form = read_answers(
             answers, questions, model, template, format, columns, where, reporter
         )
     curves = artifacts if isinstance(artifacts, Mapping) else None
     choices, lines = _choices(
-        names, sources, curves, tokenizer, keep_state, reporter, evidence=topk_record is not None
+        names, sources, curves, tokenizer, keep_state, reporter, evidence=evidence is not None
     )
-    if topk_record is not None:
-        _verify_by(topk_record, model, reporter)
+    if evidence is not None:
+        _verify_by(evidence, model, reporter)
     records = records[:limit]
     given = any(len(turn.references) for record in records for turn in record.turns)
     lacking = {
         choice.label: choice.missing(
-            evidence=topk_record is not None, learns=keep_state is not None, references=given
+            evidence=evidence is not None, learns=keep_state is not None, references=given
         )
         for choice in choices
     }
@@ -290,11 +290,11 @@ def replay(
                 result = replay_drafter(
                     choice.label, choice.load, _suit_references(records, choice, reporter), nodes,
                     keep_state=keep_state is not None, chain=chain,
-                    topk_record=topk_record, vocabulary=tokenizer.vocabulary, reporter=reporter,
+                    recorded_evidence=evidence, vocabulary=tokenizer.vocabulary, reporter=reporter,
                 )  # fmt: skip
             finally:
-                if topk_record is not None:
-                    verified += topk_record.save()
+                if evidence is not None:
+                    verified += evidence.save()
             result.bytes = sum(each.manifest.bytes for each in choice.opened)
             result.sources = choice.builds
             results.append(result)
@@ -479,17 +479,17 @@ def _require_turns(record: Record, vocabulary: int) -> None:
         )
 
 
-def _open_record(path: str | Path, files: Any) -> TopKRecord:
+def _open_record(path: str | Path, files: Any) -> RecordedEvidence:
     if files is not None:
         raise UsageError(
             "cannot use answers with oracle: it has its own",
             "leave out answers and questions",
             option="oracle",
         )
-    return TopKRecord.open(path)
+    return RecordedEvidence.open(path)
 
 
-def _verify_by(record: TopKRecord, model: Any, reporter: Reporter) -> None:
+def _verify_by(record: RecordedEvidence, model: Any, reporter: Reporter) -> None:
     if model is not None and not isinstance(model, TextTokenizer):
         from ngramkit.evaluate.record import verifying_model
 

@@ -20,10 +20,10 @@ from ngramkit.decode.accept import accepted_nodes
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
 from ngramkit.drafters.references import start
+from ngramkit.evaluate.recorded_evidence import Misses, RecordedEvidence, ReplayedEvidence
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.replay_results import Replay, Tally
 from ngramkit.evaluate.statistics import Reliability
-from ngramkit.evaluate.topk_record import Misses, ReplayedEvidence, TopKRecord
 
 CHAIN_WIDTH = 4  # tree nodes drafted per token of a chain, as in engines
 
@@ -36,7 +36,7 @@ def replay_drafter(
     *,
     keep_state: bool = False,
     chain: bool = False,
-    topk_record: TopKRecord | None = None,
+    recorded_evidence: RecordedEvidence | None = None,
     vocabulary: int = ANY_VOCABULARY,
     reporter: Reporter = SILENT,
 ) -> Replay:
@@ -47,8 +47,8 @@ def replay_drafter(
     result = Replay(name, budget)
     drafter = make()
     if not getattr(drafter, "wants_evidence", False):
-        topk_record = None
-    if topk_record is not None:
+        recorded_evidence = None
+    if recorded_evidence is not None:
         result.misses = Misses()
     way: dict[str, Any] = {"chain": chain, "vocabulary": vocabulary}
     if records:  # warm up: exclude compilation and cold pages from draft times
@@ -64,7 +64,7 @@ def replay_drafter(
     for i, number, turn in turns:
         if not keep_state and number == 0:
             drafter = make()
-        evidence = None if topk_record is None else topk_record.evidence_of(turn)
+        evidence = None if recorded_evidence is None else recorded_evidence.evidence_of(turn)
         tallies[i].add(replay_turn(drafter, turn, budget, result.reliability, evidence, **way))
         if evidence is not None and result.misses is not None:
             result.misses.add(evidence.misses)

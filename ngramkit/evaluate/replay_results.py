@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.evaluate.recorded_evidence import Misses
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.statistics import Reliability
-from ngramkit.evaluate.topk_record import Misses
 
 MAX_MISSING = 0.01  # maximum share of contexts that are not on record; with more it is incomplete
 

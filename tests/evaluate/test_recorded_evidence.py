@@ -23,10 +23,10 @@ from ngramkit.drafters.base import TOPS
 from ngramkit.drafters.blend import Blend
 from ngramkit.evaluate.bench import tokens_per_pass
 from ngramkit.evaluate.record import BUDGET as NODES, verifying_model
+from ngramkit.evaluate.recorded_evidence import Misses, RecordedEvidence
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.replay_loop import replay_turn
 from ngramkit.evaluate.replay_results import Replay
-from ngramkit.evaluate.topk_record import Misses, TopKRecord
 from ngramkit.formats.evidence import NAME, read_batch
 
 QUESTIONS = [
@@ -106,13 +106,13 @@ def assert_same_request(one, other):
 
 
 def test_a_replay_takes_the_passes_of_a_live_run(model, make, folder):
-    topk = TopKRecord.open(folder)
-    turns = [turn for each in topk.answers() for turn in each.turns]
+    recorded = RecordedEvidence.open(folder)
+    turns = [turn for each in recorded.answers() for turn in each.turns]
     assert len(turns) == 3
     for turn in turns:
         replayed, decoded = make(), make()
         done = live(model, decoded, turn, BUDGET)
-        evidence = topk.evidence_of(turn)
+        evidence = recorded.evidence_of(turn)
         tally = replay_turn(replayed, turn, BUDGET, recorded=evidence)
         assert done.token_ids.tolist() == turn.answer.tolist()
         assert (tally.passes, tally.tokens) == (done.passes, len(done.token_ids) - 1)
@@ -123,19 +123,19 @@ def test_a_replay_takes_the_passes_of_a_live_run(model, make, folder):
 
 def test_evidence_changes_drafts(make, folder):
     """Else the test above would show nothing."""
-    topk = TopKRecord.open(folder)
+    recorded = RecordedEvidence.open(folder)
     replayed, alone = make(), make()
-    turn = topk.answers()[0].turns[0]
-    replay_turn(replayed, turn, BUDGET, recorded=topk.evidence_of(turn))
+    turn = recorded.answers()[0].turns[0]
+    replay_turn(replayed, turn, BUDGET, recorded=recorded.evidence_of(turn))
     replay_turn(alone, turn, BUDGET)
     drafts = [[tree.token_ids.tolist() for _, tree in each.drafts] for each in (replayed, alone)]
     assert drafts[0] != drafts[1]
 
 
 def test_contexts_that_are_not_on_record_are_counted_and_give_no_evidence(make, folder):
-    topk = TopKRecord.open(folder)
-    turn = topk.answers()[0].turns[0]
-    drafter, evidence = make(), topk.evidence_of(turn)
+    recorded = RecordedEvidence.open(folder)
+    turn = recorded.answers()[0].turns[0]
+    drafter, evidence = make(), recorded.evidence_of(turn)
     replay_turn(drafter, turn, 4 * BUDGET, recorded=evidence)
     nodes = sum(len(tree) + 1 for _, tree in drafter.drafts) + 1
     given = [each for _, each in drafter.accepted if each is not None]
@@ -149,18 +149,18 @@ def test_contexts_that_are_not_on_record_are_counted_and_give_no_evidence(make, 
 
 def test_the_model_verifies_what_is_missing_and_that_is_saved(model, make, folder, tmp_path):
     copied = shutil.copytree(folder, tmp_path / "evidence")
-    topk = TopKRecord.open(copied)
-    topk.model = verifying_model(topk.folder, model, SILENT)
-    turns = [turn for each in topk.answers() for turn in each.turns]
+    recorded = RecordedEvidence.open(copied)
+    recorded.model = verifying_model(recorded.folder, model, SILENT)
+    turns = [turn for each in recorded.answers() for turn in each.turns]
     for turn in turns:
         replayed, decoded = make(), make()
-        replay_turn(replayed, turn, 3 * BUDGET, recorded=topk.evidence_of(turn))
+        replay_turn(replayed, turn, 3 * BUDGET, recorded=recorded.evidence_of(turn))
         live(model, decoded, turn, 3 * BUDGET)
         assert_same_request(replayed, decoded)
-    before = topk.rows
-    topk.save()
-    again = TopKRecord.open(copied)
-    assert again.rows == before > TopKRecord.open(folder).rows
+    before = recorded.rows
+    recorded.save()
+    again = RecordedEvidence.open(copied)
+    assert again.rows == before > RecordedEvidence.open(folder).rows
     for turn in turns:
         evidence = again.evidence_of(turn)
         replay_turn(make(), turn, 3 * BUDGET, recorded=evidence)
@@ -169,12 +169,12 @@ def test_the_model_verifies_what_is_missing_and_that_is_saved(model, make, folde
 
 def test_rows_that_the_model_adds_are_those_of_plain_passes(model, make, folder, tmp_path):
     copied = shutil.copytree(folder, tmp_path / "evidence")
-    topk = TopKRecord.open(copied)
-    topk.model = verifying_model(topk.folder, model, SILENT)
+    recorded = RecordedEvidence.open(copied)
+    recorded.model = verifying_model(recorded.folder, model, SILENT)
     batches = set(copied.iterdir())
-    for turn in [turn for each in topk.answers() for turn in each.turns]:
-        replay_turn(make(), turn, 3 * BUDGET, recorded=topk.evidence_of(turn))
-    topk.save()
+    for turn in [turn for each in recorded.answers() for turn in each.turns]:
+        replay_turn(make(), turn, 3 * BUDGET, recorded=recorded.evidence_of(turn))
+    recorded.save()
     checked = 0
     (added,) = set(copied.iterdir()) - batches
     for stored in read_batch(added):
@@ -216,7 +216,7 @@ def test_a_record_goes_on_where_it_was(model, make, folder, tmp_path):
     (out / "000009.tmp").write_bytes(b"a killed process was here")
     added = record(model, make, out)
     assert added.answers == 1
-    assert TopKRecord.open(out).rows == TopKRecord.open(folder).rows
+    assert RecordedEvidence.open(out).rows == RecordedEvidence.open(folder).rows
     nothing = record(model, make, out)
     assert (nothing.answers, nothing.rows) == (0, 0)
 
@@ -229,9 +229,9 @@ def test_another_record_is_not_added_to(model, make, folder):
 
 
 def test_another_model_is_refused(model, folder):
-    topk = TopKRecord.open(folder)
+    recorded = RecordedEvidence.open(folder)
     with pytest.raises(UsageError, match="demo, got other"):
-        verifying_model(topk.folder, replace(model, name="other"), SILENT)
+        verifying_model(recorded.folder, replace(model, name="other"), SILENT)
 
 
 def test_a_top_k_record_has_its_own_answers(folder):

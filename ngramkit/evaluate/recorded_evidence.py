@@ -45,7 +45,7 @@ class Misses:
         self.missing += other.missing
 
 
-class TopKRecord:
+class RecordedEvidence:
     """All requests of a folder; `model` verifies missing contexts, `save` adds them."""
 
     model: Model | None = None
@@ -62,12 +62,13 @@ class TopKRecord:
             rows.saved = len(rows)
 
     @classmethod
-    def open(cls, path: str | Path) -> TopKRecord:
+    def open(cls, path: str | Path) -> RecordedEvidence:
         return cls(EvidenceFolder.open(path))
 
     def __repr__(self) -> str:
         return (
-            f"<TopKRecord {self.folder.path}: {len(self._requests):,} requests, {self.rows:,} rows>"
+            f"<RecordedEvidence {self.folder.path}: {len(self._requests):,} requests, "
+            f"{self.rows:,} rows>"
         )
 
     @property
