@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import markdown
 from benchmarks._figures import draw_steps, provenance, read_figures, write_figures
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.evaluate.runs import BASELINE, NAME, Runs
+from ngramkit.evaluate.bench_runs import BASELINE, NAME, Runs
 from ngramkit.evaluate.statistics import ratio
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _folders(work: Path) -> list[Path]:
 
 def read_run(folder: Path, load: float) -> tuple[dict[str, Any], Runs, set[str]]:
     """Return what is published of a run, its answers, and the questions that all have answered."""
-    from ngramkit.evaluate.results import machine, summarize
+    from ngramkit.evaluate.bench_results import machine, summarize
 
     with (folder / NAME).open(encoding="utf-8") as file:
         plan = json.loads(file.readline())["plan"]

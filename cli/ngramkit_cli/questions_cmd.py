@@ -83,8 +83,8 @@ def bench(
 
 def _say(results: BenchResults, out: Output) -> None:
     from ngramkit.decode.options import GENERATE
-    from ngramkit.evaluate.results import shown
-    from ngramkit.evaluate.runs import BASELINE
+    from ngramkit.evaluate.bench_results import shown
+    from ngramkit.evaluate.bench_runs import BASELINE
     from ngramkit.evaluate.statistics import shown_interval
 
     rows = [

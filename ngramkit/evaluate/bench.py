@@ -37,6 +37,23 @@ from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 from ngramkit.drafters.spec import DrafterSpec, split_budget
+from ngramkit.evaluate.bench_results import (
+    BenchResult,
+    machine,
+    shown,
+    summarize,
+    write_answers,
+    write_results,
+)
+from ngramkit.evaluate.bench_runs import (
+    BASELINE,
+    QuestionRun,
+    Runs,
+    TurnRun,
+    alone_in,
+    require_begun_with,
+    require_room,
+)
 from ngramkit.evaluate.records import (
     Question,
     Record,
@@ -48,23 +65,6 @@ from ngramkit.evaluate.records import (
 )
 from ngramkit.evaluate.replay_loop import replay_drafter
 from ngramkit.evaluate.replay_results import Replay
-from ngramkit.evaluate.results import (
-    BenchResult,
-    machine,
-    shown,
-    summarize,
-    write_answers,
-    write_results,
-)
-from ngramkit.evaluate.runs import (
-    BASELINE,
-    QuestionRun,
-    Runs,
-    TurnRun,
-    alone_in,
-    require_begun_with,
-    require_room,
-)
 from ngramkit.evaluate.statistics import Ratio, ratios
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, comm
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 from ngramkit.evaluate.bench import NEW_TOKENS, TOO_LONG, Bench
+from ngramkit.evaluate.bench_runs import TurnRun
 from ngramkit.evaluate.recorded_evidence import UNKNOWN, RequestRows, TopK, add_rows
 from ngramkit.evaluate.records import Question, questions_for, require_files
-from ngramkit.evaluate.runs import TurnRun
 from ngramkit.formats.evidence import KEPT, About, EvidenceFolder
 
 if TYPE_CHECKING:

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from ngramkit.basics.terminal_text import device_text, fold_name
+from ngramkit.evaluate.bench_results import BenchResult, shown
+from ngramkit.evaluate.bench_runs import BASELINE
 from ngramkit.evaluate.plots import (
     MUTED,
     Colors,
@@ -28,8 +30,6 @@ from ngramkit.evaluate.plots import (
     shown_name,
 )
 from ngramkit.evaluate.replay_results import Replay
-from ngramkit.evaluate.results import BenchResult, shown
-from ngramkit.evaluate.runs import BASELINE
 from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.resumable_writer import write_text
 

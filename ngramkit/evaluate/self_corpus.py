@@ -28,6 +28,7 @@ from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import prepare
 from ngramkit.decode.sampling import Sampling
+from ngramkit.evaluate.bench_runs import plan_difference
 from ngramkit.evaluate.records import (
     Question,
     answer_text,
@@ -35,7 +36,6 @@ from ngramkit.evaluate.records import (
     questions_for,
     require_files,
 )
-from ngramkit.evaluate.runs import plan_difference
 from ngramkit.formats.replacing import locked, require_writable
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.logs.files import LogFile

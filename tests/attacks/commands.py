@@ -16,8 +16,8 @@ from ngramkit.builders import model_bigram
 from ngramkit.builders.merge import merge
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.evaluate.results import write_answers, write_results
-from ngramkit.evaluate.runs import QuestionRun, Runs, TurnRun
+from ngramkit.evaluate.bench_results import write_answers, write_results
+from ngramkit.evaluate.bench_runs import QuestionRun, Runs, TurnRun
 from ngramkit.formats.eviction import forget, trim
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History, merge_histories as history_merge

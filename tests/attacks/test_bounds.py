@@ -24,7 +24,7 @@ from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import chat
 from ngramkit.corpus.chat import find_template, render_confined
 from ngramkit.corpus.open import open_corpus
-from ngramkit.evaluate.runs import Runs
+from ngramkit.evaluate.bench_runs import Runs
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.tokenizer_record import TokenizerRecord

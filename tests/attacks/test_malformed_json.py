@@ -11,7 +11,7 @@ import pytest
 from attacks import tally
 from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.corpus.readers import READERS, ReaderOptions
-from ngramkit.evaluate.runs import Runs
+from ngramkit.evaluate.bench_runs import Runs
 from ngramkit.formats.opening import open_folder
 from ngramkit.logs.files import LogFile
 

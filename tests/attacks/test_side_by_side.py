@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ngramkit.basics.errors import InputError
-from ngramkit.evaluate.runs import alone_in
+from ngramkit.evaluate.bench_runs import alone_in
 from ngramkit.exchange.text import is_jsonl
 from ngramkit.formats import replacing
 from ngramkit.formats.opening import verify_artifact

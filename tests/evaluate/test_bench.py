@@ -16,10 +16,10 @@ from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.evaluate.bench import Bench, Contestant, plan_of, publish
+from ngramkit.evaluate.bench_results import summarize
+from ngramkit.evaluate.bench_runs import BASELINE, NAME, Runs, TurnRun, plan_difference
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.replay_loop import replay_drafter
-from ngramkit.evaluate.results import summarize
-from ngramkit.evaluate.runs import BASELINE, NAME, Runs, TurnRun, plan_difference
 
 QUESTIONS = [
     Question(1, "short", ["def f(x):\n", "    return\n"]),

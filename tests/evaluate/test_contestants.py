@@ -10,9 +10,9 @@ import pytest
 import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.spec import split_budget
+from ngramkit.evaluate.bench_results import spec_bench
+from ngramkit.evaluate.bench_runs import QuestionRun, TurnRun
 from ngramkit.evaluate.records import embedded_questions
-from ngramkit.evaluate.results import spec_bench
-from ngramkit.evaluate.runs import QuestionRun, TurnRun
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from ngramkit.basics.machine import cores, processor, version_of
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.decode.options import TRANSFORMERS_WAYS
-from ngramkit.evaluate.runs import BASELINE, QuestionRun, Runs
+from ngramkit.evaluate.bench_runs import BASELINE, QuestionRun, Runs
 from ngramkit.evaluate.statistics import QUESTIONS, Ratio, ratio
 from ngramkit.formats.resumable_writer import write_text
 

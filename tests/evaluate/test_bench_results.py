@@ -8,8 +8,8 @@ import pytest
 from ngramkit.basics.errors import UsageError
 from ngramkit.decode.result import Decoded
 from ngramkit.evaluate.bench import BenchResults, tokens_per_pass
-from ngramkit.evaluate.results import speedup_of, summarize
-from ngramkit.evaluate.runs import QuestionRun, Runs, TurnRun
+from ngramkit.evaluate.bench_results import speedup_of, summarize
+from ngramkit.evaluate.bench_runs import QuestionRun, Runs, TurnRun
 
 
 @pytest.fixture
