@@ -60,7 +60,7 @@ from ngramkit.formats.outputs import ARTIFACTS, RECIPE
 from ngramkit.formats.replacing import tidy
 from ngramkit.formats.resumable_writer import recipe_text, write_text
 from ngramkit.formats.safetensors import sha256_of
-from ngramkit.gguf.files import find_gguf
+from ngramkit.gguf.model_folders import find_gguf
 from ngramkit.hub.push import push as upload
 from ngramkit.remote.fetch import fetch, silence_client
 from ngramkit.remote.file_cache import fetch_texts, put_text

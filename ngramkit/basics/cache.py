@@ -1,7 +1,7 @@
 """The user's caches: private folders of small files by key.
 
     tokenizers              ngramkit.corpus.tokenizer
-    gguf                    ngramkit.gguf.files
+    gguf                    ngramkit.gguf.model_folders
     proofs                  ngramkit.formats.proofs
     kernels                 ngramkit.kernels.code_folder
     probes, packing, costs  ngramkit.decode

@@ -34,7 +34,7 @@ from ngramkit.formats.tokenizer_record import (
     fingerprint,
     same_ids,
 )
-from ngramkit.gguf.files import find_gguf, tokenizer_folder
+from ngramkit.gguf.model_folders import find_gguf, tokenizer_folder
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"

@@ -88,7 +88,7 @@ def calibrate(
             "longer than the best",
             "close other programs and calibrate again",
         )
-    from ngramkit.decode.profiles import profile_path
+    from ngramkit.decode.kept_costs import profile_path
 
     calibration = Calibration(profile, profile_path(loaded))
     profile.save(calibration.path)

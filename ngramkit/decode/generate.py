@@ -14,6 +14,7 @@ import torch
 from ngramkit.basics.errors import UsageError
 from ngramkit.decode.base import Sink
 from ngramkit.decode.edges import rope_edges
+from ngramkit.decode.generate_rows import decode_rows
 from ngramkit.decode.generation import (
     EXACT_CACHES,
     OTHER_WAYS,
@@ -26,7 +27,6 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.rows import decode_rows
 from ngramkit.decode.sampling import Processed, drawn, likeliest
 from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache

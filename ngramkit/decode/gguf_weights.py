@@ -17,8 +17,8 @@ import torch
 
 from ngramkit.basics.errors import InputError, first_line
 from ngramkit.basics.machine import require_package
-from ngramkit.gguf.files import model_part, tokenizer_folder
 from ngramkit.gguf.header import EXTRA, Header, broken, read_header
+from ngramkit.gguf.model_folders import model_part, tokenizer_folder
 from ngramkit.gguf.tokenizer import end_ids
 
 IN_FULL = 2_000_000_000  # parameters: float32 up to here, bfloat16 above

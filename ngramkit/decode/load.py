@@ -23,7 +23,7 @@ from ngramkit.decode.model_files import encoder_decoder
 from ngramkit.decode.packed_weights import is_packed, pack_linears
 from ngramkit.decode.placement import require_placement
 from ngramkit.formats.admission import FILE_NAME
-from ngramkit.gguf.files import find_gguf
+from ngramkit.gguf.model_folders import find_gguf
 
 # Minimum probabilities by device: a draft node costs almost nothing on a GPU.
 LEAST_SCORES = {"cpu": 0.1, "cuda": 0.005}

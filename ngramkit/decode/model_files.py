@@ -11,8 +11,8 @@ from ngramkit.basics.errors import InputError, hub_errors
 from ngramkit.basics.models import ModelRef
 from ngramkit.basics.untrusted import read_json
 from ngramkit.budget.model_size import ModelSize, gguf_size, model_size
-from ngramkit.gguf.files import find_gguf
 from ngramkit.gguf.header import read_front
+from ngramkit.gguf.model_folders import find_gguf
 
 CONFIG = "config.json"
 WEIGHTS = (".safetensors", ".bin")

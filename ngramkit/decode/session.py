@@ -15,11 +15,11 @@ from ngramkit.budget.rule import AutoBudget
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
 from ngramkit.decode.ends import StopStrings
 from ngramkit.decode.generation import choice_and_stop, either
+from ngramkit.decode.kept_costs import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run, decode
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.packed_weights import packed_weights_of
-from ngramkit.decode.profiles import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import MOST_SEED

@@ -44,7 +44,7 @@ from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.files import LogFile
 from ngramkit.logs.read import read_log, sorted_by_time
 from ngramkit.logs.request import FilePlace, LoggedRequest, require_field
-from ngramkit.logs.tokens import RequestTokenizer
+from ngramkit.logs.request_tokenizer import RequestTokenizer
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel

@@ -181,7 +181,7 @@ def answer_batch(
     sampling: Sampling,
 ) -> list[list[WrittenAnswer]]:
     """Ask every turn of the `index`-th batch together; return each question's answers."""
-    from ngramkit.decode.batch import seeded, write_batch
+    from ngramkit.decode.plain_batch import seeded, write_batch
 
     answers: list[list[WrittenAnswer]] = [[] for _ in questions]
     talks = [

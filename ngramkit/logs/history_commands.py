@@ -28,7 +28,7 @@ from ngramkit.formats.history import History, clear_partials, merge_histories, r
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.read import Files, read_log
-from ngramkit.logs.tokens import RequestTokenizer
+from ngramkit.logs.request_tokenizer import RequestTokenizer
 
 SHOWN_CHARS = 300  # per prompt and per output
 

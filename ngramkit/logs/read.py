@@ -12,7 +12,7 @@ from typing import Any
 from ngramkit.basics.errors import InputError, UsageError, meant
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many, visible
-from ngramkit.logs import agents, columns, openai, rollouts, servers
+from ngramkit.logs import agents, openai, prompt_columns, rollouts, servers
 from ngramkit.logs.files import LogFile, log_files
 from ngramkit.logs.request import Line, LoggedRequest, Reader, SkippedRecord
 from ngramkit.logs.skipped import SkipReport
@@ -70,7 +70,9 @@ FORMATS = {
             "slime", "slime's rollouts", rollouts.read_slime, _has("response", "response_length")
         ),
         LogFormat("openai", "requests of OpenAI's API", openai.read_openai, openai.is_openai),
-        LogFormat("columns", "prompts and outputs", columns.read_columns, columns.is_columns),
+        LogFormat(
+            "columns", "prompts and outputs", prompt_columns.read_columns, prompt_columns.is_columns
+        ),
     )
 }
 NAMED_FORMATS = [name for name in FORMATS if name != "columns"]
@@ -96,7 +98,7 @@ def read_log(
     for a file that is missing, damaged or in no known format, and if no request remains.
     """
     named = _named_format(format, columns)
-    wanted = _wanted(where)
+    wanted = _conditions(where)
     skips = SkipReport()
     listed = log_files(files)
     formats: list[tuple[LogFile, LogFormat]] = []
@@ -141,7 +143,7 @@ def _warn_of_several_models(models: Counter[str], reporter: Reporter) -> None:
         )
 
 
-def _wanted(where: Mapping[str, str] | None) -> list[tuple[str, str]]:
+def _conditions(where: Mapping[str, str] | None) -> list[tuple[str, str]]:
     wanted = dict(where or {})
     for name, value in wanted.items():
         if name not in WHERE:
@@ -170,7 +172,7 @@ def _named_format(name: str | None, names: Mapping[str, str] | None) -> LogForma
                 "Leave out one of them.",
                 option=("columns", "format"),
             )
-        return replace(FORMATS["columns"], read=columns.reader_of(names))
+        return replace(FORMATS["columns"], read=prompt_columns.reader_of(names))
     if name is not None and name not in FORMATS:
         raise UsageError(f"unknown format {name!r}", meant(name, FORMATS), option="format")
     return FORMATS[name] if name else None

@@ -26,7 +26,7 @@ from ngramkit.formats.request_log import PastRequest
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.logs.history_commands import history_import
 from ngramkit.logs.request import LoggedRequest
-from ngramkit.logs.tokens import RequestTokenizer
+from ngramkit.logs.request_tokenizer import RequestTokenizer
 from ngramkit.recipes import build
 
 from .exchange_commands import exported, imported

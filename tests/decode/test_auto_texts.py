@@ -11,8 +11,8 @@ from calibrated import profile
 from scripted import NoisyOracle
 
 from ngramkit.decode.generate import generate
+from ngramkit.decode.kept_costs import profile_path
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.profiles import profile_path
 from ngramkit.decode.session import Session
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft

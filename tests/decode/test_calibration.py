@@ -12,8 +12,8 @@ from ngramkit.basics.errors import InputError, NgramkitError
 from ngramkit.basics.progress import Reporter
 from ngramkit.budget.profile import Pass, Profile
 from ngramkit.decode.calibrate import calibrate, measure, plot_costs
+from ngramkit.decode.kept_costs import profile_file, profile_path
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.profiles import profile_file, profile_path
 
 
 def test_measured_profiles_are_found_again(model, tmp_path):

@@ -14,10 +14,10 @@ from transformers import GenerationConfig
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode import generation
-from ngramkit.decode.batch import write_batch
 from ngramkit.decode.generate import PLAIN
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.plain_batch import write_batch
 from ngramkit.decode.sampling import Greedy, Sampling, best_and_tops
 from ngramkit.decode.session import Session
 

@@ -17,9 +17,9 @@ from ngramkit.corpus.chat import Message
 from ngramkit.decode.cache import InPlaceCache, InPlaceLayer, RecurrentLayer, is_recurrent
 from ngramkit.decode.calibrate import measure
 from ngramkit.decode.conversation import Conversation
+from ngramkit.decode.kept_costs import profile_path
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.profiles import profile_path
 from ngramkit.decode.request import Request
 from ngramkit.decode.session import Session
 from ngramkit.decode.text import chat_ids

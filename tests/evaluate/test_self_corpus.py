@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.decode import batch
-from ngramkit.decode.batch import write_batch
+from ngramkit.decode import plain_batch
 from ngramkit.decode.load import load_model
+from ngramkit.decode.plain_batch import write_batch
 from ngramkit.decode.sampling import Sampling
 from ngramkit.evaluate.records import Question
 from ngramkit_cli.main import app
@@ -89,7 +89,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(model, tmp_path, monkeypat
             raise KeyboardInterrupt
         return write_batch(*args, **kwargs)
 
-    monkeypatch.setattr(batch, "write_batch", interrupted)
+    monkeypatch.setattr(plain_batch, "write_batch", interrupted)
     with pytest.raises(KeyboardInterrupt) as stopped:
         ngramkit.self_corpus(questions(), model, cut, **options)
     [note] = stopped.value.__notes__
@@ -106,7 +106,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(model, tmp_path, monkeypat
 def test_nothing_is_asked_twice_when_all_is_there(model, tmp_path, monkeypatch):
     path = tmp_path / "own.jsonl"
     first = ngramkit.self_corpus(questions(3), model, path, max_new_tokens=4)
-    monkeypatch.setattr(batch, "write_batch", None)
+    monkeypatch.setattr(plain_batch, "write_batch", None)
     again = ngramkit.self_corpus(questions(3), model, path, max_new_tokens=4)
     assert (again.answers, again.tokens, again.new_tokens) == (first.answers, first.tokens, 0)
 

@@ -22,7 +22,7 @@ from ngramkit.basics.models import (
 )
 from ngramkit.decode.load import load_model
 from ngramkit.decode.packed_weights import unpacked
-from ngramkit.gguf.files import find_gguf
+from ngramkit.gguf.model_folders import find_gguf
 from ngramkit_cli.main import app
 
 FEW = 600  # tokens

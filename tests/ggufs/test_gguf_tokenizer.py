@@ -13,8 +13,8 @@ from ngramkit.basics.errors import NgramkitError
 from ngramkit.corpus.chat import OWN, Message, find_template
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.tokenizer_record import PROBES
-from ngramkit.gguf.files import tokenizer_folder
 from ngramkit.gguf.header import read_header
+from ngramkit.gguf.model_folders import tokenizer_folder
 from ngramkit.gguf.tokenizer import end_ids
 
 

@@ -15,7 +15,7 @@ from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.logs.read import FORMATS, read_log, sorted_by_time
 from ngramkit.logs.request import LoggedRequest
-from ngramkit.logs.tokens import RequestTokenizer
+from ngramkit.logs.request_tokenizer import RequestTokenizer
 
 SAMPLES = Path(__file__).with_name("samples")
 LS = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call>'

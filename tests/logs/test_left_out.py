@@ -13,11 +13,11 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.evaluate.records import read_records
-from ngramkit.logs import containers, tokens
+from ngramkit.logs import containers, request_tokenizer
 from ngramkit.logs.history_commands import history_import
 from ngramkit.logs.read import read_log, sorted_by_time
 from ngramkit.logs.request import LoggedRequest
-from ngramkit.logs.tokens import RequestTokenizer
+from ngramkit.logs.request_tokenizer import RequestTokenizer
 
 ASKED = {"messages": [{"role": "user", "content": "q"}]}
 GEMMA = """{% if messages[0]['role'] == 'system' %}{{ raise_exception('No system role') }}\
@@ -430,7 +430,7 @@ def test_a_long_session_takes_time_in_proportion(tokenizer, tmp_path, monkeypatc
 
 
 def test_a_text_that_is_too_long_is_counted(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(tokens, "MAX_TEXT_CHARS", 1000)
+    monkeypatch.setattr(request_tokenizer, "MAX_TEXT_CHARS", 1000)
     rows = [{"prompt": "q", "output": "a" * size} for size in (10, 2000)]
     notes = Notes()
     path = write(tmp_path / "a.jsonl", *rows)

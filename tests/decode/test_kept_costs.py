@@ -10,7 +10,7 @@ import torch
 from tiny_models import tiny_model
 
 from ngramkit.budget.costs import PassCosts
-from ngramkit.decode.profiles import KEPT_AFTER, keep_costs, learnt_costs
+from ngramkit.decode.kept_costs import KEPT_AFTER, keep_costs, learnt_costs
 
 
 @pytest.fixture(autouse=True)
