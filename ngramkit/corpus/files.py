@@ -369,7 +369,7 @@ def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT)
     with _storage_errors(label(url)):
         listed = _list_files(storage, path)
     left_out: Counter[str] = Counter()
-    files = list(_wanted(url, path, listed, left_out))
+    files = list(_without_hidden_and_descriptions(url, path, listed, left_out))
     _report(label(url), left_out, reporter)
     if not files:
         raise InputError(f"no file matches {label(url)}", "check the URL, and quote a glob")
@@ -380,7 +380,7 @@ def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT)
     return RemoteSource(label(url), storage, files, reading=reading)
 
 
-def _wanted(
+def _without_hidden_and_descriptions(
     url: str, path: str, listed: Sequence[Mapping[str, Any]], left_out: Counter[str]
 ) -> Iterator[Mapping[str, Any]]:
     literal = re.split(r"[*?\[]", path)[0] if has_magic(path) else f"{path}/"
