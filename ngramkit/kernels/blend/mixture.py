@@ -140,8 +140,8 @@ def apply_layer(x, matrix, bias, out):
 
 
 @part
-def gates_of(weights, x, into, hidden, out):
-    """Set out float32[WIDTH]: a gate per column (0 if empty), for none, and none's correction."""
+def weigh_suffix_lengths(weights, x, into, hidden, out):
+    """Set out float32[WIDTH]: a gate per column, 0 if empty, for none, and none's correction."""
     apply_layer(x, weights.gate_in, weights.gate_bias, hidden)
     for h in range(len(hidden)):
         hidden[h] = max(hidden[h], np.float32(0))
@@ -162,8 +162,8 @@ def gates_of(weights, x, into, hidden, out):
 
 
 @part
-def mix_columns(gates, counts):
-    """Return the sum over columns, in two halves that are added in parallel."""
+def weighted_count(gates, counts):
+    """Return the weighted sum over columns, in two halves that are added in parallel."""
     left, right = np.float32(0), np.float32(0)
     for c in range(COLUMNS // 2):
         left += gates[c] * counts[c]
@@ -248,12 +248,12 @@ def mix_counts(sources, intervals, recent, size):
     into, scratch, gates = sources.into, sources.scratch, sources.scratch.gates
     count_sources(sources, intervals, recent, size)
     gate_features_of(into, size, scratch.gate_features)
-    gates_of(sources.weights, scratch.gate_features, into, scratch.hidden, gates)
+    weigh_suffix_lengths(sources.weights, scratch.gate_features, into, scratch.hidden, gates)
     for c in range(COLUMNS):
         if into.totals[c] > 0:
             gates[c] /= into.totals[c]
     for row in range(into.state[0]):
-        scratch.p[row] = mix_columns(gates, into.counts[row])
+        scratch.p[row] = weighted_count(gates, into.counts[row])
     return gates[COLUMNS + 1]
 
 
