@@ -253,7 +253,7 @@ def add_leaders(
         rows.append(np.hstack([owners, table.followers[span]]))
         row_counts.append(table.follower_counts[span].astype(np.int64))
     distinct = sum_rows(np.concatenate(rows), np.concatenate(row_counts))
-    piece = best_followers(*distinct, wanted.leader_len, wanted.followers)
+    piece = most_frequent_followers(*distinct, wanted.leader_len, wanted.followers)
     # A leader's count includes followers that were dropped.
     _, piece.counts = sum_rows(np.concatenate(leaders), np.concatenate(counts))
     return write_piece(folder, name, piece, wanted.leaders)
@@ -322,7 +322,9 @@ def changes(rows: Array) -> Array:
     return marks
 
 
-def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> LeaderPiece:
+def most_frequent_followers(
+    rows: Array, counts: Array, leader_len: int, followers: int
+) -> LeaderPiece:
     begins = changes(rows[:, :leader_len])
     starts, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
     totals = np.add.reduceat(counts, starts) if len(starts) else counts

@@ -53,7 +53,7 @@ class Passes:
             logits, _ = self._read(tokens[begin:end, None], use_cache=False)
             return _best(self._real(logits), k)
 
-        for ids, log_probs in _one_behind(self._batches(0, len(tokens), work)):
+        for ids, log_probs in _overlapped(self._batches(0, len(tokens), work)):
             yield ids.cpu().numpy(), log_probs.cpu().numpy()
 
     def continued(self, seconds: Array, begin: int, length: int) -> Iterator[Array]:
@@ -73,7 +73,7 @@ class Passes:
             cache.batch_select_indices(torch.from_numpy(owners - first))
             return self._greedy(self._ids(flat[begin:end, None]), cache, length)
 
-        for ids in _one_behind(self._batches(begin, len(flat), work)):
+        for ids in _overlapped(self._batches(begin, len(flat), work)):
             yield ids.cpu().numpy()
 
     def _greedy(self, ids: torch.Tensor, cache: Any, length: int) -> torch.Tensor:
@@ -157,7 +157,7 @@ def out_of_memory(error: BaseException) -> bool:
     return "can't allocate memory" in text or "out of memory" in text
 
 
-def _one_behind(results: Iterator[T]) -> Iterator[T]:
+def _overlapped(results: Iterator[T]) -> Iterator[T]:
     """Yield each result once the next has started, so that copies overlap."""
     pending: list[T] = []
     for result in results:

@@ -333,7 +333,7 @@ class ShardCutter:
         self._resume()
 
     def _resume(self) -> None:
-        while self._go_behind(self._writer.finished(self._name)):
+        while self._resume_after(self._writer.finished(self._name)):
             self._shard += 1
         while self._positions:
             facts = self._writer.finished(self._scratch)
@@ -341,12 +341,12 @@ class ShardCutter:
                 break
             arrays = open_arrays(self._writer.partial / self._scratch)
             tokens, lengths = (np.array(arrays[name]) for name in ("tokens", "lengths"))
-            self._go_behind(facts)
+            self._resume_after(facts)
             self._gather(tokens, lengths.astype(np.int64))
             self._files += 1
         self._kept = len(self._gathered)
 
-    def _go_behind(self, facts: Mapping[str, Any] | None) -> bool:
+    def _resume_after(self, facts: Mapping[str, Any] | None) -> bool:
         """Set counts and position after a file; return False if a needed position is missing."""
         if facts is None or (self._positions and "position" not in facts):
             return False

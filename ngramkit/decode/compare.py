@@ -227,13 +227,13 @@ def part(
     tokens = [text[index : index + 1].tolist() for text in (ours, theirs)]
     near = False
     if session.options.sampling.greedy and all(tokens) and model.model.dtype.itemsize == 2:
-        behind = _behind(session, prompt, ours[:index])
+        behind = _distance_to_best(session, prompt, ours[:index])
         near = bool((behind[[*tokens[0], *tokens[1]]] <= NEAR_TIE).all())
     mine, other = (model.tokenizer.decode(token) if token else None for token in tokens)
     return Parting(index, mine, other, of, near)
 
 
-def _behind(session: Session, prompt: TokenArray, tokens: TokenArray) -> torch.Tensor:
+def _distance_to_best(session: Session, prompt: TokenArray, tokens: TokenArray) -> torch.Tensor:
     """Return how far each next score is below the best, in ulps of the best, float32[V]."""
     model, sampling = session.model, session.options.sampling
     whole = np.concatenate([prompt, tokens]).astype(np.int64)
@@ -309,7 +309,7 @@ def _generate(
         starts.append(0 if cache is None else int(cache.get_seq_length()))
         passing = clock.lap("verify")
         if threads is not None:
-            threads.look(passing if len(starts) > 2 else 0.0)
+            threads.adapt(passing if len(starts) > 2 else 0.0)
         if catch_up is not None and starts[-1]:
             others = True
             catch_up(starts[-1] + 1 - len(prompt))

@@ -136,7 +136,7 @@ class Run:
     def _verified(self, tree: DraftTree) -> Choose:
         root = self._written[-1]
         if self._request.threads is not None:
-            self._request.threads.look(self._passing)
+            self._request.threads.adapt(self._passing)
             self.clock.lap("other")
         logits = self._verifier.verify(root, tree)
         self._passing = self.clock.lap("verify")

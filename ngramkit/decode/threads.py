@@ -38,10 +38,10 @@ class Threads:
 
     def begin(self) -> None:
         self._usual = 0.0
-        self.look()
+        self.adapt()
         self._give(self._used)
 
-    def look(self, passing: float = 0.0) -> None:
+    def adapt(self, passing: float = 0.0) -> None:
         """Choose again if it is time; the latest pass took `passing` seconds."""
         self._notice()
         slow = passing > SLOW * self._usual > 0

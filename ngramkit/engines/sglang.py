@@ -116,7 +116,7 @@ class NgramCorpus:
         """
         rows = [self._text(*each) for each in zip(req_ids, batch_tokens, total_lens, strict=True)]
         draft = self._batch.chain_batch if self._chain else self._batch.draft_batch
-        nodes = [self._nodes if self._wanted(name) else 0 for name in req_ids]
+        nodes = [self._nodes if self._is_on(name) else 0 for name in req_ids]
         trees = draft(
             rows, nodes, asked=[self._asked(*each) for each in zip(req_ids, rows, strict=True)]
         )
@@ -156,7 +156,7 @@ class NgramCorpus:
     def list_external_corpora(self) -> dict[str, int]:
         return {}
 
-    def _wanted(self, name: str) -> bool:
+    def _is_on(self, name: str) -> bool:
         return not is_off(_parameters(self._requests.get(name)).get("ngramkit"))
 
     def _remembered(self, request: Any) -> bool:

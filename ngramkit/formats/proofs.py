@@ -42,7 +42,7 @@ def write_proof(checksum: str, files: Mapping[str, Identity]) -> None:
         _warn_once()
 
 
-def vouch(folder: Path, manifest: Manifest) -> None:
+def write_proof_of_own_files(folder: Path, manifest: Manifest) -> None:
     """Write a proof of files that this process made itself."""
     with suppress(OSError):
         write_proof(

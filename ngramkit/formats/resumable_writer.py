@@ -22,7 +22,7 @@ from ngramkit.formats.admission import LIMITS
 from ngramkit.formats.card import card
 from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
-from ngramkit.formats.proofs import vouch
+from ngramkit.formats.proofs import write_proof_of_own_files
 from ngramkit.formats.replacing import Replacement, partial_of, sync_folder, tidy
 from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -156,7 +156,7 @@ class ArtifactWriter:
         remove(entry for entry in self.partial.iterdir() if entry.name not in keep)
         self._place.put_in_place()
         if not self._recalled and not foreign:
-            vouch(self.path, manifest)
+            write_proof_of_own_files(self.path, manifest)
         return self.path
 
     def _note(self, name: str, **entry: Any) -> None:

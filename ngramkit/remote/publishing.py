@@ -25,7 +25,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import NAME, Manifest
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
-from ngramkit.formats.proofs import vouch
+from ngramkit.formats.proofs import write_proof_of_own_files
 from ngramkit.formats.replacing import locked, require_place
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.remote.file_cache import (  # fmt: skip
@@ -212,7 +212,7 @@ def _move_to_cache(
     for name in (CARD, RECIPE, NAME):
         if (done / name).is_file():
             put_whole(folder / name, (done / name).read_bytes())
-    vouch(folder, manifest)  # opening `made` has checked it
+    write_proof_of_own_files(folder, manifest)  # opening `made` has checked it
     remove(ours_in(done))
     (work.with_name(UPLOADS)).unlink(missing_ok=True)
     return folder

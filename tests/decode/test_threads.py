@@ -41,7 +41,7 @@ def test_a_quiet_machine_gets_all(four):
     four.threads.begin()
     assert four.trials == [2, 3, 4]
     for _ in range(100):
-        four.threads.look(0.05)
+        four.threads.adapt(0.05)
     assert torch.get_num_threads() == 4
     assert len(four.trials) == 3
 
@@ -56,22 +56,22 @@ def test_a_busy_one_gets_fewer_and_torch_has_all_between_requests(four):
     assert torch.get_num_threads() == 2
     assert len(four.trials) == 3
     four.machine, four.at = QUIET, MOST_PAUSE
-    four.threads.look(0.05)
+    four.threads.adapt(0.05)
     assert torch.get_num_threads() == 4
 
 
 def test_a_slow_pass_is_time_for_a_look(four):
     four.threads.begin()
-    four.threads.look(0.05)
+    four.threads.adapt(0.05)
     four.at = LEAST_PAUSE
-    four.threads.look(0.05)
+    four.threads.adapt(0.05)
     four.machine, four.at = BUSY, LEAST_PAUSE * 1.9
-    four.threads.look(0.05 * SLOW * 1.5)  # the last one was a moment ago
+    four.threads.adapt(0.05 * SLOW * 1.5)  # the last one was a moment ago
     assert torch.get_num_threads() == 4
     four.at = LEAST_PAUSE * 2
-    four.threads.look(0.05)
+    four.threads.adapt(0.05)
     assert torch.get_num_threads() == 4
-    four.threads.look(0.05 * SLOW * 2)
+    four.threads.adapt(0.05 * SLOW * 2)
     assert torch.get_num_threads() == 2
 
 
@@ -79,7 +79,7 @@ def test_looks_become_rare_while_nothing_changes(four):
     four.threads.begin()
     for step in range(1000):
         four.at = step * LEAST_PAUSE / 10
-        four.threads.look(0.05)
+        four.threads.adapt(0.05)
     assert len(four.trials) / 3 < 100 * LEAST_PAUSE / MOST_PAUSE + 4
 
 
@@ -87,10 +87,10 @@ def test_dear_looks_are_rarer_still(four):
     four.takes = 0.1
     four.threads.begin()
     four.at += 0.3 / SHARE - 0.1
-    four.threads.look(0.05)
+    four.threads.adapt(0.05)
     assert len(four.trials) == 3
     four.at += 0.2
-    four.threads.look(0.05)
+    four.threads.adapt(0.05)
     assert len(four.trials) == 6
 
 
@@ -106,7 +106,7 @@ def test_somebody_elses_choice_is_the_most_from_then_on(four):
     torch.set_num_threads(1)
     four.threads.begin()
     four.at = 100.0
-    four.threads.look(9.0)
+    four.threads.adapt(9.0)
     four.threads.end()
     assert torch.get_num_threads() == 1
     assert len(four.trials) == 3
@@ -122,7 +122,7 @@ def test_a_number_that_was_tried_is_somebody_elses_choice_too(four):
     assert torch.get_num_threads() == 2
     four.threads.begin()
     torch.set_num_threads(3)  # while a request is answered
-    four.threads.look(0.05)
+    four.threads.adapt(0.05)
     four.threads.end()
     assert torch.get_num_threads() == 3
 
