@@ -366,7 +366,7 @@ def _build_from_corpus(
 ) -> Artifact:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
-    from ngramkit.builders.prune import prune_artifact
+    from ngramkit.builders.prune_by_worth import prune_artifact
     from ngramkit.builders.tokens import default_path, tokenize, tokens_plan
 
     parameters = dict(resolved.recipe.parameters)

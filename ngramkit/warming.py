@@ -166,7 +166,7 @@ def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
     from ngramkit.builders.merge import merge
-    from ngramkit.builders.prune import prune_artifact
+    from ngramkit.builders.prune_by_worth import prune_artifact
     from ngramkit.exchange.llama_cpp import export_cache, read_cache
     from ngramkit.formats.datastore import search_table
     from ngramkit.formats.opening import verify_artifact

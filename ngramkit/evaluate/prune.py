@@ -37,7 +37,7 @@ def prune(
 
     `answers`, `questions`: recorded answers as in `replay`, to measure drafts (default: the
     artifact's own text), read with `model` (default: the artifact's) and `template`. `out`: default
-    next to the artifact. Raises as `ngramkit.builders.prune`, and UsageError for invalid `bytes`.
+    next to the artifact. Raises UsageError for other kinds, and for `bytes` that are too few.
     """
     size = parse_size(bytes) if isinstance(bytes, str) else bytes
     require_template(template)
@@ -56,7 +56,7 @@ def prune(
     require_out(place, force=force)
 
     def build(path: Path, **how: Any) -> Artifact:
-        from ngramkit.builders.prune import prune_artifact
+        from ngramkit.builders.prune_by_worth import prune_artifact
 
         return prune_artifact(artifact, path, size, answers=texts, **how)
 

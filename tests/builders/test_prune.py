@@ -7,10 +7,10 @@ import pytest
 from reporters import Notes
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.builders import prune as pruning
+from ngramkit.builders import prune_by_worth as pruning
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.prune import HEADER_BYTES, prune_artifact
+from ngramkit.builders.prune_by_worth import HEADER_BYTES, prune_artifact
 from ngramkit.formats.build_command import build_command
 from ngramkit.formats.card import card
 from ngramkit.formats.opening import verify_artifact
@@ -96,7 +96,7 @@ def test_the_same_bytes_again_and_nothing_done_twice(datastore, tmp_path):
 
 
 def test_several_shards(datastore, tmp_path, monkeypatch):
-    monkeypatch.setattr("ngramkit.builders.prune.MAX_SHARD_TOKENS", 700)
+    monkeypatch.setattr("ngramkit.builders.prune_by_worth.MAX_SHARD_TOKENS", 700)
     pruned = prune_artifact(datastore, tmp_path / "p", 4 * EMPTY + 6 * 1500)
     assert len(pruned.shards) > 2
     assert max(len(shard.tokens) for shard in pruned.shards) <= 700 + pruning.PASSAGE_TOKENS
