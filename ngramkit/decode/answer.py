@@ -15,14 +15,9 @@ from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.options import DecodeOptions, Show
 from ngramkit.decode.pending import prepare
+from ngramkit.decode.reference_files import open_references
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.text import (
-    TextStream,
-    chat_ids,
-    chat_template,
-    open_references,
-    require_fits,
-)
+from ngramkit.decode.text import TextStream, chat_ids, chat_template, require_fits
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 
@@ -31,9 +26,9 @@ if TYPE_CHECKING:
     from ngramkit.decode.compare import Comparison
     from ngramkit.decode.load import LanguageModel
     from ngramkit.decode.options import Budget
+    from ngramkit.decode.reference_files import Reference
     from ngramkit.decode.result import Decoded
     from ngramkit.decode.session import Session
-    from ngramkit.decode.text import Reference
 
 
 @dataclass(frozen=True, repr=False)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ngramkit.decode.base import ResumableVerifier
     from ngramkit.decode.load import LanguageModel
     from ngramkit.decode.options import Budget
+    from ngramkit.decode.reference_files import Reference
     from ngramkit.decode.result import Decoded
-    from ngramkit.decode.text import Reference
 
 NEW_TOKENS = 1024  # maximum tokens of an answer
 

@@ -24,7 +24,7 @@ from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
-    from ngramkit.decode.text import Reference
+    from ngramkit.decode.reference_files import Reference
 
     Budget = int | Literal["auto"] | None
 

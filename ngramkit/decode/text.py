@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
-from ngramkit.basics.terminal_text import many
-from ngramkit.basics.untrusted import read_given
 from ngramkit.corpus.chat import AUTO, OWN, Message, Template, find_template
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray
-from ngramkit.drafters.references import NONE, ReferenceTexts
 
-Reference = str | Path | Sequence[int]  # text, a text file, or token ids
-MOST_BYTES = 4 << 20  # bytes of a reference file; encoding takes 30 times as much memory
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete UTF-8 sequence
 SEEN = 6  # last tokens that affect the text of the next one (spaces, bytes)
 CHARACTER = 4  # maximum bytes of a UTF-8 character
@@ -74,58 +68,6 @@ def require_fits(
             f"{int(prompt.max()):,}",
             "resize the model's embeddings, or use the tokenizer that belongs to the model",
         )
-
-
-# References.
-
-
-def open_references(
-    references: Sequence[Reference], tokenizer: TextTokenizer, reporter: Reporter
-) -> ReferenceTexts:
-    """Read and encode references without special tokens.
-
-    Raises InputError for a file that is not readable text, UsageError for an empty text.
-    """
-    if not len(references):
-        return NONE
-    texts = ReferenceTexts([_reference_ids(each, tokenizer) for each in references])
-    count = many(len(texts), "reference")
-    reporter.note(f"drafting from {count} too, {texts.tokens:,} tokens")
-    return texts
-
-
-def _reference_ids(reference: Reference, tokenizer: TextTokenizer) -> Any:
-    if isinstance(reference, Path):
-        return tokenizer.encode(read_reference(reference))
-    if isinstance(reference, str):
-        if not reference:
-            raise UsageError(
-                "references must not be empty, got an empty text",
-                "leave it out",
-                option="references",
-            )
-        return tokenizer.encode(reference)
-    return reference
-
-
-def read_reference(file: Path) -> str:
-    raw = read_given(file, MOST_BYTES, too_long="give the part that the answer will repeat")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8: {error}", "convert it to UTF-8") from error
-    if "\0" in text:
-        raise InputError(
-            f"{file} must be text, got binary data", "give a text", option="references"
-        )
-    if not text:
-        raise InputError(
-            f"references must not be empty, got {file}", "leave it out", option="references"
-        )
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-# New tokens.
 
 
 class TextStream:

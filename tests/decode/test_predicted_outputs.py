@@ -13,10 +13,10 @@ import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.decode.loop import decode
+from ngramkit.decode.reference_files import MOST_BYTES, read_reference
 from ngramkit.decode.request import Request
 from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.text import MOST_BYTES, read_reference
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
