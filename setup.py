@@ -1,8 +1,8 @@
 """The long description of the package: README.md, with links that lead somewhere from an index.
 
-Everything else is in pyproject.toml. Where its [project.urls] has a Repository, README's links and
+Everything else is in pyproject.toml. If its [project.urls] has a Repository, README's links and
 pictures lead to the files there, at this version's tag. Without one, pictures are left out and
-links to files are their text alone.
+links to files become plain text.
 """
 
 from __future__ import annotations

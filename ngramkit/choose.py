@@ -1,7 +1,7 @@
 """The choice of a drafter and its artifacts.
 
 Without named artifacts, a drafter gets those under artifacts/ with the tokenizer's ids: every
-datastore with a corpus of its own, the largest frozen table, and the model's own tables first, but
+datastore with its own corpus, the largest frozen table, and the model's own tables first, but
 no pruned copies or parts of a present merge.
 
 A missing artifact is built in artifacts/automatic/ only if that needs no choice of corpus, no
@@ -101,7 +101,7 @@ class DrafterChoice:
             return f"needs {self.absent.needs}"
         entry = DRAFTERS[self.spec.name]
         if entry.needs_evidence and not evidence:
-            return "needs the model's top-k (--oracle)"
+            return "needs the model's top-k (--evidence)"
         if entry.required and "past" in entry.sources and not learns:
             past = None if self.past is None else self.past.history(self.tokenizer)
             empty = past is None or not past.log.read().requests
@@ -507,7 +507,7 @@ def _read_off_model(
     weights = sum(file.stat().st_size for file in source.glob("*.safetensors"))
     if load_model is None or not 0 < weights * tokenizer.vocabulary <= MAX_MODEL_WORK.get(kind, 0):
         raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
-    reporter.note(f"{missing}: reading one off the model")
+    reporter.note(f"{missing}: computing one from the model")
     model = load_model()
     place = default_place(tokenizer.id, kind, folder=AUTOMATIC)
     builders: Any = {"model-bigram": build_model_bigram, "model-unigram": build_model_unigram}

@@ -144,7 +144,7 @@ REFUSED = [
     (lambda: ngramkit.Conversation("demo", template="vicuna").ask(5), "prompt"),
     (lambda: ngramkit.SpeCache(bits=None), "bits"),
     (lambda: ngramkit.SpeCache(top_k="x"), "top_k"),
-    (lambda: ngramkit.check_engine("vllm", model="demo", tokens=0), "tokens"),
+    (lambda: ngramkit.check_engine("vllm", model="demo", budget=0), "budget"),
     (lambda: ngramkit.forecast("a.jsonl", pass_cost={}), "curve"),
     (lambda: ngramkit.history_import("a.jsonl", "out", columns={5: 6}), "columns"),
 ]

@@ -40,7 +40,7 @@ ModelOfText = Annotated[
     str | None,
     model_option("Whose tokenizer shows the text. Default: the artifact's.", "ID|PATH"),
 ]
-Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many lines of everything.")]
+Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum lines of each list.")]
 
 
 @takes_urls
@@ -79,7 +79,7 @@ def verify(*, path: ArtifactPath, out: Output) -> None:
     Example: ngramkit verify artifacts/python-stdlib-demo-frozen
     """
     verified = ngramkit.verify(path, reporter=out.reporter)
-    out.show(f"{path} is whole: {len(verified.checks)} checks")
+    out.show(f"{path} is valid: {len(verified.checks)} checks")
     out.result(path, ok=verified.ok, checks=verified.checks)
 
 
@@ -122,11 +122,11 @@ Source = Annotated[
     artifact_argument("ARTIFACT", "A datastore or a frozen table.", "datastore", "frozen-table"),
 ]
 Bytes = Annotated[
-    str, typer.Option("--bytes", metavar="SIZE", help="The most it may take, like 2G or 64M.")
+    str, typer.Option("--bytes", metavar="SIZE", help="Maximum size, like 2G or 64M.")
 ]
 OutFolder = Annotated[
     str | None,
-    typer.Option("--out", metavar="DIR|URL", help="Default: beside the artifact, NAME-SIZE."),
+    typer.Option("--out", metavar="DIR|URL", help="Default: next to the artifact, as NAME-SIZE."),
 ]
 Answers = Annotated[
     Path | None,

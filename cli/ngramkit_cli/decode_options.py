@@ -105,7 +105,7 @@ class RunOptions(LoadOptions):
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="Maximum of draft tokens per pass. auto (default) adapts to pass times; N "
+            help="Draft nodes per pass, at most. auto (default) adapts to pass times; N "
             "gives the same passes in every run.",
         ),
     ] = None
@@ -158,7 +158,8 @@ class CacheOptions:
     speculative_token: Annotated[
         str,
         typer.Option(
-            metavar="model|drafter", help="Whose guess at the next token decides what is fetched."
+            metavar="model|drafter",
+            help="The pairs to fetch are those of this one's guess at the next token.",
         ),
     ] = "model"
 

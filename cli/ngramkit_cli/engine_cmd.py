@@ -39,7 +39,9 @@ Draft = Annotated[
         help="The configuration, or a file that holds it. Default: NGRAMKIT_DRAFT.",
     ),
 ]
-Tokens = Annotated[int, typer.Option(min=1, max=64, help="Tokens of the draft, at most.")]
+Budget = Annotated[
+    int, typer.Option("--budget", "--tokens", min=1, max=64, help="Draft nodes, at most.")
+]
 
 
 def check_engine(
@@ -47,7 +49,7 @@ def check_engine(
     engine: Engine,
     model: Model = None,
     draft: Draft = None,
-    tokens: Tokens = 8,
+    budget: Budget = 8,
     trust_remote_code: TrustRemoteCode = False,
     out: Output,
 ) -> None:
@@ -56,7 +58,7 @@ def check_engine(
     Example: ngramkit check-engine vllm --model smollm2-135m
     """
     checked = ngramkit.check_engine(
-        engine, model=model, draft=draft, tokens=tokens, trust_remote_code=trust_remote_code
+        engine, model=model, draft=draft, budget=budget, trust_remote_code=trust_remote_code
     )
     out.show(*facts(checked.engine, _facts(checked)))
     out.result(**checked.to_dict())
@@ -80,7 +82,7 @@ def _facts(checked: CheckedEngine) -> dict[str, object]:
         **({"history": checked.history} if checked.history else {}),
         "tokenizer": f"encodes as that of {checked.model}"
         if checked.model
-        else "not compared (--model says with which)",
+        else "not compared (give --model)",
         "draft": drafted,
     }
 
@@ -90,14 +92,14 @@ WarmedDrafter = Annotated[
     typer.Option(
         "--drafter",
         metavar="NAME",
-        help="Only what this drafter needs; all: every drafter, building and verifying.",
+        help="Compile for this drafter only; all: every drafter, building and verifying.",
     ),
 ]
 WarmedEngine = Annotated[
     str | None,
     typer.Option(
         metavar="ENGINE",
-        help=f"What a server's process needs, of {', '.join(ENGINES)}.",
+        help=f"Compile for the process of a server: {', '.join(ENGINES)}.",
         autocompletion=completion.engines,
     ),
 ]

@@ -43,7 +43,7 @@ Out = Annotated[
     typer.Option(
         "--out",
         metavar="PATH",
-        help="What to write. Default: beside the artifact; of one that is fetched, in artifacts/.",
+        help="File or folder to write. Default: next to the artifact, or artifacts/ if fetched.",
     ),
 ]
 OwnModel = Annotated[

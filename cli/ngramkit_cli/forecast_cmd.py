@@ -32,17 +32,22 @@ if TYPE_CHECKING:
 SHOWN = 20  # rows of a table
 
 Concurrency = Annotated[int, typer.Option(min=1, max=4096, help="Requests at once, at most.")]
-Tokens = Annotated[
+Budgets = Annotated[
     str,
-    typer.Option(metavar="N,N,...", help="Tokens of a draft at most, as the engine is asked for."),
+    typer.Option(
+        "--budget",
+        "--tokens",
+        metavar="N,N,...",
+        help="Draft nodes of a request per pass, at most, as the engine is asked for.",
+    ),
 ]
 PassCost = Annotated[
     str | None,
     typer.Option(
         metavar="X|N:X,...|FILE",
-        help="What a pass over 9 tokens costs, in passes over one, like 1.1; or times by tokens, "
-        "like 1:57,9:109; or a profile of ngramkit calibrate. Default: as engines suppose of a "
-        "GPU.",
+        help="Cost of a pass over 9 tokens, in passes over one, like 1.1; or times by tokens, "
+        "like 1:57,9:109; or a profile of ngramkit calibrate. Default: the engines' assumption "
+        "for a GPU.",
     ),
 ]
 Plot = Annotated[
@@ -54,7 +59,7 @@ def say(results: Forecasts, out: Output) -> None:
     best = results.best
     rows = [
         [
-            str(each.tokens),
+            str(each.budget),
             f"{each.batch:.1f}",
             f"{each.passes_share:.3f}",
             f"{each.time_share:.3f}",
@@ -65,7 +70,7 @@ def say(results: Forecasts, out: Output) -> None:
         ]
         for each in results
     ]
-    head = ["tokens", "batch", "passes share", "time share", "tokens/step", "drafted",
+    head = ["budget", "batch", "passes share", "time share", "tokens/step", "drafted",
             "accepted share", "draft us"]  # fmt: skip
     requests = many(len(best.replay.names), "request")
     out.show(
@@ -75,7 +80,7 @@ def say(results: Forecasts, out: Output) -> None:
     out.show(*figures(rows, head, justify="right"))
     for what, tallies in (("kind", best.by_kind()), ("run", best.by_run())):
         if len(tallies) > 1 or what == "kind":
-            out.show("", f"by {what} of request, drafts of at most {best.tokens} tokens")
+            out.show("", f"by {what} of request, drafts of at most {best.budget} nodes")
             out.show(*_table(tallies))
     parts = best.over_time()
     if len(parts) > 1:
@@ -107,7 +112,7 @@ def forecast(
     template: TemplateOfQuestions = "auto",
     drafter: DrafterName = None,
     concurrency: Concurrency = 16,
-    tokens: Tokens = "16",
+    budget: Budgets = "16",
     pass_cost: PassCost = None,
     sources: SourceOptions,
     prompts: RememberPrompts = False,
@@ -121,7 +126,7 @@ def forecast(
     Drafts are those of the engines' adapters, with a history that grows with the requests. With
     --no-store there is none; with --history DIR it starts from that one, which is not changed.
 
-    Example: ngramkit forecast server.log --model qwen3-8b --concurrency 16 --tokens 8,16
+    Example: ngramkit forecast server.log --model qwen3-8b --concurrency 16 --budget 8,16
     --pass-cost 1.1
     """
     from ngramkit.drafters.registry import DEFAULT_DRAFTER
@@ -138,7 +143,7 @@ def forecast(
         drafter=drafter or DEFAULT_DRAFTER,
         **sources.keywords(),
         concurrency=concurrency,
-        tokens=whole_numbers(tokens, "tokens"),
+        budgets=whole_numbers(budget, "budget"),
         pass_cost=pass_cost,
         prompts=prompts,
         limit=limit,

@@ -21,21 +21,19 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A history's folder.
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Histories' folders.")]
 Last = Annotated[
     int,
-    typer.Option(
-        "--last", min=0, max=1_000_000, help="Show the text of so many of the newest requests."
-    ),
+    typer.Option("--last", min=0, max=1_000_000, help="Show the text of the newest N requests."),
 ]
 NewFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The new history's folder.")]
 IntoFolder = Annotated[
     Path,
-    typer.Option("--out", metavar="DIR", help="The history that they join; made if there is none."),
+    typer.Option("--out", metavar="DIR", help="The history to add to, created if missing."),
 ]
 MostTokens = Annotated[
     int | None,
-    typer.Option("--tokens", min=1, help="Keep the newest requests of so many tokens at most."),
+    typer.Option("--tokens", min=1, help="Keep the newest requests, at most N tokens."),
 ]
 Tokens = Annotated[
-    int, typer.Option("--tokens", min=0, help="Keep the newest requests of so many tokens at most.")
+    int, typer.Option("--tokens", min=0, help="Keep the newest requests, at most N tokens.")
 ]
 
 Text = Annotated[

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 K = Annotated[int, typer.Option("--k", metavar="N", help="Keep the N likeliest tokens.")]
 Width = Annotated[int, typer.Option(metavar="N", help="Tokens in a draft, the first included.")]
 Prefix = Annotated[
-    str, typer.Option(metavar="none|bos", help="What the model reads before each token.")
+    str, typer.Option(metavar="none|bos", help="Prefix that the model reads before each token.")
 ]
 Extend = Annotated[
     str,
     typer.Option(
         metavar="bigram|model",
-        help="How drafts go on: by the likeliest next token of the table, or by the model's own "
+        help="Continue drafts by the likeliest next token of the table, or by the model's own "
         "greedy decoding (K times the work).",
     ),
 ]
@@ -36,8 +36,8 @@ Rule = Annotated[
     str,
     typer.Option(
         metavar="distance|inner-product",
-        help="What makes a token likely: an output embedding near the mean of all, or one that "
-        "points away from it.",
+        help="A token is likely if its output embedding is near the mean of all, or if it points "
+        "away from it.",
     ),
 ]
 
@@ -153,7 +153,7 @@ ModelName = Annotated[
         autocompletion=completion.models,
     ),
 ]
-Unset = Annotated[bool, typer.Option("--unset", help="Forget it: the embedded model again.")]
+Unset = Annotated[bool, typer.Option("--unset", help="Reset it to the embedded model.")]
 
 
 def use(*, model: ModelName = None, unset: Unset = False, out: Output) -> None:
@@ -166,11 +166,11 @@ def use(*, model: ModelName = None, unset: Unset = False, out: Output) -> None:
     now = ngramkit.use(model, unset=unset)
     out.show(f"{now.name}{now.why and f' ({now.why})'}")
     if now.why == VARIABLE and (model is not None or unset):
-        out.say(f"note: {VARIABLE} is set, and goes first")
+        out.say(f"note: {VARIABLE} is set, and takes precedence")
     out.result(model=now.name, why=now.why, settings=str(settings_path()))
 
 
-Seconds = Annotated[float, typer.Option("--seconds", "--time", help="How long, about.")]
+Seconds = Annotated[float, typer.Option("--seconds", "--time", help="Approximate duration.")]
 
 
 def calibrate(

@@ -169,9 +169,9 @@ class SourceOptions:
             "Default: nothing outlives the command.",
         ),
     ] = None
-    history_tokens: Annotated[
-        int, typer.Option(min=1, help="How many of its newest tokens are searched.")
-    ] = 4_000_000
+    history_tokens: Annotated[int, typer.Option(min=1, help="Draft from its newest N tokens.")] = (
+        4_000_000
+    )
     no_store: Annotated[bool, typer.Option("--no-store", help="Add nothing to the history.")] = (
         False
     )
@@ -258,7 +258,7 @@ QUESTIONS = (
 Questions = Annotated[Path | None, typer.Option("--questions", metavar="FILE", help=QUESTIONS)]
 QuestionsOrPrompts = Annotated[
     Path | None,
-    typer.Option("--questions", "--prompts", metavar="FILE", help=f"What to ask: {QUESTIONS}"),
+    typer.Option("--questions", "--prompts", metavar="FILE", help=f"Questions to ask: {QUESTIONS}"),
 ]
 AnsweredQuestions = Annotated[
     Path | None,
@@ -305,7 +305,7 @@ class ExecutorOptions:
         str | None,
         typer.Option(
             metavar="auto|HOST:PORT",
-            help="The Ray cluster. Default: RAY_ADDRESS, else auto (the one of this machine).",
+            help="The Ray cluster. Default: RAY_ADDRESS, else auto (this machine's).",
         ),
     ] = None
 

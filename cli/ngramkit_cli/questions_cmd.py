@@ -56,7 +56,7 @@ def bench(
 
     An interrupted run continues when it is repeated. Without --drafter: all that fit. --drafter
     generate and generate-lookup are transformers' own methods, without and with its prompt lookup;
-    blend:budget=auto has a budget of its own.
+    blend:budget=auto has a separate budget.
 
     Example: ngramkit bench --questions question.jsonl --model vicuna-7b --drafter rest --limit 20
     """
@@ -135,7 +135,7 @@ class RecordingOptions(opt.RunOptions):
     """Options of recorded passes, which have one size. A field is an option."""
 
     budget: Annotated[
-        str | None, typer.Option(metavar="N", help="Draft tokens per pass at most. Default: 64.")
+        str | None, typer.Option(metavar="N", help="Draft nodes per pass. Default: 64.")
     ] = None
 
 
@@ -154,7 +154,7 @@ def record(
     """Record a model's answers and its top-k at verified nodes, for replays without the model.
 
     The model answers the questions with drafts, and its 16 most likely tokens at every verified
-    node are kept. ngramkit replay --oracle DIR gives them to drafters as evidence.
+    node are kept. ngramkit replay --evidence DIR gives them to drafters as evidence.
 
     Without --drafter: blend. An interrupted run continues when it is repeated.
 
@@ -173,7 +173,7 @@ def record(
     out.show(
         f"{recording.path}: {many(recording.answers, 'answer')} of "
         f"{many(recording.tokens, 'token')} added, {many(recording.rows, 'context')}",
-        f"next: ngramkit replay --oracle {recording.path} --drafter blend",
+        f"next: ngramkit replay --evidence {recording.path} --drafter blend",
     )
     out.result(recording.path, **recording.to_dict())
 

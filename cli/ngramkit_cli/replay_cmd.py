@@ -44,6 +44,7 @@ Answers = Annotated[
 RecordFolder = Annotated[
     Path | None,
     typer.Option(
+        "--evidence",
         "--oracle",
         metavar="DIR",
         help="A folder of ngramkit record: its answers, and the model's top-k at verified nodes, "
@@ -54,7 +55,8 @@ Budgets = Annotated[str, typer.Option("--budget", metavar="N,N,...", help="Draft
 Chain = Annotated[
     bool,
     typer.Option(
-        "--chain", help="Draft one path of that many tokens, as for engines that verify no trees."
+        "--chain",
+        help="Draft one path of --budget tokens, as for engines that do not verify trees.",
     ),
 ]
 KeepState = Annotated[
@@ -65,18 +67,18 @@ KeepState = Annotated[
 ]
 Prompts = Annotated[
     bool,
-    typer.Option("--prompts", help="With --keep-state: remember prompts too, not outputs alone."),
+    typer.Option("--prompts", help="With --keep-state: remember prompts too."),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", help="With --keep-state: a random order. Default: that of time."),
+    typer.Option("--seed", help="With --keep-state: shuffle the requests. Default: by time."),
 ]
 Repeat = Annotated[
     int,
-    typer.Option("--repeat", min=1, help="With --keep-state: every question comes N times."),
+    typer.Option("--repeat", min=1, help="With --keep-state: ask every question N times."),
 ]
 DropLeaked = Annotated[
-    bool, typer.Option("--drop-leaked", help="Leave out answers that stand in a datastore.")
+    bool, typer.Option("--drop-leaked", help="Leave out answers that a datastore contains.")
 ]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the results.")]
 
@@ -224,7 +226,7 @@ def replay(
     answers: Answers = None,
     log: LogOptions,
     questions: AnsweredQuestions = None,
-    oracle: RecordFolder = None,
+    evidence: RecordFolder = None,
     template: TemplateOfQuestions = "auto",
     drafter: DrafterNames = None,
     budget: Budgets = "8,16,32,64,96",
@@ -242,8 +244,8 @@ def replay(
 ) -> None:
     """Replay recorded answers: tokens/step of any drafter, without the model.
 
-    With --oracle DIR in place of --answers, drafters also get recorded evidence: the model's top-k
-    at verified nodes, from ngramkit record.
+    With --evidence DIR in place of --answers, drafters also get the model's top-k at verified
+    nodes, from ngramkit record.
 
     Example: ngramkit replay --questions question.jsonl --answers model_answer.jsonl
     --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64
@@ -263,7 +265,7 @@ def replay(
         answers,
         questions,
         **log.given(),
-        model=model if oracle is not None else the_model(model, out),
+        model=model if evidence is not None else the_model(model, out),
         drafters=drafter or DEFAULT_DRAFTER,
         budgets=budgets,
         **sources.replayed(),
@@ -272,7 +274,7 @@ def replay(
         keep_state=ngramkit.KeepState(seed, repeat, prompts) if keep_state else None,
         drop_leaked=drop_leaked,
         limit=limit,
-        oracle=oracle,
+        evidence=evidence,
         reporter=out.reporter,
     )
     say(results, out)

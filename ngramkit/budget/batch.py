@@ -1,6 +1,6 @@
 """The controller of a serving engine: how many drafted tokens of all requests a pass verifies.
 
-It uses no clock, so every rank of a tensor-parallel engine decides alike.
+It uses no clock, so every rank of a tensor-parallel engine decides the same.
 """
 
 from __future__ import annotations

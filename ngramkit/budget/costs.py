@@ -22,7 +22,7 @@ from ngramkit.budget.model_size import model_size
 from ngramkit.budget.profile import Profile, context_class
 
 Costs = npt.NDArray[np.float64]
-Samples = deque[list[float]]  # seconds at pace 1, each in a list of its own
+Samples = deque[list[float]]  # seconds at pace 1, each in a separate list
 
 MAX_NODES = 96  # draft nodes of a pass
 FADE = 63 / 64  # decay per pass: about the latest 64 passes count

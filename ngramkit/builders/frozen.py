@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 MAX_LEADER_LEN, MAX_FOLLOWER_LEN = 4, 8
 MAX_ROWS = (1 << 31) - 1  # leaders, and followers of one leader
-MIN_MEMORY = 32 << 20  # bytes; with less, every frequent n-gram would take a pass of its own
+MIN_MEMORY = 32 << 20  # bytes; with less, every frequent n-gram would take a separate pass
 TASK_MEMORY = 1 << 30  # bytes of a task on a cluster, by default
 PIECE: Layout = {
     "leaders": (("uint16", "uint32"), 2),

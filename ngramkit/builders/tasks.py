@@ -334,7 +334,7 @@ class StageRunner(NamedTuple):
         *,
         scratch: bool = False,
     ) -> None:
-        """Run the tasks whose files are missing; `unit` is that of their sizes.
+        """Run the tasks whose files are missing; `unit` is the unit of their sizes.
 
         Files of a `scratch` stage are deleted at the end of the build.
         """

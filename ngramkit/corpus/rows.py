@@ -162,7 +162,7 @@ def look_ahead(
             size += len(str(record))
         if len(begun) >= INSPECTED_RECORDS or size > INSPECTED_CHARACTERS:
             break
-    with suppress(BadRecordError):  # then each record decides alone
+    with suppress(BadRecordError):  # then each record decides separately
         return begun, RowMaker.of(columns, place, reading)
     return begun, None
 

@@ -156,7 +156,7 @@ def _head(file: IO[bytes], most: int) -> list[bytes]:
 
 
 def _separator(head: Sequence[bytes], usual: str, name: str) -> str:
-    """Return `usual`, or another separator that splits all lines alike."""
+    """Return `usual`, or another separator that splits all lines into as many columns."""
     lines = [text for line in head if (text := line.decode("utf-8", "replace")).strip()]
     if len(lines) < 2 or usual in lines[0]:
         return usual

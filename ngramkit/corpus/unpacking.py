@@ -4,8 +4,8 @@ An Arrow IPC stream (format/Message.fbs) is a sequence of
 
     0xFFFFFFFF, i32 bytes of metadata, metadata (a flatbuffer), body
 
-Before Arrow 0.15 the mark was missing. A compressed buffer begins with its unpacked size (i64), or
--1 if it is not compressed; pyarrow allocates that size unchecked.
+Before Arrow 0.15 the leading 0xFFFFFFFF was missing. A compressed buffer begins with its unpacked
+size (i64), or -1 if it is not compressed; pyarrow allocates that size unchecked.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ class Reply:
         return {"text": self.text, "held_tokens": self.held, **self.run.to_dict()}
 
     def __repr__(self) -> str:
-        return f"<Reply of {len(self.run.token_ids)} tokens, {self.run.tokens_per_step:.2f} a step>"
+        count, per_step = len(self.run.token_ids), self.run.tokens_per_step
+        return f"<Reply of {count} tokens, {per_step:.2f} tokens/step>"
 
 
 class Conversation:

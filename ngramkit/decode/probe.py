@@ -1,7 +1,7 @@
 """Probes: do drafts verified as trees, rows or chains get the logits of plain passes?
 
 A model may ignore a mask, count columns instead of positions (ALiBi, windows inside a layer) or
-keep a number between passes; its config does not say so.
+keep a number between passes; its config does not show that.
 
 Measured on 25 architectures, relative to the logits' spread: rounding moves logits by a millionth
 in float32 and by 0.5 to 5 % in 16 bits, counting columns by at least 20 %. Recurrent layers that
@@ -43,7 +43,7 @@ PASSES = ((0, 6, 4), (5, 3, 2), (0, 0, 0), (3, 2, 1))
 CHAINS = ((0, 6, 4), (0, 3, 2), (0, 0, 0), (0, 2, 2), *[(0, 0, 0)] * 5, (0, 4, 1), (0, 0, 0))
 WIDE = (48, 16)  # siblings and chain nodes of the pass beyond a window
 WINDOW = 32  # tokens, for models without one
-LONGEST_WINDOW = 16_384  # tokens; no layer of transformers has a longer one of its own
+LONGEST_WINDOW = 16_384  # tokens; no layer of transformers has a longer one
 FAR = (2, 4)  # siblings and chain nodes of passes around a length in the config
 # Tolerances, as shares of the logits' spread.
 IN_16_BITS = 0.1
@@ -81,7 +81,7 @@ def fits(model: Any, kind: Kind) -> bool:
         key = _key(model, kind) if fit else None
         where = "on disk" if key and CACHE.put(key, "fits\n") else "in this process"
         LOG.info(
-            "%s: %d passes to probe %s, which %s; remembered %s", model.config.model_type,
+            "%s: %d passes probed %s, which %s; cached %s", model.config.model_type,
             probes.passes - before, kind.__name__, "fits" if fit else "does not fit", where,
         )  # fmt: skip
     return probes.fits[kind.__name__]

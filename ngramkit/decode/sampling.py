@@ -26,7 +26,7 @@ LEAST_TEMPERATURE = 1e-5  # logits overflow when divided by less; greedy below
 
 @dataclass(frozen=True)
 class Sampling:
-    """temperature 0 is greedy; top_k 0 and top_p 1 are off.
+    """Sampling settings: temperature 0 is greedy; top_k 0 and top_p 1 are off.
 
     Raises UsageError for invalid values. Temperatures below 1e-5 are greedy, too.
     """

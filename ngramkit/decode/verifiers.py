@@ -35,7 +35,9 @@ def open_verifier(model: Any, mode: str | None = None, *, room: int) -> Resumabl
 
 
 def verify_mode(model: Any, mode: str | None = None) -> str:
-    """Return `mode` if the model can use it, else tree, batch (no tree masks) or chain (recurrent).
+    """Return `mode` if the model can use it, or for None the best: tree, batch or chain.
+
+    Models without tree masks use batch, recurrent ones chain.
 
     Raises UsageError for an unknown mode, InputError if the model can use none.
     """

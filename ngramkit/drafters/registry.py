@@ -47,14 +47,14 @@ DRAFTERS = {
     ),
     "cacheback": Entry(
         "ngramkit.drafters.cacheback:Cacheback",
-        "What followed the last tokens most recently in this text, then most often in a corpus "
-        "(Cacheback, arXiv:2511.21699).",
+        "The latest continuations of the last tokens in this text, then the most frequent in a "
+        "corpus (Cacheback, arXiv:2511.21699).",
         ("frozen_table",),
         required=False,
     ),
     "ngrammys": Entry(
         "ngramkit.drafters.ngrammys:Ngrammys",
-        "What followed the last tokens earlier in this text, then the model's own bigrams "
+        "Earlier continuations of the last tokens in this text, then the model's own bigrams "
         "(N-Grammys, arXiv:2411.03786).",
         ("bigram",),
     ),
@@ -70,7 +70,7 @@ DRAFTERS = {
     ),
     "context": Entry(
         "ngramkit.drafters.context:Context",
-        "What followed the last tokens earlier in this text, by count (part of N-Grammys).",
+        "Earlier continuations of the last tokens in this text, by count (part of N-Grammys).",
         references=True,
     ),
     "prompt-lookup": Entry(
@@ -86,15 +86,15 @@ DRAFTERS = {
     ),
     "automaton": Entry(
         "ngramkit.drafters.automaton:Automaton",
-        "What followed the longest match in this text or a corpus, as one chain; recycling if "
-        "there is no match (SAM-Decoding, arXiv:2411.10666).",
+        "The continuation of the longest match in this text or a corpus, as one chain; recycling "
+        "if there is no match (SAM-Decoding, arXiv:2411.10666).",
         ("datastores",),
         required=False,
         needs_evidence=True,
     ),
     "ssd": Entry(
         "ngramkit.drafters.ssd:Ssd",
-        "What followed in past requests of the model, trusted by how often it was accepted.",
+        "Continuations in past requests of the model, trusted by how often they were accepted.",
         ("past",),
         references=True,
     ),

@@ -29,8 +29,8 @@ FREQUENT = 511  # occurrences of a match beyond which its draft is memoized
 MEMOIZED, LARGE = 4096, 128  # maximum drafts, and maximum nodes of each
 NEVER = 1 << 62
 Memo = dict[tuple[int, bytes], DraftTree]  # by budget and match
-# Drafts after frequent matches in a datastore, by the rules: exact counts after a word that occurs
-# a hundred thousand times take milliseconds, and texts repeat such words.
+# Drafts after frequent matches in a datastore, by the drafter's options. Texts repeat such matches,
+# and counting after one that occurs a hundred thousand times takes milliseconds.
 _MEMOS: WeakKeyDictionary[Datastore, dict[bytes, Memo]] = WeakKeyDictionary()
 
 

@@ -53,7 +53,7 @@ class Asked(NamedTuple):
 
 
 class BatchDrafter:
-    """Drafts for an engine's requests from one source, for one thread that calls.
+    """Drafts for an engine's requests from one source; call it from one thread.
 
     `cost`: the cost of a drafted token in passes, fixed or by the times of passes. A chain
     ends before a token whose corrected score is below it, or below the min_probability of `config`.
@@ -351,7 +351,7 @@ class BatchDrafter:
             try:
                 self.statistics.write(self._metrics)
             except OSError as error:
-                LOG.warning("%s: %s; no more is written there", self._metrics, reason(error))
+                LOG.warning("%s: %s; nothing more is written there", self._metrics, reason(error))
                 self._metrics = None
 
 

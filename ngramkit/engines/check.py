@@ -63,13 +63,13 @@ def check_engine(
     *,
     model: str | None = None,
     draft: str | None = None,
-    tokens: int = 8,
+    budget: int = 8,
     trust_remote_code: bool = False,
 ) -> CheckedEngine:
     """Open what an engine would open, compare it with `model`'s tokenizer, and draft once.
 
     `engine`: one of `engines.config.ENGINES`. `draft`: a JSON object or a file of one (default:
-    NGRAMKIT_DRAFT, else the engines' default). `tokens`: maximum of the draft. `model`: a short
+    NGRAMKIT_DRAFT, else the engines' default). `budget`: draft nodes, at most. `model`: a short
     name, a Hub id or a folder; without one nothing is compared, and a datastore gives the prompt.
 
     Raises UsageError for an unknown engine, InputError if metrics cannot be written, and as
@@ -78,7 +78,7 @@ def check_engine(
     from ngramkit.corpus.tokenizer import load_tokenizer
 
     require_engine(engine)
-    require_between("tokens", tokens, 1, 64)
+    require_between("budget", budget, 1, 64)
     about = ENGINES[engine]
     source = VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
@@ -113,7 +113,7 @@ def check_engine(
     for _ in range(CALLS if len(context) else 0):
         drafter.sessions.clear()
         started = time.perf_counter()
-        chain = drafter.chain_batch([context], [tokens])[0].token_ids
+        chain = drafter.chain_batch([context], [budget])[0].token_ids
         seconds.append(time.perf_counter() - started)
     return CheckedEngine(
         engine,

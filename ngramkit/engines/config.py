@@ -184,8 +184,8 @@ class DraftConfig:
 def existing_history(config: DraftConfig) -> History | None:
     """Return the one history that an engine's requests draft from, if it exists.
 
-    Raises ArtifactError if something else is there, or nothing and none is made; UsageError for a
-    URL.
+    Raises ArtifactError if the path holds something else, or nothing and `store` is off;
+    UsageError for a URL.
     """
     if not isinstance(config.history, str):
         return None

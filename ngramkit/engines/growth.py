@@ -2,10 +2,11 @@
 
 A finished request joins the history in memory in the next step; folders are read only when the
 engine starts (a tenant's at its first request). So ranks, which see the same requests in the same
-steps, draft alike; one of them writes. No step waits for the threads that write and merge. A killed
-process loses unwritten requests.
+steps, draft the same; one of them writes. No step waits for the threads that write and merge. A
+killed process loses unwritten requests.
 
-Users' texts are remembered only if a history was named; the log says so, and its files are private.
+Users' texts are remembered only if a history was named. The log reports it, and its files are
+private.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class GrowingHistory:
                 except (NgramkitError, OSError) as error:
                     if key == "":
                         raise
-                    LOG.warning("a tenant's history is not read: %s", first_line(error))
+                    LOG.warning("cannot read a tenant's history: %s", first_line(error))
             past = self._by_key[key] = _FixedPastRequests(
                 history,
                 tokenizer=self._tokenizer,
@@ -373,7 +374,7 @@ class _Writing:
     def complain(self, what: str) -> None:
         if what not in self._complained:
             self._complained.add(what)
-            LOG.warning("the history is not written: %s; drafts go on", what)
+            LOG.warning("cannot write the history: %s; drafting continues", what)
 
 
 def _log_dropped(history: History, dropped: Dropped) -> None:

@@ -43,7 +43,7 @@ class Statistics:
         steps = max(self.rows, 1)
         return (
             f"ngramkit: {self.draft_tokens:,} drafted, {self.accepted_tokens:,} accepted "
-            f"({share:.1f}%), {1 + self.accepted_tokens / steps:.2f} tokens a step, "
+            f"({share:.1f}%), {1 + self.accepted_tokens / steps:.2f} tokens/step, "
             f"{1e3 * self.seconds / steps:.2f} ms a step, {self.rows:,} steps of "
             f"{self.requests:,} requests, {self.paused:,} not drafted for, "
             f"{self.seconds:.2f} s in {self.calls:,} calls"

@@ -19,7 +19,7 @@ ROOM = 256  # minimum spare capacity of a row, in tokens
 
 @dataclass(slots=True, eq=False)
 class HostRow:
-    """A request's tokens. `hidden`: leading positions without ids of their own, not in `tokens`."""
+    """A request's tokens. `hidden`: leading positions without ids, not in `tokens`."""
 
     buffer: TokenArray
     size: int

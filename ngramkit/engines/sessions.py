@@ -50,7 +50,7 @@ class Session:
 
 
 class Sessions:
-    """At most `most` sessions, evicted by use, but as many as one step asks for."""
+    """At most `most` sessions, or as many as one step needs; the least recently used is evicted."""
 
     def __init__(self, most: int = 512, vocabulary: int = ALL_IDS, *, stride: int = STRIDE) -> None:
         self.most, self._vocabulary, self._stride = most, vocabulary, stride

@@ -62,11 +62,11 @@ def open_source(
     compared = [] if kept is None else [kept]
     record = _tokenizer([*artifacts, *compared], vocabulary, tokenizer)
     if entry.needs_evidence:
-        LOG.warning("the drafter %s wants evidence of the model, and engines give none", spec.name)
+        LOG.warning("the drafter %s needs evidence, which engines do not give", spec.name)
     roles = [*sources, "history"] if config.history else [*sources]
     for role in roles:
         if ("past" if role == "history" else role) not in entry.sources:
-            LOG.warning("%s is not used: the drafter %s takes none", role, spec.name)
+            LOG.warning("%s is not used: the drafter %s does not draft from it", role, spec.name)
     history = None
     if config.history and record is not None and "past" in entry.sources:
         history = GrowingHistory(config, record, stores=config.store, writes=writes)
@@ -124,7 +124,7 @@ def require_same(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None and not inspect.isroutine(tokenizer):
         LOG.warning(
-            "the engine gives no tokenizer to compare: of %s only the number of ids was",
+            "the engine gives no tokenizer: only the number of ids of %s was compared",
             ", ".join(str(artifact.path) for artifact in artifacts),
         )
         return
@@ -178,5 +178,5 @@ def load_engine_tokenizer(name: str, *, trust_remote_code: bool = False, **optio
             name, trust_remote_code=trust_remote_code, **options
         )
     except Exception as error:  # whatever a tokenizer's own code raises
-        LOG.warning("the tokenizer %s cannot be loaded: %s", name, error)
+        LOG.warning("cannot load the tokenizer %s: %s", name, error)
         return None

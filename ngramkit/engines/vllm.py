@@ -61,7 +61,7 @@ class Proposer:
                 config,
                 vocabulary=vocabulary,
                 cost=pass_times(config.pass_cost, model_size(hf_config), device),
-                counters=None if rank else EngineCounters(),  # ranks count alike
+                counters=None if rank else EngineCounters(),  # ranks count the same
                 tokenizer=engine_record(tokenizer, vocabulary),
                 # The first of the ranks that share a layer; others may have no drafter.
                 writes=rank % getattr(parallel, "tensor_parallel_size", 1) == 0,
@@ -189,7 +189,7 @@ def answer_ids(state: Any, longest: int) -> list[int] | None:
 
 
 def _log_where_vllm_does() -> None:
-    """Send our log to vLLM's handlers: of other loggers vLLM shows only warnings."""
+    """Send our log to vLLM's handlers, which show only warnings of other loggers."""
     theirs = logging.getLogger("vllm")
     if LOG.hasHandlers() or not theirs.handlers:
         return

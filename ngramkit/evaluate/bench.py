@@ -240,13 +240,13 @@ def bench(
     with alone_in(folder):
         runs = Runs(folder, plan, force=force)
         if runs.found:
-            reporter.note(f"going on: {many(len(runs.found), 'answer')} in {folder} already")
+            reporter.note(f"resuming: {many(len(runs.found), 'answer')} in {folder} already")
         others = OtherPrograms()
         try:
             contest.run(runs, reporter)
         except KeyboardInterrupt:
             kept = many(len(runs.found), "answer")
-            reporter.note(f"{kept} in {folder}; the same command goes on from there")
+            reporter.note(f"{kept} in {folder}; the same command resumes there")
             raise
         used = others.cores
         if note := busy_note(used):

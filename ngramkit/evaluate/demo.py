@@ -30,7 +30,7 @@ def main() -> int:
         print(f"error: {error}\n  -> {error.hint}", file=sys.stderr)
         return 1
     print(f"\n{PROMPTS} prompts from files that neither the model nor the artifacts ever saw,")
-    print(f"{NEW_TOKENS} tokens each, with as many draft tokens per pass as pay for their time:\n")
+    print(f"{NEW_TOKENS} tokens each, with as many draft nodes per pass as pay for their time:\n")
     print(LINE.format(*HEAD))
     session, identical = Session.settle(model, DecodeOptions(max_new_tokens=NEW_TOKENS)), True
     for where, text in demo_prompts(PROMPTS):

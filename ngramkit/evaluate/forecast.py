@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter
 
 CONCURRENCY = 16  # requests at once
-TOKENS = (16,)  # maximum lengths of a draft
+BUDGETS = (16,)  # draft nodes of a request per pass, at most
 LEAST_SHARE = 0.5  # minimum share of the output tokens in the counted passes
 PARTS = 10  # parts of the log in `over_time`
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A log's traffic with drafts of at most `tokens`, see `counted_passes`.
+    """A log's traffic with drafts of at most `budget` nodes, see `counted_passes`.
 
     Shares compare with the same requests without drafts, in batches of the same size.
     """
 
-    tokens: int
+    budget: int
     concurrency: int
     batch: float  # mean requests per pass
     passes: int
@@ -92,7 +92,8 @@ class Forecast:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "tokens": self.tokens,
+            "budget": self.budget,
+            "tokens": self.budget,  # the name in 0.2.0
             "batch": self.batch,
             "passes": self.passes,
             "passes_share": self.passes_share,
@@ -146,7 +147,7 @@ class Forecasts(Entries[Forecast], Tabular):
     def sentence(self) -> str:
         best = self.best
         return (
-            f"With drafts of at most {best.tokens} tokens and {best.batch:.1f} requests in a "
+            f"With drafts of at most {best.budget} nodes and {best.batch:.1f} requests in a "
             f"batch, this traffic takes {best.passes_share:.2f} of the passes and "
             f"{best.time_share:.2f} of the time, if a pass of {SHOWN} tokens costs "
             f"{cost_shown(self.times):.2f} times a pass of 1."
@@ -154,7 +155,7 @@ class Forecasts(Entries[Forecast], Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         return [
-            {"tokens": each.tokens, "kind": kind, **_row(tally)}
+            {"budget": each.budget, "kind": kind, **_row(tally)}
             for each in self
             for kind, tally in each.by_kind().items()
         ]
@@ -183,7 +184,7 @@ def forecast(
     drafter: str = DEFAULT_DRAFTER,
     artifacts: Sources | Sequence[Given] | Given = (),
     concurrency: int = CONCURRENCY,
-    tokens: Sequence[int] = TOKENS,
+    budgets: Sequence[int] = BUDGETS,
     pass_cost: Cost = None,
     prompts: bool = False,
     limit: int | None = None,
@@ -200,19 +201,19 @@ def forecast(
 
     `files`, `format`, `columns`, `where`: see ngramkit.logs.read.read_log; or Records. Sources: as
     in `decode`; a history grows unless `store` is False, but its file does not change.
-    `concurrency`: requests at once. `tokens`: maximum lengths of drafts, one forecast each.
-    `pass_cost`: time of a pass of 9 tokens in passes of one, a curve or a profile, see
-    budget.pass_times (default: by the config of `model`, for a GPU). `prompts`: the history
-    remembers prompts too. `limit`: only the first conversations.
+    `concurrency`: requests at once. `budgets`: draft nodes of a request per pass, at most; a
+    forecast for each. `pass_cost`: time of a pass of 9 tokens in passes of one, a curve or a
+    profile, see budget.pass_times (default: by the config of `model`, for a GPU). `prompts`: the
+    history remembers prompts too. `limit`: only the first conversations.
 
     Raises UsageError for options that cannot work, InputError for unreadable files and logs without
     a pass.
     """
     require_between("concurrency", concurrency, 1, 4096)
-    if not tokens:
-        raise UsageError("tokens must be a list of numbers, got none", option="tokens")
-    for most in tokens:
-        require_between("tokens", most, 1, 64)
+    if not budgets:
+        raise UsageError("budgets must be a list of numbers, got none", option="budgets")
+    for most in budgets:
+        require_between("budget", most, 1, 64)
     if drafts_from_evidence(drafter):
         raise UsageError(
             f"cannot forecast {drafter}: it needs the model's top-k, which engines do not give",
@@ -237,15 +238,15 @@ def forecast(
             "check which column has the outputs",
         )
     if any(len(turn.references) for record in records for turn in record.turns):
-        reporter.note("references of requests are left out: serving engines take none")
+        reporter.note("references of requests are left out: serving engines do not accept them")
     choice = choose(drafter, tokenizer, given, reporter)
     if missing := choice.missing(evidence=False, learns=given.past.store):
         raise UsageError(f"cannot forecast {choice.label}: {missing}", "name another drafter")
     results = []
     requests = sum(len(record.turns) for record in records)
-    for most in dict.fromkeys(tokens):
+    for most in dict.fromkeys(budgets):
         engine = _engine(choice, given, tokenizer, times, prompts=prompts)
-        reporter.stage(f"drafts of at most {most} tokens", requests, "requests")
+        reporter.stage(f"drafts of at most {most} nodes", requests, "requests")
         served = serve(records, engine, concurrency=concurrency, tokens=most, reporter=reporter)
         results.append(_forecast(served, times, concurrency, most))
     return Forecasts(results, choice.label, concurrency, times)
@@ -264,12 +265,12 @@ def _pass_times(cost: Cost, model: Any, reporter: Reporter) -> PassTimes:
     return pass_times(cost, size)
 
 
-def _forecast(served: Served, times: PassTimes, concurrency: int, tokens: int) -> Forecast:
+def _forecast(served: Served, times: PassTimes, concurrency: int, budget: int) -> Forecast:
     chosen = counted_passes(served)
     batches = np.array(served.batches)
     written, drafted = np.array(served.written), np.array(served.drafted)
     passes = np.repeat(np.arange(len(batches)), batches)  # of each step
-    replay = Replay(f"{tokens} tokens", tokens)
+    replay = Replay(f"{budget} nodes", budget)
     tallies: dict[int, Tally] = {}
     for step in np.flatnonzero(chosen[passes]).tolist():
         tallies.setdefault(served.request[step], Tally()).count(
@@ -288,7 +289,7 @@ def _forecast(served: Served, times: PassTimes, concurrency: int, tokens: int) -
     share = passes_share(replay.total)
     steps = int(batches[chosen].sum())
     return Forecast(
-        tokens=tokens,
+        budget=budget,
         concurrency=concurrency,
         batch=steps / int(chosen.sum()),
         passes=int(chosen.sum()),

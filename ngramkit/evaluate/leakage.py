@@ -60,7 +60,7 @@ def without_leaks(
     if count:
         done = "left out" if drop else "they flatter the figures; drop_leaked=True leaves them out"
         reporter.note(
-            f"warning: {count} of {len(records)} answers stand verbatim in a datastore's corpus "
+            f"warning: {count} of {len(records)} answers occur verbatim in a datastore's corpus "
             f"({count / len(records):.1%}): {done}"
         )
     if drop:

@@ -164,7 +164,7 @@ def _record_all(
     if bench.too_long:
         reporter.note(TOO_LONG.format(many(bench.too_long, "question")))
     if done:
-        reporter.note(f"going on: {many(len(done), 'answer')} in {folder.path}")
+        reporter.note(f"resuming: {many(len(done), 'answer')} in {folder.path}")
     reporter.stage("recording", len(bench.questions) * len(choices), "answers")
     begun = time.perf_counter()
     try:

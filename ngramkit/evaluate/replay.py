@@ -200,7 +200,7 @@ def replay(
     keep_state: KeepState | bool | None = None,
     drop_leaked: bool = False,
     limit: int | None = None,
-    oracle: str | Path | None = None,
+    evidence: str | Path | None = None,
     reporter: Reporter = SILENT,
 ) -> Replays:
     """Count the passes that drafters would have needed for recorded answers, without a model.
@@ -210,7 +210,7 @@ def replay(
     reads the answers (default: the model of `ngramkit use`). `template`: auto is the model's own,
     else the one known for its name.
 
-    `oracle`: a folder of `record` instead of answers; its top-k is the evidence, and `model`, if
+    `evidence`: a folder of `record` instead of answers; its top-k is the evidence, and `model`, if
     given, verifies missing contexts. `drafters`: as in `choose_drafter`. Sources: as in `decode`;
     `artifacts` may be {curve: artifacts}. `budgets`: draft nodes per pass. `chain`: drafts are one
     path. `drop_leaked`: leave out answers that a datastore's corpus contains. `limit`: only the
@@ -247,25 +247,25 @@ def replay(
             f"keep_state must be True or a KeepState, got {keep_state!r:.60}", option="keep_state"
         )
     require_template(template)
-    evidence = None
-    if oracle is not None:
-        evidence = _open_record(oracle, answers or questions)
-        tokenizer, records, form = evidence.folder.tokenizer, evidence.answers(), None
+    recorded = None
+    if evidence is not None:
+        recorded = _open_record(evidence, answers or questions)
+        tokenizer, records, form = recorded.folder.tokenizer, recorded.answers(), None
     else:
         tokenizer, records, form = read_answers(
             answers, questions, model, template, format, columns, where, reporter
         )
     curves = artifacts if isinstance(artifacts, Mapping) else None
     choices, lines = _choices(
-        names, sources, curves, tokenizer, keep_state, reporter, evidence=evidence is not None
+        names, sources, curves, tokenizer, keep_state, reporter, evidence=recorded is not None
     )
-    if evidence is not None:
-        _verify_by(evidence, model, reporter)
+    if recorded is not None:
+        _verify_by(recorded, model, reporter)
     records = records[:limit]
     given = any(len(turn.references) for record in records for turn in record.turns)
     lacking = {
         choice.label: choice.missing(
-            evidence=evidence is not None, learns=keep_state is not None, references=given
+            evidence=recorded is not None, learns=keep_state is not None, references=given
         )
         for choice in choices
     }
@@ -290,11 +290,11 @@ def replay(
                 result = replay_drafter(
                     choice.label, choice.load, _suit_references(records, choice, reporter), nodes,
                     keep_state=keep_state is not None, chain=chain,
-                    recorded_evidence=evidence, vocabulary=tokenizer.vocabulary, reporter=reporter,
+                    recorded_evidence=recorded, vocabulary=tokenizer.vocabulary, reporter=reporter,
                 )  # fmt: skip
             finally:
-                if evidence is not None:
-                    verified += evidence.save()
+                if recorded is not None:
+                    verified += recorded.save()
             result.bytes = sum(each.manifest.bytes for each in choice.opened)
             result.sources = choice.builds
             results.append(result)
@@ -307,7 +307,8 @@ def replay(
         "tokenizer": tokenizer.id,
         "answers": [str(each) for each in files if isinstance(each, str | Path)],
         "questions": None if questions is None else str(questions),
-        "oracle": None if oracle is None else str(oracle),
+        "evidence": None if evidence is None else str(evidence),
+        "oracle": None if evidence is None else str(evidence),  # the name in 0.2.0
         "keep_state": None if keep_state is None else asdict(keep_state),
         "chain": chain,
         "interval_seed": SEED,
@@ -429,8 +430,8 @@ def read_answers(
     if answers is None:
         raise UsageError(
             "answers must be given, or a folder of `record`",
-            "give answers or oracle",
-            option=("answers", "oracle"),
+            "give answers or evidence",
+            option=("answers", "evidence"),
         )
     many_answers: Any = answers
     one = isinstance(answers, str) or not isinstance(answers, Iterable)
@@ -482,9 +483,9 @@ def _require_turns(record: Record, vocabulary: int) -> None:
 def _open_record(path: str | Path, files: Any) -> RecordedEvidence:
     if files is not None:
         raise UsageError(
-            "cannot use answers with oracle: it has its own",
+            "cannot use answers with evidence: it has its own",
             "leave out answers and questions",
-            option="oracle",
+            option="evidence",
         )
     return RecordedEvidence.open(path)
 

@@ -67,7 +67,7 @@ class Replay:
     runs: list[str] = field(default_factory=list)  # likewise
     asked_before: list[bool] = field(default_factory=list)  # likewise: a repeated first prompt
     reliability: Reliability = field(default_factory=Reliability)
-    misses: Misses | None = None  # of the top-k record, for a drafter that wants evidence
+    misses: Misses | None = None  # of the evidence, for a drafter that needs it
     bytes: int = 0  # of its artifacts
     sources: list[str] = field(default_factory=list)  # artifacts with their builds, the history
     missing: str | None = None
@@ -125,7 +125,12 @@ class Replay:
             "empty_share": total.empty / total.passes if total.passes else None,
             "accepted_lengths": {str(n): total.lengths[n] for n in sorted(total.lengths)},
             "reliability": self.reliability.rows(),
-            **({} if self.misses is None else {"oracle": asdict(self.misses)}),
+            # 0.2.0 had "oracle".
+            **(
+                {}
+                if self.misses is None
+                else dict.fromkeys(("evidence", "oracle"), asdict(self.misses))
+            ),
             "by_category": {name: tally.figures() for name, tally in self.by_category.items()},
             "questions": [
                 {key: value for key, value in row.items() if key not in whole}

@@ -128,7 +128,7 @@ def self_corpus(
         answers = AnswerFile(path, plan, force=force)
         if answers.done:
             reporter.note(
-                f"going on: {answers.done:,} of {len(questions):,} questions are answered"
+                f"resuming: {answers.done:,} of {len(questions):,} questions are answered"
             )
         reporter.stage("answering", len(questions), "questions")
         reporter.advance(answers.done)

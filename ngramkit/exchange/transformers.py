@@ -38,7 +38,7 @@ from ngramkit.decode.hub_generate import generate as generate
 
 
 def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> dict[str, int]:
-    """Write the folder. Raises UsageError if no drafter uses the artifact alone."""
+    """Write the folder. Raises UsageError if no drafter can use only the artifact."""
     if artifact.kind not in KINDS:
         raise UsageError(
             f"cannot export {artifact.path}: no drafter needs only {a_kind(artifact.kind)}",

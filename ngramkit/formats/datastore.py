@@ -54,7 +54,7 @@ class DatastoreShard:
 
 
 def search_table(shards: Iterable[DatastoreShard]) -> Array:
-    """Return the kernels' search table of the shards, which must outlive it."""
+    """Return the kernels' search table of the shards. The shards must outlive it."""
     from ngramkit.kernels.suffix.search import shard_table
 
     return shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])

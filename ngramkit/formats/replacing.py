@@ -204,7 +204,7 @@ def _clear(folder: Path) -> None:
         remove(ours_in(folder))
 
 
-# Files that replace only an export of their own format.
+# Files that replace only an export of their format.
 
 
 @contextmanager

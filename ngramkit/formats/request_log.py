@@ -186,7 +186,7 @@ class RequestLog:
         return int(generation)
 
     def _records(self, body: bytes, aligned: int) -> Iterator[tuple[int, int, int, PastRequest]]:
-        """Yield (begin, end, padding, request) of every valid record, in bytes.
+        """Yield (begin, end, padding, request) of every valid record; the first three are in bytes.
 
         After damage, records begin at `aligned` plus a multiple of ALIGNMENT.
         """

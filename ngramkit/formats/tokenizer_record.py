@@ -1,12 +1,13 @@
 """The identity of a tokenizer: its fingerprint, and a digest of how it encodes.
 
-An artifact fits a tokenizer if the `fingerprint` of their files is equal, or if they encode alike:
+An artifact fits a tokenizer if the `fingerprint` of their files is equal, or if they encode texts
+identically:
 
     encodes = 16 hex digits: sha256 over every token's text, in order, then their ids
               4 hex digits for each of PROBES: sha256 over its ids, in order
 
-Tokenizers with equal `encodes` have the same vocabulary and split all PROBES alike. PROBES only
-grows at its end; the common part is compared.
+Tokenizers with equal `encodes` have the same vocabulary and split all PROBES the same way. PROBES
+only grows at its end; the common part is compared.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A suffix automaton over a growing text (Blumer et al., 1985), for SAM-Decoding.
 
 SAM-Decoding (arXiv:2411.10666) drafts what followed the longest suffix that occurred before. A
-state stands for substrings that end at the same positions; state 0 is the empty one.
+state represents the substrings that end at the same positions; state 0 is the empty one.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def longest_repeat(automaton: SuffixAutomaton, width: int) -> tuple[int, Array]:
 def in_corpus(
     table: Array, context: Array, longest: int, width: int, eos: int
 ) -> tuple[int, Array]:
-    """Return the same for suffix arrays: the match's length and what followed it.
+    """Return the match's length and its continuation, from suffix arrays.
 
     The match is a suffix of `context` int32[n], up to `longest` tokens. The draft follows its first
     occurrence (of SCANNED) in the first shard, and ends before a separator or after `eos`.

@@ -1,6 +1,6 @@
 """Count n-grams: windows become packed u64 keys in partitions, which are sorted and counted.
 
-A window lies inside one document and begins in [begin, end), so threads can share a shard.
+A window is inside one document and begins in [begin, end), so threads can share a shard.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def update_record(
     fade: float,
     run: int,
 ) -> int:
-    """Fade the record and add a draft to it; return the new run.
+    """Decay the record, add a draft to it, and return the new run.
 
     `written` int32[m] followed the root; nodes need not have been verified.
     """

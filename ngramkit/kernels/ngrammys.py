@@ -13,7 +13,7 @@ from ngramkit.kernels.sorting import best_first
 
 # The number of matches in the context that weigh as much as the bigrams, and the factor of a copied
 # row's score per further token. They decide which nodes a small budget keeps. Chosen on recorded
-# answers to MT-Bench; half or twice the values cost less than 1 % of the tokens per step.
+# answers to MT-Bench; half or twice the values cost less than 1 % of tokens/step.
 ESCAPE = 4.0
 DECAY = 0.8
 

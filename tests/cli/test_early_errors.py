@@ -107,8 +107,8 @@ replay --answers qa.jsonl --datastore none       | none
 replay --answers qa.jsonl --datastore frozen     | frozen
 replay --answers qa.jsonl --repeat 2             | --prompts --keep-state
 replay --answers qa.jsonl --model ./none         | ./none
-replay --oracle none                             | none
-replay --oracle none --answers qa.jsonl          |
+replay --evidence none                           | none
+replay --evidence none --answers qa.jsonl          |
 calibrate --time nan                             | --seconds
 calibrate ./none                                 | ./none
 calibrate --dtype nope                           | --dtype

@@ -21,9 +21,9 @@ def test_a_log_is_forecast_and_drawn(ngramkit_cli, tmp_path):
     (tmp_path / "profile.json").write_text("{}")
     options = ["--model", "demo", "--concurrency", "2"]
     told, costly, wrong, none, many, spoilt = ngramkit_cli(
-        ["forecast", "out.jsonl", *options, "--tokens", "4,8", "--plot", "warm.png"],
+        ["forecast", "out.jsonl", *options, "--budget", "4,8", "--plot", "warm.png"],
         ["forecast", "out.jsonl", *options, "--pass-cost", "4", "--no-store", "--json"],
-        ["forecast", "out.jsonl", *options, "--tokens", "x"],
+        ["forecast", "out.jsonl", *options, "--budget", "x"],
         ["forecast", "out.jsonl", *options, "--pass-cost", "nowhere"],
         ["forecast", "out.jsonl", *options, "--pass-cost", "10"],
         ["forecast", "out.jsonl", *options, "--pass-cost", "profile.json"],

@@ -198,7 +198,7 @@ def test_bench_measures_and_goes_on(ngramkit_cli, tmp_path):
     assert "ratios of tokens/s" in told.out
     assert "intervals of ssd: no interval: requests depend on each other" in told.out
     assert re.search(r"^none +1\.00 +[\d.,]+ +1\.00$", told.out, re.M)  # and no interval
-    assert "going on: 6 answers" in again.err
+    assert "resuming: 6 answers" in again.err
     assert other.code == 2
     assert "--force" in other.err
     assert embedded.json["artifact"] == "bench/python-stdlib-demo"

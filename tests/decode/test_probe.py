@@ -153,7 +153,7 @@ def test_another_process_does_not_probe_again(checkpoint, cache, caplog):
     assert torch.equal(*texts)
     assert spent[0] > 0
     assert spent[1] == 0
-    assert f"{spent[0]} passes to probe TreeVerifier, which fits; remembered on" in caplog.text
+    assert f"{spent[0]} passes probed TreeVerifier, which fits; cached on" in caplog.text
     assert [path.name.partition("-")[0] for path in cache.iterdir()] == ["TreeVerifier"]
 
 

@@ -267,7 +267,7 @@ def test_accepted_tokens_are_counted_and_drafting_goes_on():
         tokens = [*tokens, 0, 0, 0, 1]  # three of four are accepted
     counts = drafter.statistics
     assert (counts.draft_tokens, counts.accepted_tokens, counts.paused) == (200, 147, 0)
-    assert "200 drafted, 147 accepted (73.5%), 3.94 tokens a step" in counts.line()
+    assert "200 drafted, 147 accepted (73.5%), 3.94 tokens/step" in counts.line()
 
 
 def test_budget_zero_and_empty_rows_are_not_drafted_for(makers):

@@ -31,7 +31,7 @@ def built(token_store, tmp_path, monkeypatch):
 
 
 def test_an_engine_s_artifacts_tokenizer_and_draft_are_told(built):
-    checked = ngramkit.check_engine("vllm", model="demo", tokens=4)
+    checked = ngramkit.check_engine("vllm", model="demo", budget=4)
     assert (checked.engine, checked.source, checked.drafter) == ("vllm", VARIABLE, "blend")
     assert [(a.path, a.kind) for a in checked.artifacts] == [(str(built), "datastore")]
     assert checked.draft.startswith(" it depends")

@@ -521,7 +521,7 @@ def test_a_full_disk_is_told_once_and_drafts_go_on(tmp_path, caplog, monkeypatch
     engine.history.flush()
     assert right >= 25
     said = [each.getMessage() for each in caplog.records if "not written" in each.getMessage()]
-    assert said == ["the history is not written: No space left on device; drafts go on"]
+    assert said == ["cannot write the history: No space left on device; drafting continues"]
 
 
 def test_a_writer_that_cannot_keep_up_stops_no_step(tmp_path, caplog, monkeypatch):

@@ -197,14 +197,14 @@ def test_a_record_without_drafts_holds_the_answers_and_the_model_the_rest(model,
     found = record(model, "none", tmp_path / "plain")
     assert found.rows == found.tokens  # the prompt's row each, and all but the last token's
     plain, budgets = tmp_path / "plain", [4, BUDGET]
-    without = ngramkit.replay(oracle=plain, drafters=make, budgets=budgets)
+    without = ngramkit.replay(evidence=plain, drafters=make, budgets=budgets)
     assert without[1].misses.missing > 0
     notes = Notes()
     asked = ngramkit.replay(
-        oracle=plain, model=model, drafters=make, budgets=budgets, reporter=notes
+        evidence=plain, model=model, drafters=make, budgets=budgets, reporter=notes
     )
     assert "contexts that were not on record" in notes
-    again = ngramkit.replay(oracle=plain, drafters=make, budgets=budgets)
+    again = ngramkit.replay(evidence=plain, drafters=make, budgets=budgets)
     for one, other in zip(asked, again, strict=True):
         assert one.misses.missing == other.misses.missing == 0
         assert one.total.passes == other.total.passes
@@ -235,12 +235,12 @@ def test_another_model_is_refused(model, folder):
 
 
 def test_a_top_k_record_has_its_own_answers(folder):
-    with pytest.raises(UsageError, match="with oracle"):
-        ngramkit.replay("answers.jsonl", oracle=folder)
+    with pytest.raises(UsageError, match="with evidence"):
+        ngramkit.replay("answers.jsonl", evidence=folder)
     with pytest.raises(UsageError, match="answers must be given"):
         ngramkit.replay()
     with pytest.raises(ArtifactError, match="no recorded evidence"):
-        ngramkit.replay(oracle=folder.parent)
+        ngramkit.replay(evidence=folder.parent)
 
 
 def test_figures_without_much_of_the_evidence_are_marked_and_in_no_ratio():
@@ -264,10 +264,10 @@ def test_the_commands(tmp_path):
     assert run.exit_code == 0, run.output
     assert json.loads(run.stdout.splitlines()[-1])["answers"] == 1
     assert (out / NAME).exists()
-    line = ["replay", "--oracle", str(out), "--drafter", "blend", "--budget", "8,16", "--json"]
+    line = ["replay", "--evidence", str(out), "--drafter", "blend", "--budget", "8,16", "--json"]
     run = CliRunner().invoke(app, line)
     assert run.exit_code == 0, run.output
     small, large = json.loads(run.stdout.splitlines()[-1])["results"]
-    assert small["oracle"]["missing"] == 0
-    assert large["oracle"]["rows"] > small["oracle"]["rows"]
+    assert small["evidence"]["missing"] == 0
+    assert large["evidence"]["rows"] > small["evidence"]["rows"]
     assert large["incomplete"] is not None

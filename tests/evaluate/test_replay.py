@@ -149,7 +149,7 @@ def test_a_drafter_without_its_source_has_no_figure(answers):
     learnt = ngramkit.replay(answers, model="demo", drafters="ssd", budgets=[4], keep_state=True)
     assert learnt[0].missing is None
     assert not any(each.interval.startswith("95") for each in learnt.ratios())
-    with pytest.raises(UsageError, match=r"recycling: needs .*--oracle"):
+    with pytest.raises(UsageError, match=r"recycling: needs .*--evidence"):
         ngramkit.replay(answers, model="demo", drafters="recycling")
     with pytest.raises(ArtifactError, match="datastore"):
         ngramkit.replay(answers, model=tokenizer_of_its_own(), drafters="rest")

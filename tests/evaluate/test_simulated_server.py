@@ -143,10 +143,10 @@ def log(tmp_path):
 
 def test_a_forecast_says_what_it_comes_to(log):
     options = {"model": "demo", "concurrency": 2, "pass_cost": 1.1}
-    results = ngramkit.forecast(log, tokens=[4, 16], artifacts=Sources(), **options)
+    results = ngramkit.forecast(log, budgets=[4, 16], artifacts=Sources(), **options)
     best, plain = results.best, results.to_dict()
-    assert [each.tokens for each in results] == [4, 16]
-    assert best.tokens == 16
+    assert [each.budget for each in results] == [4, 16]
+    assert best.budget == 16
     assert best.passes_share < best.time_share < 0.7
     assert best.batch == 2
     assert best.warning is None
@@ -184,7 +184,7 @@ def made_up_log(requests, seed, last=0):
 
 def best_of(records, concurrency):
     return ngramkit.forecast(
-        records, model=load_tokenizer("demo").record, concurrency=concurrency, tokens=[8],
+        records, model=load_tokenizer("demo").record, concurrency=concurrency, budgets=[8],
         artifacts=Sources(),
     ).best  # fmt: skip
 
@@ -239,8 +239,8 @@ def test_a_forecast_leaves_a_history_alone(log, tmp_path):
 def test_a_forecast_refuses_what_makes_no_sense(log, tmp_path):
     for options, error, said in (
         ({"concurrency": 0}, UsageError, "concurrency must be"),
-        ({"tokens": []}, UsageError, "tokens must be"),
-        ({"tokens": [65]}, UsageError, "tokens must be 1 to 64"),
+        ({"budgets": []}, UsageError, "budgets must be"),
+        ({"budgets": [65]}, UsageError, "budget must be 1 to 64"),
         ({"pass_cost": 0.5}, UsageError, "pass_cost must be"),
         ({"pass_cost": 9.0}, UsageError, "pass_cost must be"),
         ({"pass_cost": tmp_path / "none.json"}, InputError, "no such profile"),

@@ -77,7 +77,7 @@ class SpeCache:
         return max(length - self.residual, 0) // self.group * self.group
 
     def without_fetching(self) -> SpeCache:
-        """Return the options of the low-bit copy alone."""
+        """Return the options for only the low-bit copy."""
         return replace(self, top_k=0, measure=False, speculative="model")
 
     @property

@@ -80,7 +80,7 @@ class BlendSources(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The place where the draft begins; every written token moves it on."""
+    """The place where the draft begins; every written token advances it."""
 
     recent: Array  # int32[RECENT]
     root: Array  # int64[DEPTH + 1, shards, 2], the intervals of `recent` in the corpus
