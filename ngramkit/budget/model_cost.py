@@ -27,7 +27,7 @@ def free_tokens(device: str) -> float:
 class ModelCost:
     """The cost of a pass over T tokens: free R(T) + T A, with R weights read and A used by a token.
 
-    It uses no clock, so every rank of a tensor-parallel engine decides alike. Without a size the
+    It uses no clock, so every rank of a tensor-parallel engine decides the same. Without a size the
     model is dense: 1 + T / free.
     """
 

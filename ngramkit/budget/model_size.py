@@ -138,7 +138,7 @@ def _attention(config: Mapping[str, Any], hidden: float) -> tuple[float, float, 
 def _layers(config: Mapping[str, Any], *, mixed: bool) -> tuple[int, int, int]:
     """Return the numbers of attention, dense feed-forward, and expert layers.
 
-    Configs have a dozen ways to say it.
+    Configs have a dozen names for it.
     """
     kinds = config.get("layers_block_type")
     if isinstance(pattern := config.get("hybrid_override_pattern"), str):  # of Nemotron-H

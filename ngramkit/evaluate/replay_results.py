@@ -126,11 +126,8 @@ class Replay:
             "accepted_lengths": {str(n): total.lengths[n] for n in sorted(total.lengths)},
             "reliability": self.reliability.rows(),
             # 0.2.0 had "oracle".
-            **(
-                {}
-                if self.misses is None
-                else dict.fromkeys(("evidence", "oracle"), asdict(self.misses))
-            ),
+            **({} if self.misses is None else {"evidence": asdict(self.misses)}),
+            **({} if self.misses is None else {"oracle": asdict(self.misses)}),
             "by_category": {name: tally.figures() for name, tally in self.by_category.items()},
             "questions": [
                 {key: value for key, value in row.items() if key not in whole}
