@@ -48,7 +48,7 @@ def write(sources: Any, place: Any, begin: int, offers: Any) -> None:
             token,
         )  # fmt: skip
         for which in range(2):
-            kind, copied = offer(place.copied[which])
+            kind, copied = offer(place.copied[which], sources.edits)
             offers[i, which, 0] = -1
             if 0 <= copied < len(sources.into.rows) - 1:
                 row = listed_row(sources.into, copied)

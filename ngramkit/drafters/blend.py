@@ -34,7 +34,7 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.safetensors import open_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.kernels.blend.copying import new_copying
+from ngramkit.kernels.blend.copying import new_copying, new_edits
 from ngramkit.kernels.blend.counts import (
     SearchedCorpus,
     new_candidates,
@@ -180,6 +180,7 @@ def new_sources(
         bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
         evidence=new_evidence(1),
         references=nothing,
+        edits=new_edits(0),
         shares=log_shares(datastores, frozen, vocabulary),
         limits=np.array([*limits, eos_of(tokenizer)], np.int64),
         weights=widened(weights),

@@ -133,9 +133,9 @@ class BlendRequest:
     """One request, used by one thread at a time, with that thread's workspace."""
 
     __slots__ = (
-        "_answer", "_begun", "_checkpoints", "_copied", "_evidence", "_first_trust", "_kept",
-        "_learnt", "_place", "_references", "_shared", "_sizes", "bound", "live", "past", "place",
-        "prompt", "size", "tables", "trust",
+        "_answer", "_begun", "_checkpoints", "_copied", "_edits", "_evidence", "_first_trust",
+        "_kept", "_learnt", "_place", "_references", "_shared", "_sizes", "bound", "live", "past",
+        "place", "prompt", "size", "tables", "trust",
     )  # fmt: skip
 
     def __init__(
@@ -153,6 +153,7 @@ class BlendRequest:
         self.live = shared.live.of_same_type(new_live(shared.vocabulary, room))
         self._evidence: Packed | None = None  # its own table, once evidence is given
         self._references = NONE
+        self._edits = copying.new_edits(0)  # with rows once there are references
         self._answer: TokenArray | None = None  # to the same prompt; the kernels read it
         self._first_trust = shared.trust_in(past)
         self._begun = self._first_trust[shared.same]  # initial trust in that answer
@@ -184,7 +185,7 @@ class BlendRequest:
 
     @property
     def bytes(self) -> int:
-        parts = [*self.live.parts, *self._place.parts, self.trust, self._checkpoints]
+        parts = [*self.live.parts, *self._place.parts, self.trust, self._checkpoints, self._edits]
         if self._evidence is not None:
             parts += [part for part in self._evidence.parts if isinstance(part, np.ndarray)]
         return int(sum(each.nbytes for each in parts))
@@ -197,14 +198,21 @@ class BlendRequest:
         """Draft from these references, from the first one's start unless the text ends in one."""
         if len(references) or len(self._references):
             self._references = references  # keeps the arrays of the table alive
+            self._edits = copying.new_edits()
             self.bound.clear()
             self._forget_place(copying.REFERENCE)
-            references.follow(self._copied[copying.REFERENCE], self.tokens)
+            self._forget_place(copying.ALTERNATIVE)
+            references.follow(self._copied[copying.REFERENCE :], self.tokens)
 
     @property
     def references(self) -> npt.NDArray[np.int64]:
         """The references as kernels search them, int64[0 or 1, 7]."""
         return self._references.table
+
+    @property
+    def edits(self) -> npt.NDArray[np.int64]:
+        """The edits of references, see kernels.blend.copying."""
+        return self._edits
 
     def evidence(self, default: Packed) -> Packed:
         return default if self._evidence is None else self._evidence
@@ -423,6 +431,7 @@ class Workspace:
             sources = request.bound[self] = self.sources.copy()
             sources.put("live", request.live)
             sources.point("references", request.references)
+            sources.point("edits", request.edits)
             inside = dict(self.sources.inside)
             inside["evidence"] = request.evidence(inside["evidence"])
             if request.tables is not None:

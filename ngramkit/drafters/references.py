@@ -51,15 +51,19 @@ class ReferenceTexts:
     def __repr__(self) -> str:
         return f"<ReferenceTexts {len(self)} texts, {self.tokens:,} tokens>"
 
-    def follow(self, place: Array, text: TokenArray) -> None:
-        """Set a place of kernels.blend.copying to the first reference's start.
+    def follow(self, places: Array, text: TokenArray) -> None:
+        """Set places of kernels.blend.copying to the starts of the first two references.
 
-        Inside a reference the kernel finds the place of `text`, int32[n].
+        If `text`, int32[n], ends inside a reference, the kernel finds that place.
         """
         from ngramkit.kernels.blend.copying import follow_beginning
 
-        if len(self) and not any(_holds(each, text[-INSIDE:]) for each in self.texts):
-            follow_beginning(place, self.table[0])
+        if any(_holds(each, text[-INSIDE:]) for each in self.texts):
+            return
+        start = 0
+        for place, each in zip(places, self.texts, strict=False):
+            follow_beginning(place, self.table[0], start)
+            start += len(each) + 1
 
 
 Given = ReferenceTexts | Sequence[Any]
@@ -109,16 +113,19 @@ class Cursor:
 
         self._follow = copying.follow_references
         self._places = copying.new_places()[copying.REFERENCE :]
-        self._trust = copying.new_copying().trust[copying.REFERENCE]
+        self._trust = copying.new_copying().trust[copying.REFERENCE :]
+        self._edits = copying.new_edits()
+        self._size = len(prompt)
         self._recent = np.full(RECENT, NO_TOKEN, np.int32)
         last = np.asarray(prompt[-RECENT:], np.int32)[::-1]
         self._recent[: len(last)] = last
-        self._texts.follow(self._places[0], np.asarray(prompt, np.int32))
+        self._texts.follow(self._places, np.asarray(prompt, np.int32))
 
     def accept(self, tokens: TokenArray) -> None:
         if len(self._texts):
             tokens = np.array(tokens, np.int32)
             self._run(self._places, self._recent, tokens, written=True)
+            self._size += len(tokens)
 
     def before(self, tree: DraftTree, length: int, budget: int) -> DraftTree:
         """Return at most `length` tokens of references, then nodes of `tree`, within `budget`."""
@@ -132,8 +139,10 @@ class Cursor:
         self, places: Array, recent: Array, tokens: Array, *, written: bool
     ) -> tuple[int, Array]:
         scores, longest = np.empty(len(tokens), np.float32), np.zeros(3, np.int64)
-        table, trust = self._texts.table, self._trust
-        size = self._follow(places, table, trust, longest, recent, tokens, scores, written)
+        size = self._follow(
+            places, self._texts.table, self._edits, self._trust, longest, recent, tokens, scores,
+            self._size, written,
+        )  # fmt: skip
         return int(size), scores
 
 

@@ -11,6 +11,8 @@ from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import ReferenceTexts, put_before, start
 from ngramkit.drafters.registry import DRAFTERS, NoDraft
+from ngramkit.evaluate.records import Turn
+from ngramkit.evaluate.replay_loop import replay_turn
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 RECORD = TokenizerRecord("small", 1000, "f" * 64, None)
@@ -74,6 +76,35 @@ def test_after_a_divergence_it_finds_its_way_back(name):
         for token in [*change, *TEXT[begin : begin + 2]]:
             drafter.accept(ids([token]))
         assert first_path(drafter.draft(8))[:3] == TEXT[begin + 2 : begin + 5]
+
+
+@pytest.mark.parametrize("name", ABLE)
+def test_what_was_renamed_once_is_renamed_again(name):
+    """The old name is 50, the new one 800, 801."""
+    old = [t for at in range(100, 200, 10) for t in (*range(at, at + 9), 50, 7, 7)]
+    new = [t for token in old for t in ([800, 801] if token == 50 else [token])]
+    tally = {}
+    for references in ((), [ids(old)]):
+        turn = Turn(ids([1, 2]), ids(new), tuple(references))
+        tally[len(references)] = replay_turn(made(name), turn, 8)
+    assert tally[0].tokens_per_step < 3
+    assert tally[1].tokens_per_step > 7
+
+
+@pytest.mark.parametrize("name", ABLE)
+def test_the_second_reference_is_followed_once_the_first_is_refuted(name):
+    drafter = made(name)
+    drafter.start(ids([1, 2]), references=[ids([5, 6]), ids(TEXT)])
+    assert first_path(drafter.draft(8))[:1] == [5]
+    drafter.accept(ids(TEXT[:1]))
+    assert first_path(drafter.draft(8))[:3] == TEXT[1:4]
+
+
+def test_a_tree_has_the_beginnings_of_two_references():
+    drafter = made("blend")
+    drafter.start(ids([1, 2]), references=[ids([5, 6]), ids(TEXT)])
+    tree = drafter.draft(8)
+    assert {5, TEXT[0]} <= set(tree.token_ids[tree.parents < 0].tolist())
 
 
 def test_references_never_join_past_requests():

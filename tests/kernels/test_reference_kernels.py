@@ -5,7 +5,16 @@ import random
 
 import numpy as np
 from hypothesis import example, given, settings, strategies as st
-from twins.copying import FIRST, RATES, REFERENCE, CopiedPlace
+from twins.copying import (
+    ALTERNATIVE,
+    FIRST,
+    RATES,
+    REFERENCE,
+    CopiedPlace,
+    Edits,
+    begin_references,
+    step_references,
+)
 
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.references import Cursor
@@ -32,38 +41,51 @@ def changed(draw, text, ids):
 
 
 class Twin:
-    """A place in references and the trust in it."""
+    """Two places in references, the edits made, and the trust in the places."""
 
     def __init__(self, references, prompt):
         self.text = [t for text in references for t in (*text, None)]
-        self.place, self.written = CopiedPlace(), list(prompt)
-        self.trust = FIRST[REFERENCE, :, 0].astype(float).tolist()
-        self.place.begin_reference(self.text, self.written)
+        self.places, self.edits = [CopiedPlace(), CopiedPlace()], Edits()
+        self.written = list(prompt)
+        self.trust = FIRST[REFERENCE:, :, 0].astype(float).tolist()
+        begin_references(self.text, self.written, self.places)
+
+    def offers(self, places, written):
+        places[0].find_reference(self.text, written)
+        self.edits.find(places)
+        return [place.offer() for place in places]
 
     def write(self, token):
-        self.place.find_reference(self.text, self.written)
-        offer = self.place.offer()
-        if offer is not None:
-            kind, expected = offer
-            self.trust[kind] += RATES[REFERENCE] * ((expected == token) - self.p(kind))
+        offers = self.offers(self.places, self.written)
+        learnt = 1 if offers[1] is not None else 0
+        if offers[learnt] is not None:
+            kind, expected = offers[learnt]
+            rate = RATES[(REFERENCE, ALTERNATIVE)[learnt]]
+            self.trust[learnt][kind] += rate * ((expected == token) - self.p(learnt, kind))
         self.written.append(token)
-        self.place.step(token)
+        self.edits.write(self.places, self.written)
 
-    def p(self, kind):
-        return 1 / (1 + math.exp(-self.trust[kind]))
+    def p(self, which, kind):
+        return 1 / (1 + math.exp(-self.trust[which][kind]))
 
     def chain(self, length):
         """[(token, score)]"""
-        place, written, found, score = self.place.copy(), list(self.written), [], 1.0
+        places, written = [place.copy() for place in self.places], list(self.written)
+        found, score = [], 1.0
         while len(found) < length:
-            place.find_reference(self.text, written)
-            offer = place.offer()
-            if offer is None:
+            offer, other = self.offers(places, written)
+            again = self.p(1, other[0]) if other else 0
+            if again > 0.5:
+                score *= again
+                token = other[1]
+            elif offer is not None:
+                score *= self.p(0, offer[0]) * (1 - again)
+                token = offer[1]
+            else:
                 break
-            score *= self.p(offer[0])
-            found.append((offer[1], score))
-            written.append(offer[1])
-            place.step(offer[1])
+            found.append((token, score))
+            written.append(token)
+            step_references(places, token)
         return found
 
 

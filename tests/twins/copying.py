@@ -8,15 +8,16 @@ from ngramkit.kernels.blend.copying import FIRST  # the fitted numbers, not the 
 
 RECENT, SOLID, NEAR_WORTH, BACK, NEAR_MATCH, LONG_LOST = 32, 5, 4, 16, 8, 48
 FROM, NEAR_FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64), (1, 2, 4)
-BEGINNING, MOST_EQUAL = 2, 64
-RATES, LEAST_P = (0.1, 0.1, 0.5, 0.1), 2.5e-3
-OWN, PAST, SAME, REFERENCE = range(4)
+BEGINNING, MOST_EQUAL, EDITS, LONGEST_EDIT = 2, 64, 32, 16
+RATES, LEAST_P = (0.1, 0.1, 0.5, 0.1, 0.5), 2.5e-3
+OWN, PAST, SAME, REFERENCE, ALTERNATIVE = range(5)
 
 
 class CopiedPlace:
-    """Where is copied from: `text` with None after a document, `end` the position expected next."""
+    """Where is copied from: `text` with None after a document, `end` the position expected next,
+    `first` the tokens of an edit that come before it."""
 
-    text, end, match, near, anchor, lost = (), None, 0, False, None, 0
+    text, end, match, near, anchor, lost, first = (), None, 0, False, None, 0, ()
 
     def copy(self):
         other = CopiedPlace()
@@ -26,11 +27,16 @@ class CopiedPlace:
     def _at(self, position):
         return self.text[position] if 0 <= position < len(self.text) else None
 
+    def _next(self):
+        return self.first[0] if self.first else self._at(self.end)
+
     def step(self, token):
-        if self.end is not None and self._at(self.end) == token:
-            self.end, self.match = self.end + 1, self.match + 1
+        if self.end is None or self._next() != token:
+            self.end, self.match, self.first = None, 0, ()
+        elif self.first:
+            self.first = self.first[1:]
         else:
-            self.end, self.match = None, 0
+            self.end, self.match = self.end + 1, self.match + 1
         if self.match >= SOLID:
             self.anchor, self.lost = self.end, 0
         elif self.anchor is not None:
@@ -50,12 +56,8 @@ class CopiedPlace:
             if self.match >= SOLID:
                 self.anchor, self.lost = self.end, 0
 
-    def begin_reference(self, text, prompt):
-        """Follow `text`, with None after each reference, unless the prompt ends inside one."""
-        tail = prompt[-SOLID:]
-        inside = any(text[i : i + SOLID] == tail for i in range(len(text)))
-        if text and not (inside and len(tail) == SOLID):
-            self.text, self.end, self.anchor, self.match = text, 0, 0, BEGINNING
+    def begin_reference(self, text, start):
+        self.text, self.end, self.anchor, self.match = text, start, start, BEGINNING
 
     def find_reference(self, text, context):
         if not text or self.end is not None:
@@ -93,7 +95,7 @@ class CopiedPlace:
             kind = len(FROM) + len(NEAR_FROM) + min(self.lost, 3) - 1
         else:
             return None
-        token = self._at(self.anchor + self.lost if self.end is None else self.end)
+        token = self._at(self.anchor + self.lost) if self.end is None else self._next()
         return None if token is None or kind < 0 else (kind, token)
 
 
@@ -107,14 +109,85 @@ def match_before(text, end, context, most):
     return match
 
 
+def begin_references(text, prompt, places):
+    """Follow the first two references, unless the prompt ends inside one. `text` has None after
+    each."""
+    tail = prompt[-SOLID:]
+    inside = any(text[i : i + SOLID] == tail for i in range(len(text)))
+    if inside and len(tail) == SOLID:
+        return
+    starts = [0, *(i + 1 for i, token in enumerate(text) if token is None)][:-1]
+    for place, start in zip(places, starts, strict=False):
+        place.begin_reference(text, start)
+
+
+def step_references(places, token):
+    """Move both places on: the second takes the first's place if only the second was right."""
+    for place in places:
+        place.step(token)
+    if places[0].end is None and places[1].end is not None:
+        places[0] = places[1]
+        places[1] = CopiedPlace()
+    if places[1].end is None:
+        places[1] = CopiedPlace()
+
+
+class Edits:
+    """The edits of references so far: (position, replaced, written tokens), the newest last."""
+
+    def __init__(self):
+        self.made = []
+
+    def write(self, places, written):
+        """Move on by the last of all `written` tokens."""
+        anchor, lost = places[0].anchor, places[0].lost
+        step_references(places, written[-1])
+        reference = places[0]
+        if anchor is None or not lost or reference.anchor is None or reference.lost:
+            return
+        since = lost + 1
+        if reference.end is None or since > RECENT:
+            return
+        match = match_before(reference.text, reference.end, written[-since:], RECENT)
+        match = min(match, reference.end - anchor)
+        replaced, inserted = reference.end - match - anchor, written[len(written) - since :]
+        inserted = inserted[: since - match]
+        longest = max(replaced, len(inserted))
+        if match > 0 and 0 < longest <= LONGEST_EDIT:
+            self.made = [*self.made, (anchor, replaced, inserted)][-EDITS:]
+
+    def find(self, places):
+        """Set the second place to the edit that can be repeated at the first."""
+        reference = places[0]
+        if reference.end is None or reference.first or places[1].end is not None:
+            return
+        same = [self._neighbours(reference, edit) for edit in self.made]
+        if max(same, default=0) > 0:
+            newest = max(range(len(same)), key=lambda i: (same[i], i))
+            _, replaced, inserted = self.made[newest]
+            places[1] = reference.copy()
+            places[1].anchor, places[1].lost = reference.end, 0
+            places[1].end, places[1].first = reference.end + replaced, tuple(inserted)
+
+    def _neighbours(self, place, edit):
+        begin, replaced, _ = edit
+        here = [(place._at(begin + i), place._at(place.end + i)) for i in range(-1, replaced + 2)]
+        agree = [one is not None and one == other for one, other in here]
+        before, after, further = agree[0], agree[-2], agree[-2] and agree[-1]
+        if begin == place.end or not all(agree[1:-2]) or not (replaced or (before and after)):
+            return 0
+        return before + after + further
+
+
 class Copies:
     """`copied`: the places, in the live context, in past requests, in the last answer to the same
-    prompt and in references. The attributes are the twin's."""
+    prompt, in references and at their alternative. The attributes are the twin's."""
 
     reference_text = ()  # with None after each reference
 
     def forget_copies(self):
-        self.copied, self.copied_at = [CopiedPlace() for _ in range(4)], {}
+        self.copied, self.copied_at = [CopiedPlace() for _ in range(5)], {}
+        self.edits = Edits()
         self.copy_trust = FIRST[:, :, 0].astype(float).tolist()
 
     def begin_copies(self, prompt, answer=None):
@@ -128,13 +201,16 @@ class Copies:
         if answer is not None:
             same = self.copied[SAME]
             same.text, same.end, same.anchor, same.match = answer, 0, 0, FROM[-1]
-        self.copied[REFERENCE].begin_reference(self.reference_text, prompt)
+        begin_references(self.reference_text, prompt, self.copied[REFERENCE:])
 
     def step_copies(self, live, token, *, find=True):
         """Move on by `token`, with which `live` ends."""
         self.copied[OWN].text = [self._own(t) for t in live]
-        for place in self.copied:
+        for place in self.copied[:REFERENCE]:
             place.step(token)
+        references = self.copied[REFERENCE:]
+        self.edits.write(references, live)
+        self.copied[REFERENCE:] = references
         if find:
             self.copied[OWN].find([self.copied[OWN].text], live, self._own_matches(live, live))
 
@@ -143,8 +219,11 @@ class Copies:
         key = tuple(path)
         places = [place.copy() for place in (self.copied_at[key[:-1]] if key else self.copied)]
         context = [*live, *path]
-        for place in places if key else ():
+        for place in places[:REFERENCE] if key else ():
             place.step(path[-1])
+        references = places[REFERENCE:]
+        if key:
+            step_references(references, path[-1])
         for origin in (0, 1):
             texts = [self._documents(shard) for shard in self.past[origin]]
             if self.past[origin]:
@@ -152,12 +231,14 @@ class Copies:
         own = [self._own(t) for t in live]
         places[OWN].find([own], context, self._own_matches(live, context))
         places[SAME].come_back(context)
-        places[REFERENCE].find_reference(self.reference_text, context)
+        references[0].find_reference(self.reference_text, context)
+        self.edits.find(references)
+        places[REFERENCE:] = references
         self.copied_at[key] = places
         return places
 
     def mix_copies(self, p, places, written=None):
-        for which in (PAST, OWN, SAME, REFERENCE):
+        for which in (PAST, OWN, SAME, REFERENCE, ALTERNATIVE):
             offer = places[which].offer()
             if offer is None:
                 continue
@@ -167,7 +248,8 @@ class Copies:
             clipped = min(max(ours, LEAST_P), 1 - LEAST_P)
             logit = trust[kind] + slope * math.log(clipped / (1 - clipped))
             after = 1 / (1 + math.exp(-logit))
-            if written is not None:
+            decided = which == REFERENCE and places[ALTERNATIVE].end is not None
+            if written is not None and not decided:
                 trust[kind] += RATES[which] * ((written == token) - after)
             scale = (1 - after) / max(1 - ours, LEAST_P)
             p = {t: value * scale for t, value in p.items()} | {token: after}

@@ -4,6 +4,11 @@ Each source has one place, as in PAQ's match model: that of the longest match, t
 equals. After a disagreement, a near place is preferred to a longer match elsewhere, because edits
 converge again. Until they do, the token at the distance of the written tokens is offered.
 
+Edits of references are repeated: an identifier is renamed more than once. If the text leaves a
+reference and comes back, the tokens that were replaced are remembered. When they come again next to
+one of the same neighbours, a second place, the alternative, follows the edit. The beginning of the
+second reference is an alternative to that of the first.
+
 The last answer to the same prompt is either repeated or soon left, so its trust is learnt fast.
 
 An offered token's probability p becomes p' by PAQ's secondary symbol estimation:
@@ -41,10 +46,12 @@ from ngramkit.kernels.suffix.search import (
     token_at,
 )
 
-OWN, PAST, SAME, REFERENCE = range(4)  # places: live context, past requests, answer, references
-PLACES = 4
-ORDER = np.array([PAST, OWN, SAME, REFERENCE])  # the order in which offers are mixed in
-ORIGINS = np.array([CONTEXT, HISTORY, HISTORY, FROM_REFERENCE])  # of offered tokens, by place
+# Places: live context, past requests, answer, references, and the alternative in these.
+OWN, PAST, SAME, REFERENCE, ALTERNATIVE = range(5)
+PLACES = 5
+ORDER = np.array([PAST, OWN, SAME, REFERENCE, ALTERNATIVE])  # in which offers are mixed in
+# Origins of offered tokens, by place.
+ORIGINS = np.array([CONTEXT, HISTORY, HISTORY, FROM_REFERENCE, FROM_REFERENCE])
 
 # Columns of a place: the row of its text in a shard table, then these.
 WIDTH = SIZE + 1
@@ -53,7 +60,15 @@ MATCH = WIDTH + 1  # tokens before it that agree with the context
 NEAR = WIDTH + 2  # 1 if it was found near the anchor
 ANCHOR = WIDTH + 3  # the position expected when a long match last agreed, -1 for none
 LOST = WIDTH + 4  # tokens written since
-COLUMNS = WIDTH + 5
+EDIT = WIDTH + 5  # row, from 1, of the edit whose tokens come before NEXT, 0 for none
+STEP = WIDTH + 6  # tokens of that edit written so far
+COLUMNS = WIDTH + 7
+
+# Columns of an edit: the position of the first replaced token, the numbers of replaced and of
+# written tokens, the text size when it was made (-1: no edit), then the written tokens.
+FROM_AT, REMOVED, INSERTED, MADE, WRITTEN = range(5)
+EDITS = 32  # remembered edits, newer ones overwrite older ones
+LONGEST_EDIT = 16  # tokens replaced or written, at most
 
 SOLID = 5  # tokens of a match that makes a new anchor
 NEAR_WORTH = 4  # tokens added to the length of a near match
@@ -85,9 +100,10 @@ FITTED = np.array([
     [(0.85, 0.40), (2.20, 0.20), (2.75, 0.20), (2.75, 0.20), (3.50, 0.20), (3.50, 0.20),
      (3.90, 0.20), (3.90, 0.20), (4.60, 0.20), (4.60, 0.20), (0.00, 0.40), (0.85, 0.40),
      (2.20, 0.20), (1.00, 0.50), (0.50, 0.50), (0.00, 0.50)],
+    [(0.00, 0.40)] + [(0.69, 0.00)] * 15,  # the second beginning; two edits of three are repeated
 ], np.float32)  # fmt: skip
-FIRST = FITTED[[OWN, PAST, PAST, 2]]  # by place; the last answer is like past requests
-RATES = np.array([0.1, 0.1, 0.5, 0.1])  # learning rates per token, by place
+FIRST = FITTED[[OWN, PAST, PAST, 2, 3]]  # by place; the last answer is like past requests
+RATES = np.array([0.1, 0.1, 0.5, 0.1, 0.5])  # learning rates per token, by place
 LEAST_P = np.float32(2.5e-3)  # distance of p from 0 and 1, at least
 
 
@@ -116,11 +132,19 @@ def follow_answer(places: Array, answer: Array, at: int, vocabulary: int) -> Non
     place[MATCH] = LONGEST + at
 
 
-def follow_beginning(place: Array, row: Array) -> None:
-    """Follow a text, `row` int64[7] of a shard table, from its first token."""
+def new_edits(rows: int = EDITS) -> Array:
+    """Return room for edits, int64[rows, WRITTEN + LONGEST_EDIT]; without rows none is kept."""
+    edits = np.zeros((rows, WRITTEN + LONGEST_EDIT), np.int64)
+    edits[:, MADE] = -1
+    return edits
+
+
+def follow_beginning(place: Array, row: Array, at: int) -> None:
+    """Follow a text that begins at token `at` of a shard, `row` int64[7] of its table."""
     place[:WIDTH] = row
-    place[NEXT] = place[ANCHOR] = place[LOST] = place[NEAR] = 0
-    place[MATCH] = BEGINNING
+    place[NEXT] = at
+    place[ANCHOR], place[LOST], place[NEAR] = at, 0, 0
+    place[EDIT], place[MATCH] = 0, BEGINNING
 
 
 @part
@@ -131,27 +155,140 @@ def copy_places(source, target):
 
 
 @part
-def step_places(before, places, token):
+def next_token(place, edits):
+    """Return the token expected next, -1 at the end of a document."""
+    if place[EDIT] > 0:
+        return edits[place[EDIT] - 1, WRITTEN + place[STEP]]
+    return document_token(place, place[NEXT])
+
+
+@part
+def step_places(before, places, token, edits):
     """Set `places` to `before`, which may be the same array, moved on by `token`."""
     for which in range(len(places)):
         place = places[which]
         if before[which, NEXT] < 0 and before[which, ANCHOR] < 0:
             place[NEXT] = place[ANCHOR] = -1
-            place[MATCH] = 0
+            place[MATCH] = place[EDIT] = 0
             continue
         for column in range(COLUMNS):
             place[column] = before[which, column]
-        if place[NEXT] >= 0 and document_token(place, place[NEXT]) == token:
+        if place[NEXT] < 0 or next_token(place, edits) != token:
+            place[NEXT], place[MATCH], place[EDIT] = -1, 0, 0
+        elif place[EDIT] > 0:
+            place[STEP] += 1
+            if place[STEP] >= edits[place[EDIT] - 1, INSERTED]:
+                place[EDIT] = 0
+        else:
             place[NEXT] += 1
             place[MATCH] += 1
-        else:
-            place[NEXT], place[MATCH] = -1, 0
         if place[MATCH] >= SOLID:
             place[ANCHOR], place[LOST] = place[NEXT], 0
         elif place[ANCHOR] >= 0:
             place[LOST] += 1
             if place[LOST] > LONG_LOST:
                 place[ANCHOR] = -1
+    _choose(places[len(places) - 2], places[len(places) - 1])
+
+
+@part
+def _choose(reference, alternative):
+    """Go on at the alternative if only that was right; forget it if it was wrong."""
+    if alternative[NEXT] >= 0 and reference[NEXT] < 0:
+        _copy_place(alternative, reference)
+        alternative[NEXT] = -1
+    if alternative[NEXT] < 0:
+        alternative[ANCHOR] = -1
+
+
+@part
+def _copy_place(source, target):
+    for column in range(COLUMNS):
+        target[column] = source[column]
+
+
+@part
+def step_written(places, recent, token, edits, size):
+    """Move on by `token`, the last of `size` tokens and recent[0]; remember an edit that ends."""
+    reference = places[len(places) - 2]
+    anchor, lost = reference[ANCHOR], reference[LOST]
+    step_places(places, places, token, edits)
+    if len(edits) > 0 and anchor >= 0 and lost > 0 and reference[LOST] == 0:
+        _remember_edit(edits, reference, anchor, lost + 1, recent, size)
+
+
+@part
+def _remember_edit(edits, reference, anchor, written, recent, size):
+    """Remember how the last `written` tokens differ from the reference between two positions."""
+    cursor, room = reference[NEXT], min(np.int64(len(recent)), written)
+    match = min(match_before(reference, cursor, recent, room), cursor - anchor)
+    inserted, removed = written - match, cursor - match - anchor
+    if (
+        written > len(recent) or match < 1 or max(inserted, removed) < 1
+        or max(inserted, removed) > LONGEST_EDIT
+    ):  # fmt: skip
+        return
+    oldest = 0
+    for e in range(1, len(edits)):
+        if edits[e, MADE] < edits[oldest, MADE]:
+            oldest = e
+    edit = edits[oldest]
+    edit[FROM_AT], edit[REMOVED], edit[INSERTED], edit[MADE] = anchor, removed, inserted, size
+    for i in range(inserted):
+        edit[WRITTEN + i] = recent[written - 1 - i]
+
+
+@part
+def forget_edits(edits, size):
+    """Forget the edits that were made after `size` tokens."""
+    for e in range(len(edits)):
+        if edits[e, MADE] > size:
+            edits[e, MADE] = -1
+
+
+@part
+def find_alternative(reference, alternative, edits):
+    """Follow an edit that can be repeated at the reference's place.
+
+    Of several, choose the one with most of the same neighbours, then the newest.
+    """
+    if len(edits) == 0 or reference[NEXT] < 0 or reference[EDIT] > 0 or alternative[NEXT] >= 0:
+        return
+    best, most = np.int64(-1), np.int64(0)
+    for e in range(len(edits)):
+        same = _same_neighbours(reference, edits[e], reference[NEXT])
+        if same > most or (same > 0 and same == most and edits[e, MADE] > edits[best, MADE]):
+            best, most = np.int64(e), same
+    if best < 0:
+        return
+    _copy_place(reference, alternative)
+    alternative[ANCHOR], alternative[LOST] = reference[NEXT], 0
+    alternative[NEXT] += edits[best, REMOVED]
+    alternative[EDIT], alternative[STEP] = best + 1 if edits[best, INSERTED] > 0 else 0, 0
+
+
+@part
+def _same_neighbours(text, edit, at):
+    """Return how many neighbours of an edit, one before and two after, are also at `at`.
+
+    0 if it cannot be repeated there.
+    """
+    begin, removed = edit[FROM_AT], edit[REMOVED]
+    if edit[MADE] < 0 or begin == at:
+        return np.int64(0)
+    after = np.int64(0)
+    for i in range(removed + 2):
+        token = document_token(text, begin + i)
+        if token < 0 or token != document_token(text, at + i):
+            break
+        after += 1
+    if after < removed:
+        return np.int64(0)
+    before = document_token(text, begin - 1)
+    same = np.int64(before >= 0 and before == document_token(text, at - 1))
+    if removed == 0 and (after == 0 or same == 0):
+        return np.int64(0)
+    return same + after - removed
 
 
 @part
@@ -250,15 +387,15 @@ def search_longest(shard, recent, anchor, longest):
 
 
 @part
-def offer(place):
+def offer(place, edits):
     """Return an offer's kind and token, -1 if there is no offer."""
     match = place[MATCH]
     if place[NEXT] >= 0:
         if place[NEAR] and match < NEAR_MATCH:
-            return NEAR_KIND[match], document_token(place, place[NEXT])
+            return NEAR_KIND[match], next_token(place, edits)
         if match < LEAST_MATCH:
             return np.int64(0), np.int64(-1)
-        return KIND[min(match, LONGEST)], document_token(place, place[NEXT])
+        return KIND[min(match, LONGEST)], next_token(place, edits)
     if place[ANCHOR] < 0:
         return np.int64(0), np.int64(-1)
     kind = LOST_KIND + min(place[LOST], np.int64(3))
@@ -266,12 +403,12 @@ def offer(place):
 
 
 @part
-def mix_in_copies(copying, places, into, p, written):
+def mix_in_copies(copying, places, edits, into, p, written):
     """Change p float32[CANDIDATES] by offers, after learning from `written`, unless -1."""
     one = np.float32(1)
     for i in range(PLACES):
         which = ORDER[i]
-        kind, token = offer(places[which])
+        kind, token = offer(places[which], edits)
         if token < 0 or token >= len(into.rows) - 1:
             continue
         into.state[2] = ORIGINS[which]
@@ -285,7 +422,7 @@ def mix_in_copies(copying, places, into, p, written):
         before = min(max(p[row], LEAST_P), one - LEAST_P)
         logit = np.float32(trust[kind]) + slope * np.log(before / (one - before))
         after = one / (one + np.exp(-logit))
-        if written >= 0:
+        if written >= 0 and not (which == REFERENCE and places[ALTERNATIVE, NEXT] >= 0):
             trust[kind] += RATES[which] * (np.float64(written == token) - after)
         scale = (one - after) / max(one - p[row], LEAST_P)
         for other in range(into.state[0]):
@@ -294,24 +431,35 @@ def mix_in_copies(copying, places, into, p, written):
 
 
 @entry
-def follow_references(places, references, trust, longest, recent, tokens, scores, written):
-    """Follow references for drafters other than blend.
+def follow_references(
+    places, references, edits, trust, longest, recent, tokens, scores, size, written
+):
+    """Follow references for drafters other than blend; `places` and `trust` from REFERENCE on.
 
-    If `written`, learn from `tokens` int32[m]. Otherwise fill them and `scores` float32[m] with the
-    expected tokens and their probabilities; return their number.
+    If `written`, learn from `tokens` int32[m], which come after `size` others. Otherwise fill them
+    and `scores` float32[m] with the expected tokens and their probabilities; return their number.
     """
     score = 1.0
     for i in range(len(tokens)):
         find_reference(places[0], references, longest, recent)
-        kind, token = offer(places[0])
-        p = 1 / (1 + np.exp(-trust[kind]))
-        if written and token >= 0:
-            trust[kind] += RATES[REFERENCE] * (np.float64(tokens[i] == token) - p)
-        elif not written:
-            if token < 0:
-                return i
-            score *= p
-            tokens[i], scores[i] = token, score
+        find_alternative(places[0], places[1], edits)
+        kind, token = offer(places[0], edits)
+        p = 1 / (1 + np.exp(-trust[0, kind]))
+        again, other = offer(places[1], edits)
+        q = 1 / (1 + np.exp(-trust[1, again])) if other >= 0 else 0.0
+        if written:
+            if other >= 0:
+                trust[1, again] += RATES[ALTERNATIVE] * (np.float64(tokens[i] == other) - q)
+            elif token >= 0:
+                trust[0, kind] += RATES[REFERENCE] * (np.float64(tokens[i] == token) - p)
+            push_recent(recent, tokens[i])
+            step_written(places, recent, np.int64(tokens[i]), edits, size + i + 1)
+            continue
+        token, p = (other, q) if q > 0.5 else (token, p * (1 - q))
+        if token < 0:
+            return i
+        score *= p
+        tokens[i], scores[i] = token, score
         push_recent(recent, tokens[i])
-        step_places(places, places, np.int64(tokens[i]))
+        step_places(places, places, token, edits)
     return len(tokens)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import HISTORY, MODEL, NO_TOKEN, Array
 from ngramkit.kernels.blend.copying import (
+    ALTERNATIVE,
     LONG_LOST,
     OWN,
     PAST,
@@ -18,12 +19,14 @@ from ngramkit.kernels.blend.copying import (
     SAME,
     Copying,
     come_back,
+    find_alternative,
     find_place,
     find_reference,
+    forget_edits,
     mix_in_copies,
     new_places,
     point_to_live,
-    step_places,
+    step_written,
 )
 from ngramkit.kernels.blend.counts import (
     DEPTH,
@@ -70,6 +73,7 @@ class BlendSources(NamedTuple):
     bigram: BigramTable
     evidence: EvidenceTable
     references: Array  # int64[0 or 1, 7], see suffix.search.shard_table
+    edits: Array  # int64[0 or EDITS, ...], of references, see blend.copying
     shares: Array  # float32[V + 1], see blend.mixture.correct
     limits: Array  # int64[4]: SCAN, SAMPLE, HOPS, EOS
     weights: Weights
@@ -131,7 +135,7 @@ def move_on(sources, place, position):
     live, written = sources.live, np.int64(sources.live.tokens[position])
     remember(live, position)
     push_recent(place.recent, live.tokens[position])
-    step_places(place.copied, place.copied, written)
+    step_written(place.copied, place.recent, written, sources.edits, position + 1)
 
 
 @part
@@ -139,6 +143,7 @@ def rewind(sources, place, begin, end):
     """Remove live.tokens[begin:end]; the caller restores what was learnt and copied places."""
     live = sources.live
     unlearn(live, begin, end)
+    forget_edits(sources.edits, begin)
     for i in range(RECENT):
         place.recent[i] = NO_TOKEN
     # Intervals depend only on the last DEPTH tokens, so DEPTH steps rebuild them.
@@ -214,4 +219,5 @@ def predict(sources, intervals, past, recent, copied, size, least, written):
     find_place(copied[OWN], sources.live.table, into.longest[OWN], recent)
     come_back(copied[SAME], recent)
     find_reference(copied[REFERENCE], sources.references, second.longest[OWN], recent)
-    mix_in_copies(sources.copying, copied, into, p, written)
+    find_alternative(copied[REFERENCE], copied[ALTERNATIVE], sources.edits)
+    mix_in_copies(sources.copying, copied, sources.edits, into, p, written)

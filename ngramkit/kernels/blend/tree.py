@@ -186,7 +186,7 @@ def _step(sources, tree, node, parent):
         sources, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
         recent,
     )  # fmt: skip
-    step_places(tree.copied[parent], tree.copied[node], np.int64(recent[0]))
+    step_places(tree.copied[parent], tree.copied[node], np.int64(recent[0]), sources.edits)
 
 
 @part
