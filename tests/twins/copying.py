@@ -24,11 +24,11 @@ class CopiedPlace:
         other.__dict__.update(self.__dict__)
         return other
 
-    def _at(self, position):
+    def at(self, position):
         return self.text[position] if 0 <= position < len(self.text) else None
 
     def _next(self):
-        return self.first[0] if self.first else self._at(self.end)
+        return self.first[0] if self.first else self.at(self.end)
 
     def step(self, token):
         if self.end is None or self._next() != token:
@@ -95,7 +95,7 @@ class CopiedPlace:
             kind = len(FROM) + len(NEAR_FROM) + min(self.lost, 3) - 1
         else:
             return None
-        token = self._at(self.anchor + self.lost) if self.end is None else self._next()
+        token = self.at(self.anchor + self.lost) if self.end is None else self._next()
         return None if token is None or kind < 0 else (kind, token)
 
 
@@ -171,7 +171,7 @@ class Edits:
 
     def _neighbours(self, place, edit):
         begin, replaced, _ = edit
-        here = [(place._at(begin + i), place._at(place.end + i)) for i in range(-1, replaced + 2)]
+        here = [(place.at(begin + i), place.at(place.end + i)) for i in range(-1, replaced + 2)]
         agree = [one is not None and one == other for one, other in here]
         before, after, further = agree[0], agree[-2], agree[-2] and agree[-1]
         if begin == place.end or not all(agree[1:-2]) or not (replaced or (before and after)):

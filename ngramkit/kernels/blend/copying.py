@@ -250,7 +250,7 @@ def forget_edits(edits, size):
 def find_alternative(reference, alternative, edits):
     """Follow an edit that can be repeated at the reference's place.
 
-    Of several, choose the one with most of the same neighbours, then the newest.
+    The one with most of the same neighbours is chosen, then the newest.
     """
     if len(edits) == 0 or reference[NEXT] < 0 or reference[EDIT] > 0 or alternative[NEXT] >= 0:
         return
