@@ -197,7 +197,7 @@ def build(
     if push and not check and wanted.destination is not None and is_artifact(place):
         path = fetch(place, reporter=reporter).path
         for _ in verify_artifact(path):
-            """Raises at the first breach: nothing unproven is published."""
+            pass  # it raises at the first breach, so nothing unproven is published
         pushed = upload(path, wanted.destination, reporter=reporter)
         destination, revision = pushed.repository, pushed.revision
         sent = f"{pushed.files} files, {pushed.bytes:,} bytes sent to {pushed.url}"

@@ -182,7 +182,7 @@ def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
     frozen = build_frozen(store, folder / "frozen")
     for artifact in (datastore, frozen):
         for _ in verify_artifact(artifact.path):
-            """Each check calls its kernels."""
+            pass  # each check calls its kernels
         least = 1024 + 8 * (tokenizer.vocabulary + 2) * (artifact is datastore)
         pruned = folder / f"pruned-{artifact.kind}"
         prune_artifact(artifact, pruned, least + 900, answers=[TOKENS])

@@ -64,9 +64,10 @@ def describe_model(name: str) -> str:
 
 def is_gguf(name: str) -> bool:
     """Return whether a name means a GGUF file, also hf:OWNER/NAME:FILE.gguf or a packaged model."""
-    if name.startswith("hf:") and not name.startswith("hf://"):
+    lower = name.lower()
+    if lower.startswith("hf:") and not lower.startswith("hf://"):
         return True
-    ends = name.lower().endswith(GGUF) and not Path(name).expanduser().is_dir()
+    ends = lower.endswith(GGUF) and not Path(name).expanduser().is_dir()
     return ends or packaged_gguf(name) is not None
 
 

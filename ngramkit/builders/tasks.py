@@ -339,7 +339,7 @@ class StageRunner(NamedTuple):
         Files of a `scratch` stage are deleted at the end of the build.
         """
         for _ in self.in_order(name, tasks, unit, scratch=scratch):
-            """Only their files matter."""
+            pass  # only their files matter
 
     def in_order(
         self,

@@ -12,6 +12,11 @@ from ngramkit.corpus.selection import Selection
 from ngramkit.corpus.unpacking import MAX_DOCUMENT, too_large
 
 
+def is_longer(text: str, most: int) -> bool:
+    """Return whether a text has more than `most` bytes of UTF-8, mostly without encoding it."""
+    return len(text) > most // 4 and len(text.encode("utf-8", "surrogatepass")) > most
+
+
 class Row(NamedTuple):
     """One record; a conversation has several texts."""
 
@@ -118,7 +123,7 @@ class Document(NamedTuple):
 class Corpus:
     source: DocumentSource
     selection: Selection = field(default_factory=Selection)
-    max_document: int = MAX_DOCUMENT  # characters; a longer document is an error
+    max_document: int = MAX_DOCUMENT  # bytes of UTF-8; a longer document is an error
     skipped: Skipped = field(default_factory=Skipped, compare=False, repr=False)
 
     def __repr__(self) -> str:
@@ -167,7 +172,7 @@ class Corpus:
                     skipped.records += 1
                     skipped.first = skipped.first or bad
                 for text in texts:
-                    if len(text) > self.max_document:
+                    if is_longer(text, self.max_document):
                         raise too_large(f"{self.id}, document {number}", self.max_document)
                     chosen = number >= at.number and select.samples(number)
                     if chosen and select.admits(text, licenses, repository):

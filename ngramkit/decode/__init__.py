@@ -14,16 +14,6 @@ The package is callable as the function of its name: `ngramkit.decode("def main(
 `ngramkit.decode.answer.decode`; `help(ngramkit.DecodeOptions)` has its keywords.
 """
 
-import sys
-from types import ModuleType
-from typing import Any
+from ngramkit.basics.callable_package import callable_as
 
-
-class _Package(ModuleType):
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        from ngramkit.decode.answer import decode
-
-        return decode(*args, **options)
-
-
-sys.modules[__name__].__class__ = _Package
+callable_as(__name__, "ngramkit.decode.answer:decode")

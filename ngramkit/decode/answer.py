@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.choose import DrafterChoice
+from ngramkit.choose import DrafterChoice, choose
 from ngramkit.corpus.chat import Message, Template
-from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.options import DecodeOptions, Show
 from ngramkit.decode.pending import prepare
 from ngramkit.decode.reference_files import open_references
@@ -206,26 +205,21 @@ def set_up(
     Raises InputError for a prompt that is too long, before loading the model.
     """
     pending = prepare(options)
-    references = open_references(options.references, pending.tokenizer, options.reporter)
-    template = None
-    if options.chat_template is not None:
-        template = chat_template(options.chat_template, pending.tokenizer, options.reporter)
-    encoded = [_encode(each, pending.tokenizer, options.system, template) for each in prompts]
+    tokenizer, reporter = pending.tokenizer, options.reporter
+    references = open_references(options.references, tokenizer, reporter)
+    if options.chat_template is None:
+        template, encoded = None, [tokenizer.encode_prompt(each) for each in prompts]
+    else:
+        template = chat_template(options.chat_template, tokenizer, reporter)
+        before = [Message("system", options.system)] if options.system else []
+        turns = [[*before, Message("user", each)] for each in prompts]
+        encoded = [chat_ids(tokenizer, template, each) for each in turns]
     for tokens in encoded:
         require_fits(tokens, pending.name, pending.context)
     drafter = options.drafter or (None if options.cache is None else "none")
-    choice = pending.choose(drafter, options.sources(), options.reporter)
+    choice = choose(drafter, tokenizer.record, options.sources(), reporter, pending.load)
     session, (choice,) = pending.session(options, [choice])
     return replace(session, references=references), choice, template, encoded
-
-
-def _encode(
-    prompt: str, tokenizer: TextTokenizer, system: str | None, template: Template | None
-) -> TokenArray:
-    if template is None:
-        return tokenizer.encode_prompt(prompt)
-    before = [Message("system", system)] if system else []
-    return chat_ids(tokenizer, template, [*before, Message("user", prompt)])
 
 
 def _compare(session: Session, prompt: TokenArray, choice: DrafterChoice) -> Comparison:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.models import named_model
-from ngramkit.basics.progress import Reporter
-from ngramkit.choose import DrafterChoice, choose
+from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.model_files import read_facts
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.drafters.sources import Sources
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -28,9 +26,6 @@ class PendingModel:
     tokenizer: TextTokenizer
     context: int | None
     load: Callable[[], LanguageModel]
-
-    def choose(self, drafter: Any, sources: Sources, reporter: Reporter) -> DrafterChoice:
-        return choose(drafter, self.tokenizer.record, sources, reporter, self.load)
 
     def session(
         self, options: DecodeOptions, choices: Sequence[DrafterChoice]

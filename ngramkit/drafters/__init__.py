@@ -3,16 +3,6 @@
 The package is callable: `ngramkit.drafters()` lists the drafters.
 """
 
-import sys
-from types import ModuleType
-from typing import Any
+from ngramkit.basics.callable_package import callable_as
 
-
-class _Package(ModuleType):
-    def __call__(self, name: str | None = None) -> Any:
-        from ngramkit.drafters.registry import drafters
-
-        return drafters(name)
-
-
-sys.modules[__name__].__class__ = _Package
+callable_as(__name__, "ngramkit.drafters.registry:drafters")

@@ -20,7 +20,7 @@ from ngramkit.drafters.base import (
     describe,
     eos_of,
 )
-from ngramkit.drafters.options import within_limits
+from ngramkit.drafters.options import require_options
 from ngramkit.drafters.recycling import Matrix
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.automaton import extend, in_corpus, longest_repeat, new_automaton
@@ -38,7 +38,6 @@ class Automaton(BaseDrafter):
 
     wants_evidence = True
 
-    @within_limits("automaton")
     def __init__(
         self,
         datastores: Sequence[Datastore] = (),
@@ -49,6 +48,9 @@ class Automaton(BaseDrafter):
         max_match: int = 64,
         keep: bool = True,
     ) -> None:
+        require_options(
+            "automaton", threshold=threshold, bias=bias, width=width, max_match=max_match, keep=keep
+        )
         self.over = describe(datastores)
         self.threshold, self.bias, self.width = threshold, bias, width
         self.max_match, self.keep = max_match, keep

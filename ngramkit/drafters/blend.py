@@ -25,7 +25,7 @@ from ngramkit.drafters.base import (
     eos_of,
 )
 from ngramkit.drafters.blend_request import BlendRequest, SharedSources, Workspace
-from ngramkit.drafters.options import within_limits
+from ngramkit.drafters.options import require_options
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import Given, reference_texts
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
@@ -76,7 +76,6 @@ class Blend(BaseDrafter):
     wants_evidence = True
     takes_references = True
 
-    @within_limits("blend")
     def __init__(
         self,
         datastores: Sequence[Datastore] = (),
@@ -90,6 +89,7 @@ class Blend(BaseDrafter):
         hops: int = 128,
         weights: Weights | None = None,
     ) -> None:
+        require_options("blend", scan=scan, sample=sample, hops=hops)
         datastores = list({each.manifest.checksum: each for each in datastores}.values())
         if frozen_table is not None and any(_same_corpus(frozen_table, d) for d in datastores):
             frozen_table = None

@@ -171,7 +171,7 @@ class BlendRequest:
         self._kept = 0  # checkpoints made, including overwritten ones
         self.prompt = self.size = 0
         self.catch_up(workspace)
-        workspace.run(self, EXTEND, *self._append(prompt))
+        workspace.run(self, EXTEND, *self.append(prompt))
         self.prompt = self.size
         self.refer(references)
 
@@ -223,9 +223,6 @@ class BlendRequest:
             self._checkpoints[self._kept % CHECKPOINTS] = self._learnt
             self._sizes.append(self.size)
             self._kept += 1
-        return self._append(tokens)
-
-    def _append(self, tokens: TokenArray) -> tuple[int, int]:
         begin, end = self.size, self.size + len(tokens)
         if end > len(self.live.parts.tokens):
             live = grown(self.live.parts, end + max(ROOM, end // 4))

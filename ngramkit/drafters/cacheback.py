@@ -10,7 +10,7 @@ import numpy as np
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, TokenArray, describe
-from ngramkit.drafters.options import within_limits
+from ngramkit.drafters.options import require_options
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.kernels.cacheback import (
     NONE,
@@ -46,7 +46,6 @@ class Cacheback(BaseDrafter):
     Raises UsageError if the lengths are not the frozen table's, or a capacity is out of bounds.
     """
 
-    @within_limits("cacheback")
     def __init__(
         self,
         frozen_table: FrozenTable | None = None,
@@ -58,6 +57,15 @@ class Cacheback(BaseDrafter):
         deeper: int = 16,
         keep: bool = False,
     ) -> None:
+        require_options(
+            "cacheback",
+            leader_len=leader_len,
+            follower_len=follower_len,
+            leaders=leaders,
+            followers=followers,
+            deeper=deeper,
+            keep=keep,
+        )
         self._frozen, lengths = _frozen_arrays(frozen_table, leader_len, follower_len)
         self.over = describe([frozen_table] if frozen_table else [])
         self.leader_len, self.follower_len = lengths

@@ -17,7 +17,7 @@ from ngramkit.drafters.base import (
     TokenArray,
     tree_of_chains,
 )
-from ngramkit.drafters.options import within_limits
+from ngramkit.drafters.options import require_options
 from ngramkit.drafters.references import Cursor, Given
 
 
@@ -47,13 +47,13 @@ class Context(_ContextDrafter):
     Ties go to the later occurrence. A new query is shortened, down to one token.
     """
 
-    @within_limits("context")
     def __init__(
         self,
         *,
         query: int = 2,
         width: int = 10,
     ) -> None:
+        require_options("context", query=query, width=width)
         self.query, self.width = query, width
         self.over = f"query={query}, width={width}"
 
@@ -73,13 +73,13 @@ class Context(_ContextDrafter):
 class PromptLookup(_ContextDrafter):
     """Draft one chain after the earliest match of the longest n-gram, n at most `max_ngram`."""
 
-    @within_limits("prompt-lookup")
     def __init__(
         self,
         *,
         max_ngram: int = 2,
         width: int = 10,
     ) -> None:
+        require_options("prompt-lookup", max_ngram=max_ngram, width=width)
         self.max_ngram, self.width = max_ngram, width
         self.over = f"max_ngram={max_ngram}, width={width}"
 

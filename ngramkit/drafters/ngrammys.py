@@ -16,7 +16,7 @@ from ngramkit.drafters.base import (
     describe,
     eos_of,
 )
-from ngramkit.drafters.options import within_limits
+from ngramkit.drafters.options import require_options
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.safetensors import Array
@@ -33,7 +33,6 @@ class Ngrammys(BaseDrafter):
     nodes of highest score, an estimated probability, are kept.
     """
 
-    @within_limits("ngrammys")
     def __init__(
         self,
         bigram: ModelBigram,
@@ -42,6 +41,7 @@ class Ngrammys(BaseDrafter):
         width: int = 10,
         query: int = 1,
     ) -> None:
+        require_options("ngrammys", rows=rows, width=width, query=query)
         self.rows, self.width, self.query = rows, width, query
         self._table = _arrays_of(bigram)
         self.over = describe([bigram])
@@ -83,7 +83,6 @@ class Bigram(BaseDrafter):
     nodes are kept.
     """
 
-    @within_limits("bigram")
     def __init__(
         self,
         bigram: ModelBigram,
@@ -91,6 +90,7 @@ class Bigram(BaseDrafter):
         rows: int | None = None,
         width: int | None = None,
     ) -> None:
+        require_options("bigram", rows=rows, width=width)
         self.rows, self.width = rows or bigram.k, width or bigram.width
         self._table = _arrays_of(bigram)
         self.over = describe([bigram])

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import numbers
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ParamSpec
+from typing import Any
 
 from ngramkit.basics.errors import UsageError, require_between
 
-P = ParamSpec("P")
 SWITCH = {"true": True, "yes": True, "on": True, "1": True,
           "false": False, "no": False, "off": False, "0": False}  # fmt: skip
 
@@ -121,17 +118,7 @@ OPTIONS: dict[str, tuple[DrafterOption, ...]] = {
 }
 
 
-def within_limits(drafter: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Return a decorator that checks a drafter's options before its constructor."""
-
-    def decorated(init: Callable[P, None]) -> Callable[P, None]:
-        @functools.wraps(init)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> None:
-            for option in OPTIONS[drafter]:
-                if option.name in kwargs:
-                    option.check(kwargs[option.name])
-            init(*args, **kwargs)
-
-        return checked
-
-    return decorated
+def require_options(drafter: str, **values: Any) -> None:
+    """Raise UsageError for an option of a wrong type or out of bounds."""
+    for option in OPTIONS[drafter]:
+        option.check(values[option.name])

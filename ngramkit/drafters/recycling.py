@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, Source, TokenArray
-from ngramkit.drafters.options import within_limits
+from ngramkit.drafters.options import require_options
 from ngramkit.kernels.recycling import K, fill_tree, fixed_tree, recycle
 
 # The probability of a candidate by rank. Not measured: chosen so that 80 nodes resemble the
@@ -48,12 +48,12 @@ class Recycling(BaseDrafter):
     wants_evidence = True
     over = "the model's top-k"
 
-    @within_limits("recycling")
     def __init__(
         self,
         *,
         keep: bool = True,
     ) -> None:
+        require_options("recycling", keep=keep)
         self.keep = keep
         self._matrix = Matrix()
         self._last = NOTHING

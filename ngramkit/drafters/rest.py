@@ -21,7 +21,7 @@ from ngramkit.drafters.base import (
     describe,
     eos_of,
 )
-from ngramkit.drafters.options import within_limits
+from ngramkit.drafters.options import require_options
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.rest import draft
 
@@ -42,7 +42,6 @@ class Rest(BaseDrafter):
 
     scores_are_shares = True
 
-    @within_limits("rest")
     def __init__(
         self,
         datastores: Sequence[Datastore],
@@ -51,6 +50,7 @@ class Rest(BaseDrafter):
         min_match: int = 1,
         continuation: int = 10,
     ) -> None:
+        require_options("rest", max_match=max_match, min_match=min_match, continuation=continuation)
         if min_match > max_match:
             raise UsageError(
                 f"min_match must be 1 to max_match ({max_match}), got {min_match}",

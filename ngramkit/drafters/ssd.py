@@ -19,7 +19,7 @@ from ngramkit.drafters.base import (
     describe,
     eos_of,
 )
-from ngramkit.drafters.options import within_limits
+from ngramkit.drafters.options import require_options
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import NONE, Cursor, Given
 from ngramkit.formats.datastore import DatastoreShard, search_table
@@ -62,7 +62,6 @@ class Ssd(BaseDrafter):
 
     takes_references = True
 
-    @within_limits("ssd")
     def __init__(
         self,
         past: PastRequests,
@@ -71,6 +70,7 @@ class Ssd(BaseDrafter):
         continuation: int = 24,
         least_score: float = 0.01,
     ) -> None:
+        require_options("ssd", query=query, continuation=continuation, least_score=least_score)
         self._past = past
         self.over = f"{past.tokens:,} tokens of past requests, {describe((), past.tokenizer)}"
         rules = np.array([query, continuation, eos_of(past.tokenizer)], np.int64)

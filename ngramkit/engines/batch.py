@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import reason
+from ngramkit.basics.machine import cores
 from ngramkit.budget.batch import BatchBudget
 from ngramkit.budget.pass_times import PassTimes
 from ngramkit.budget.pause import Pause
@@ -77,7 +78,7 @@ class BatchDrafter:
         self.budget = BatchBudget(cost if least is None else least, corrects=least is None)
         self.statistics = Statistics()
         self.sessions = Sessions(config.sessions, source.vocabulary)
-        threads = config.threads or min(os.cpu_count() or 1, THREADS)
+        threads = config.threads or min(cores(), THREADS)
         self._workspaces: list[Any] = [source.workspace() for _ in range(threads)]
         self._pool = _Pool(threads - 1) if threads > 1 else None
         self._log_steps = config.log_steps
@@ -297,10 +298,12 @@ class BatchDrafter:
     def _run(
         self, sessions: Sequence[Session], jobs: Sequence[Job], cost: float | None
     ) -> list[DraftTree]:
+        if not jobs:
+            return []
         worth = sum(job.size for job in jobs) // SHARE
         parts = max(min(len(self._workspaces), len(jobs), worth), 1)
         if parts == 1:
-            alone: list[DraftTree] = self._workspaces[0].drafts(jobs, cost)
+            alone: list[DraftTree] = self._workspaces[0].prepare(jobs, cost)()
             return alone
         shares: list[list[int]] = [[] for _ in range(parts)]
         for k, session in enumerate(sessions):  # mostly the workspace that holds its samples

@@ -75,7 +75,7 @@ def require_metrics(path: Path) -> None:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with tempfile.TemporaryFile(dir=path.parent):
-            """It could be made."""
+            pass  # it can be created
     except OSError as error:
         raise InputError(
             f"cannot write metrics to {path}: {reason(error)}",

@@ -26,6 +26,7 @@ from ngramkit.basics.terminal_text import many
 from ngramkit.choose import (
     DrafterChoice,
     MissingSourceError,
+    choose,
     distinct,
     listed_drafters,
     require_named,
@@ -263,12 +264,17 @@ def _choices(
     choices: list[DrafterChoice] = []
     budgets: dict[str, Budget] = {}
     missing: dict[str, str] = {}
+    record = model.tokenizer.record
+    # A name that is given twice is measured, or missing, once.
+    names = list(
+        {each if isinstance(each, str) else i: each for i, each in enumerate(names)}.values()
+    )
     for each in names or DRAFTERS:
         if _is_transformers(each):
             continue
         plain, budget = split_budget(each) if isinstance(each, str) else (each, 0)
         try:
-            choice = model.choose(plain, artifacts, options.reporter)
+            choice = choose(plain, record, artifacts, options.reporter, model.load)
         except MissingSourceError as error:
             if names and len(missing) + 1 == len(names):
                 raise

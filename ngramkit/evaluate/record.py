@@ -14,7 +14,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
-from ngramkit.choose import DrafterChoice, asked_drafters, distinct
+from ngramkit.choose import DrafterChoice, asked_drafters, choose, distinct
 from ngramkit.corpus.chat import find_template, require_template
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import prepare
@@ -109,7 +109,8 @@ def record(
     reporter.note(str(form))
     given = options.sources().recorded()
     choices = distinct(
-        prepared.choose(each, given, reporter) for each in names or (DEFAULT_DRAFTER,)
+        choose(each, prepared.tokenizer.record, given, reporter, prepared.load)
+        for each in names or (DEFAULT_DRAFTER,)
     )
     task, choices = prepared.session(options, choices)
     from ngramkit.decode.generation import applied_facts

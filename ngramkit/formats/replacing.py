@@ -137,7 +137,7 @@ def require_writable(path: Path) -> None:
         return
     if not _left(path):  # a lock or a partial folder shows that it is writable
         with suppress(BusyError), locked(_lock(path), busy="busy"):
-            """It could be created."""
+            pass  # it can be created
 
 
 def _not_writable(path: Path, why: str) -> InputError:
