@@ -202,7 +202,7 @@ class BlendRequest:
             self.bound.clear()
             self._forget_place(copying.REFERENCE)
             self._forget_place(copying.ALTERNATIVE)
-            references.follow(self._copied[copying.REFERENCE :], self.tokens)
+            references.place_at_start(self._copied[copying.REFERENCE :], self.tokens)
 
     @property
     def references(self) -> npt.NDArray[np.int64]:

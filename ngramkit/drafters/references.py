@@ -51,7 +51,7 @@ class ReferenceTexts:
     def __repr__(self) -> str:
         return f"<ReferenceTexts {len(self)} texts, {self.tokens:,} tokens>"
 
-    def follow(self, places: Array, text: TokenArray) -> None:
+    def place_at_start(self, places: Array, text: TokenArray) -> None:
         """Set places of kernels.blend.copying to the starts of the first two references.
 
         If `text`, int32[n], ends inside a reference, the kernel finds that place.
@@ -119,7 +119,7 @@ class Cursor:
         self._recent = np.full(RECENT, NO_TOKEN, np.int32)
         last = np.asarray(prompt[-RECENT:], np.int32)[::-1]
         self._recent[: len(last)] = last
-        self._texts.follow(self._places, np.asarray(prompt, np.int32))
+        self._texts.place_at_start(self._places, np.asarray(prompt, np.int32))
 
     def accept(self, tokens: TokenArray) -> None:
         if len(self._texts):

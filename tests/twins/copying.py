@@ -46,7 +46,7 @@ class CopiedPlace:
 
     def find(self, texts, context, matches):
         """`matches`: (length, number of the text, end) of what may be longest, the best last."""
-        self.come_back(context)
+        self.find_again_near_anchor(context)
         worth = self.match
         if self.anchor is not None and (self.end is None or self.near):
             worth += NEAR_WORTH
@@ -59,7 +59,7 @@ class CopiedPlace:
     def begin_reference(self, text, start):
         self.text, self.end, self.anchor, self.match = text, start, start, BEGINNING
 
-    def find_reference(self, text, context):
+    def find_in_references(self, text, context):
         if not text or self.end is not None:
             return
         matches = {end: match_before(text, end, context, RECENT) for end in range(1, len(text) + 1)}
@@ -72,7 +72,7 @@ class CopiedPlace:
             found = [(longest, 0, end)]
         self.find([text], context, found)
 
-    def come_back(self, context):
+    def find_again_near_anchor(self, context):
         if self.end is not None or self.anchor is None:
             return
         found = []
@@ -230,8 +230,8 @@ class Copies:
                 places[PAST].find(texts, context, self._past_matches(origin, texts, context))
         own = [self._own(t) for t in live]
         places[OWN].find([own], context, self._own_matches(live, context))
-        places[SAME].come_back(context)
-        references[0].find_reference(self.reference_text, context)
+        places[SAME].find_again_near_anchor(context)
+        references[0].find_in_references(self.reference_text, context)
         self.edits.find(references)
         places[REFERENCE:] = references
         self.copied_at[key] = places

@@ -298,10 +298,10 @@ def point_to_live(places, live):
 
 
 @part
-def come_back(place, recent):
+def find_again_near_anchor(place, recent):
     """Move a place without a match to one near the anchor."""
     if place[NEXT] < 0 and place[ANCHOR] >= 0:
-        end, match = longest_near(place, place[ANCHOR], recent)
+        end, match = longest_match_near(place, place[ANCHOR], recent)
         if match:
             place[NEXT], place[MATCH], place[NEAR] = end, match, 1
 
@@ -309,7 +309,7 @@ def come_back(place, recent):
 @part
 def find_place(place, table, longest, recent):
     """Move the place to a match near the anchor or to `longest`, in the shards of `table`."""
-    come_back(place, recent)
+    find_again_near_anchor(place, recent)
     worth = place[MATCH]
     if place[ANCHOR] >= 0 and (place[NEXT] < 0 or place[NEAR]):
         worth += NEAR_WORTH
@@ -324,7 +324,7 @@ def find_place(place, table, longest, recent):
 
 
 @part
-def longest_near(shard, anchor, recent):
+def longest_match_near(shard, anchor, recent):
     """Return the end and length of the longest match near a text position; length 0 if none.
 
     Ties go to the nearest, then to the one ahead.
@@ -349,7 +349,7 @@ def longest_near(shard, anchor, recent):
 
 
 @part
-def find_reference(place, references, longest, recent):
+def find_in_references(place, references, longest, recent):
     """Move a place without a match to one in `references` int64[0 or 1, 7]."""
     if len(references) > 0 and place[NEXT] < 0:
         search_longest(references[0], recent, place[ANCHOR], longest)
@@ -441,7 +441,7 @@ def follow_references(
     """
     score = 1.0
     for i in range(len(tokens)):
-        find_reference(places[0], references, longest, recent)
+        find_in_references(places[0], references, longest, recent)
         find_alternative(places[0], places[1], edits)
         kind, token = offer(places[0], edits)
         p = 1 / (1 + np.exp(-trust[0, kind]))

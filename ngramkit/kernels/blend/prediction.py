@@ -18,10 +18,10 @@ from ngramkit.kernels.blend.copying import (
     REFERENCE,
     SAME,
     Copying,
-    come_back,
+    find_again_near_anchor,
     find_alternative,
+    find_in_references,
     find_place,
-    find_reference,
     forget_edits,
     mix_in_copies,
     new_places,
@@ -217,7 +217,7 @@ def predict(sources, intervals, past, recent, copied, size, least, written):
     if is_likeliest_written(sources.evidence.chosen):
         sharpen(sources.evidence, recent, into, p)
     find_place(copied[OWN], sources.live.table, into.longest[OWN], recent)
-    come_back(copied[SAME], recent)
-    find_reference(copied[REFERENCE], sources.references, second.longest[OWN], recent)
+    find_again_near_anchor(copied[SAME], recent)
+    find_in_references(copied[REFERENCE], sources.references, second.longest[OWN], recent)
     find_alternative(copied[REFERENCE], copied[ALTERNATIVE], sources.edits)
     mix_in_copies(sources.copying, copied, sources.edits, into, p, written)
