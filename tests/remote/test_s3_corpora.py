@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -53,7 +54,8 @@ def test_a_connection_that_fails_once_is_tried_again(texts, kind):
     assert texts.faults[0].times == 0
 
 
-def test_a_stalled_connection_is_retried_and_a_dead_one_is_one_line(texts, impatient):
+def test_a_stalled_connection_is_retried_and_a_dead_one_is_one_line(texts, impatient, strange):
+    strange.setattr(fsspec.get_filesystem_class("s3"), "retries", 2)
     texts.faults.append(Fault(r"GET /bucket/texts/a.jsonl", STALL))
     assert read("s3://bucket/texts") == EVERYTHING
     texts.faults.append(Fault(r"GET /bucket/texts/a.jsonl", 503, 99, "ServiceUnavailable"))
