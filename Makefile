@@ -86,10 +86,12 @@ engines: $(READY)
 	$(if $(wildcard $(SESSION)),$(BIN)/python -m benchmarks.llama_cpp --workload $(SESSION))
 
 # A real vLLM server on the CPU, in an environment of its own (3.5 GB), with our drafts, its own and
-# none; with a datastore where `make real` has built one. About 40 minutes on two cores.
+# none; with a datastore where `make real` has built one. About 40 minutes on two cores. Model Runner
+# V2 before that, in Triton's interpreter: 20 minutes more.
 STORE = build/real/artifacts/chat-smollm2-135m-datastore
 engines-vllm: real-model
 	$(BIN)/python -m benchmarks.servers.install_vllm build/vllm
+	$(BIN)/python -m benchmarks.servers.vllm_v2 build/vllm
 	$(BIN)/python -m benchmarks.servers.vllm build/vllm --questions $(QUESTIONS) \
 	  $(if $(wildcard $(STORE)),--datastore $(STORE))
 

@@ -36,6 +36,7 @@ TORCH = {"torch", "transformers"}
 # Where torch may be imported at all; corpus and gguf load tokenizers through transformers, evaluate
 # asks models what they hold likely, logs reads a file that torch wrote.
 MAY_USE_TORCH = {"decode", "builders", "corpus", "evaluate", "gguf", "logs"}
+IN_A_WORKER = {"ngramkit/engines/vllm_v2.py"}  # imported by an engine that has imported torch
 
 
 def imports(path):
@@ -134,6 +135,8 @@ def test_the_command_line_imports_nothing_heavy_at_module_level():
 
 def test_torch_stays_in_its_place():
     for path in modules("ngramkit"):
+        if str(path.relative_to(ROOT)) in IN_A_WORKER:
+            continue
         if path.relative_to(ROOT / "ngramkit").parts[0] not in MAY_USE_TORCH:
             assert not [m for m, _ in imports(path) if m.split(".")[0] in TORCH], path
 

@@ -14,6 +14,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from benchmarks.servers.cpu_runner import TRITON
 from benchmarks.servers.environment import (
     add_metadata,
     add_ngramkit,
@@ -45,6 +46,7 @@ def install_vllm(python: Path, version: str) -> None:
         # arctic-inference is vLLM's own suffix decoding.
         needed = requirements(built, SKIPPED)
         pip(python, "install", "-q", *needed, "orjson", "arctic-inference")
+        pip(python, "install", "-q", "--no-deps", f"triton=={TRITON}")
         pip(python, "install", "-q", "--no-deps", str(built))
         site = site_packages(python)
         if version != BUILT:

@@ -84,6 +84,11 @@ def _facts(checked: CheckedEngine) -> dict[str, object]:
         if checked.model
         else "not compared (give --model)",
         "draft": drafted,
+        **{
+            f"{mode.runner} {mode.mode}": f"{'' if mode.usable else 'not usable: '}{mode.known}; "
+            f"{mode.options}"
+            for mode in checked.modes
+        },
     }
 
 

@@ -17,6 +17,7 @@ from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.create import require_kind
 from ngramkit.engines.config import ENGINES, VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
+from ngramkit.engines.vllm_modes import KNOWN, V1, why_not_v2
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
@@ -41,6 +42,17 @@ class CheckedArtifact(Result):
 
 
 @dataclass(frozen=True)
+class CheckedMode(Result):
+    """A way to draft in vLLM."""
+
+    runner: str  # V1 or V2
+    mode: str
+    options: str  # of the server
+    usable: bool  # with the version that is installed
+    known: str  # about its speed, or why it is not usable
+
+
+@dataclass(frozen=True)
 class CheckedEngine(Result):
     """The findings about an engine; None if there was nothing to check."""
 
@@ -56,6 +68,7 @@ class CheckedEngine(Result):
     draft: str | None  # after `prompt`
     draft_tokens: int
     milliseconds: float  # of a call of one row
+    modes: Rows[CheckedMode]  # the best known first; none for engines with one mode
 
 
 def check_engine(
@@ -90,7 +103,7 @@ def check_engine(
             f"set {VARIABLE}, or give model",
             option="model",
         )
-    _require_fit(config, engine)
+    require_fit(config, engine)
     if config.metrics is not None:
         require_metrics(Path(config.metrics))
     for _, folder in _folders(config):
@@ -131,7 +144,19 @@ def check_engine(
         tokenizer.decode(chain) if tokenizer is not None else None,
         len(chain),
         1e3 * sorted(seconds)[len(seconds) // 2] if seconds else 0.0,
+        Rows(vllm_modes() if engine == "vllm" else ()),
     )
+
+
+def vllm_modes() -> Iterator[CheckedMode]:
+    """Yield the modes of Model Runner V2, then V1."""
+    why = why_not_v2(version_of(ENGINES["vllm"].distribution))
+    ngram = """--speculative-config '{"method": "ngram", "num_speculative_tokens": K}'"""
+    for mode in KNOWN:
+        options = f"{ngram} {mode.options}".strip()
+        yield CheckedMode("V2", mode.name, options, why is None, why or mode.known)
+    known = "deprecated by vLLM; synchronous scheduling only"
+    yield CheckedMode("V1", "trimmed", f"--speculative-config '{V1}'", True, known)
 
 
 def require_engine(engine: str) -> None:
@@ -139,20 +164,15 @@ def require_engine(engine: str) -> None:
         raise UsageError(f"unknown engine {engine!r}", meant(engine, ENGINES), option="engine")
 
 
-def plugin() -> None:
-    """Call `require_usable` in each of vLLM's processes; an entry point of vLLM's."""
-    require_usable("vllm")
-
-
 def require_usable(engine: str) -> None:
     """Raise NgramkitError if NGRAMKIT_DRAFT is wrong for this engine."""
     try:
-        _require_fit(DraftConfig.from_environment() or DraftConfig(), engine)
+        require_fit(DraftConfig.from_environment() or DraftConfig(), engine)
     except NgramkitError as error:
         raise type(error)(f"{VARIABLE} cannot be used: {one_line(error)}") from None
 
 
-def _require_fit(config: DraftConfig, engine: str) -> None:
+def require_fit(config: DraftConfig, engine: str) -> None:
     """Raise the errors of a configuration and of its folders' manifests.
 
     numba must not be imported here: a worker of vLLM 0.33 on a CPU fails at one of llvmlite's

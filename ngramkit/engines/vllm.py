@@ -23,10 +23,11 @@ from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.budget.model_size import model_size
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.batch import Asked, BatchDrafter
-from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering, tenant_of
+from ngramkit.engines.growth import Finished, forbids_remembering
 from ngramkit.engines.metrics import EngineCounters
-from ngramkit.engines.source import engine_record, load_engine_tokenizer
+from ngramkit.engines.source import engine_record
+from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
+from ngramkit.engines.vllm_requests import answer_ids, most_output, tenant_by, tokenizer_of
 
 LOG = logging.getLogger("ngramkit")
 RUNNER = "vllm.v1.worker.gpu_model_runner"  # has the class that every platform's runner is based on
@@ -45,13 +46,13 @@ class Proposer:
     """
 
     def __init__(self, vllm_config: Any) -> None:
-        _log_where_vllm_does()
+        log_where_vllm_does()
         try:
-            config = _config(vllm_config)
+            config = draft_config(vllm_config)
             vocabulary = int(vllm_config.model_config.get_vocab_size())
             parallel = getattr(vllm_config, "parallel_config", None)
             rank = getattr(parallel, "rank", 0)
-            tokenizer = _tokenizer(vllm_config.model_config) if config.named else None
+            tokenizer = tokenizer_of(vllm_config.model_config) if config.named else None
             config.require_fit("vllm")
             device = getattr(getattr(vllm_config, "device_config", None), "device_type", "")
             hf_config = getattr(vllm_config.model_config, "hf_config", {})
@@ -64,7 +65,8 @@ class Proposer:
                 counters=None if rank else EngineCounters(),  # ranks count the same
                 tokenizer=engine_record(tokenizer, vocabulary),
                 # The first of the ranks that share a layer; others may have no drafter.
-                writes=rank % getattr(parallel, "tensor_parallel_size", 1) == 0,
+                writes=rank % getattr(parallel, "tensor_parallel_size", 1) == 0
+                and getattr(parallel, "data_parallel_index", 0) == 0,
             )
             self._batch.require_same(tokenizer)
             if self._batch.history is not None and (self._batch.grows or config.history_by):
@@ -123,18 +125,14 @@ class Proposer:
         prompt, sampling = state.prompt_token_ids, state.sampling_params
         if prompt is None or sampling is None or forbids_remembering(sampling.extra_args or {}):
             return
-        output, tenant = answer_ids(state, self._longest), self._tenant(state)
+        most = most_output(sampling, len(prompt), self._longest)
+        output, tenant = answer_ids(sampling, state.output_token_ids, most), self._tenant(state)
         if output is not None and tenant is not None:
             tokens = np.array([*prompt, *output], np.int32)
             self._batch.finish(Finished(tokens, len(prompt), name, tenant))
 
     def _tenant(self, state: Any) -> str | None:
-        if self._tenants == "lora":
-            return tenant_of(getattr(state.lora_request, "lora_name", None))
-        if self._tenants == "key":
-            said = getattr(state.sampling_params, "extra_args", None) or {}
-            return tenant_of(said.get(REQUEST_KEY) or None)
-        return ""
+        return tenant_by(self._tenants, state.sampling_params, state.lora_request)
 
 
 def watch(*, tenants: bool) -> None:
@@ -171,52 +169,3 @@ def watch(*, tenants: bool) -> None:
 
     setattr(runner, SHOWN, shown)
     setattr(runner, ENDED, ended)
-
-
-def answer_ids(state: Any, longest: int) -> list[int] | None:
-    """Return the token ids of a request's answer; None if it was aborted.
-
-    The last pass may have gone beyond its end. Requests with stop texts count as finished: they end
-    as aborted ones do.
-    """
-    sampling, output = state.sampling_params, list(state.output_token_ids)
-    stops = {*(sampling.stop_token_ids or ()), sampling.eos_token_id}
-    most = min(sampling.max_tokens or longest, longest - len(state.prompt_token_ids))
-    for i, token in enumerate(output[:most]):
-        if token in stops:
-            return output[: i + 1]
-    return output[:most] if len(output) >= most or sampling.stop else None
-
-
-def _log_where_vllm_does() -> None:
-    """Send our log to vLLM's handlers, which show only warnings of other loggers."""
-    theirs = logging.getLogger("vllm")
-    if LOG.hasHandlers() or not theirs.handlers:
-        return
-    for handler in theirs.handlers:
-        LOG.addHandler(handler)
-    if LOG.level == logging.NOTSET:
-        LOG.setLevel(theirs.getEffectiveLevel())
-
-
-def _tokenizer(model_config: Any) -> Any:
-    name = getattr(model_config, "tokenizer", None)
-    if not name or getattr(model_config, "skip_tokenizer_init", False):
-        return None
-    return load_engine_tokenizer(
-        str(name),
-        revision=getattr(model_config, "tokenizer_revision", None),
-        trust_remote_code=bool(getattr(model_config, "trust_remote_code", False)),
-    )
-
-
-def _config(vllm_config: Any) -> DraftConfig:
-    config = DraftConfig.from_environment()
-    if config is not None:
-        return config
-    additional = getattr(vllm_config, "additional_config", None)
-    given = additional.get("ngramkit", {}) if isinstance(additional, dict) else {}
-    where = "ngramkit in --additional-config"
-    if not isinstance(given, dict):
-        raise UsageError(f"{where} must be an object", 'write {"ngramkit": {"drafter": "blend"}}')
-    return DraftConfig.parse(given, where)

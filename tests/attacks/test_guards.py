@@ -40,6 +40,7 @@ KNOWN = {
         "ngramkit/engines/batch.py": ["multiprocessing.util.Finalize"],
         "ngramkit/engines/growth.py": ["multiprocessing.util.Finalize"],  # the same
         "ngramkit/engines/llama_cpp.py": ["multiprocessing.util.Finalize"],  # the same
+        "ngramkit/engines/vllm_requests.py": ["multiprocessing.util.Finalize"],  # the same
     },
     "pickles": {
         "ngramkit/logs/rollouts.py": ["torch.load"],  # weights_only: see tests/logs

@@ -128,9 +128,23 @@ def test_a_right_configuration_and_none_are_left_alone(built, monkeypatch):
 
 def test_vllm_s_workers_can_look_through_all_modules(built):
     """In 0.33 on a CPU they do, when they start, and fail at one of llvmlite's."""
-    code = "import sys, ngramkit.engines.check as check; check.plugin()\n"
+    code = "import sys, ngramkit.engines.vllm_plugin as plugin; plugin.plugin()\n"
     code += "assert not {'numba', 'llvmlite'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_it_shows_which_of_vllms_runners_would_draft(built, monkeypatch):
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    modes = ngramkit.check_engine("vllm").modes
+    assert [(mode.runner, mode.mode) for mode in modes] == [
+        ("V2", "fixed"), ("V2", "trimmed"), ("V2", "adaptive"), ("V1", "trimmed"),
+    ]  # fmt: skip
+    assert all("vllm#" in mode.known for mode in modes if mode.mode in ("fixed", "adaptive"))
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+    modes = ngramkit.check_engine("vllm").modes
+    assert [mode.usable for mode in modes] == [False, False, False, True]
+    assert "VLLM_USE_V2_MODEL_RUNNER=0" in modes[0].known
+    assert len(ngramkit.check_engine("sglang").modes) == 0
 
 
 def plugin():

@@ -1,0 +1,72 @@
+"""Patches of vLLM 0.33's Model Runner V2 on a CPU, as a general plugin; without effect elsewhere.
+
+Asynchronous scheduling stays as it was asked for; vLLM's CPU platform would switch it off. With
+V2_ON_CPU_ADAPTIVE=1, adaptive verification works without CUDA graphs, at costs that are given
+instead of measured: a pass over t tokens takes 1 + t / FREE of a pass over none.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+FREE = 24.0
+
+
+def plugin() -> None:
+    """Apply the patches once in a process."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        return
+    import vllm.v1.sample.ops.topk_topp_sampler as sampler
+
+    sampler.HAS_TRITON = False  # its kernel fails in the interpreter; torch's way replaces it
+    if os.environ.get("V2_ON_CPU_ADAPTIVE") == "1":
+        _verify_adaptively()
+    _schedule_asynchronously()
+
+
+def _schedule_asynchronously() -> None:
+    from vllm.platforms.cpu import CpuPlatform
+
+    theirs = CpuPlatform.check_and_update_config.__func__
+    if hasattr(theirs, "__wrapped__"):
+        return
+
+    def check_and_update_config(cls: Any, vllm_config: Any) -> None:
+        wanted = vllm_config.scheduler_config.async_scheduling
+        theirs(cls, vllm_config)
+        vllm_config.scheduler_config.async_scheduling = wanted
+
+    check_and_update_config.__wrapped__ = theirs  # type: ignore[attr-defined]
+    CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
+
+
+def _verify_adaptively() -> None:
+    from vllm.config import VllmConfig
+
+    VllmConfig._validate_adaptive_verification = lambda self: None
+    # The worker's shared memory module has to be the first of its modules.
+    import vllm.v1.worker.cpu.shm  # noqa: F401
+    import vllm.v1.worker.gpu.model_runner as runner
+    import vllm.v1.worker.gpu.spec_decode.adaptive_verification as adaptive
+
+    adaptive._assign_draft_token_budget_compiled = adaptive._assign_draft_token_budget
+
+    def make(
+        *, enable_adaptive_verification: bool, req_states: Any, query_start_loc: Any,
+        num_bonus_tokens: Any, max_total_logits: Any, **_: Any,
+    ) -> Any:  # fmt: skip
+        if not enable_adaptive_verification:
+            return None
+        manager = adaptive.AdaptiveVerificationManager(
+            req_states, query_start_loc, num_bonus_tokens, max_total_logits
+        )
+        rows, tokens = req_states.max_num_reqs, req_states.max_num_batched_tokens
+        manager.set_cost_curves(
+            [(n, 0.05) for n in range(1, rows + 1)],
+            [(t, 1 + t / FREE) for t in range(1, tokens + 1)],
+        )
+        return manager
+
+    runner.maybe_create_adaptive_verification_manager = make
+    runner.resolve_adaptive_cudagraph_mode = lambda mode, **_: mode

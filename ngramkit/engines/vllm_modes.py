@@ -1,0 +1,53 @@
+"""vLLM's model runners, and the modes of ngramkit's drafts that follow from vLLM's options."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+TRIED = ("0.33.0",)  # versions whose Model Runner V2 was read and run
+MODES = {
+    "fixed": "asynchronous scheduling verifies all K tokens, so all are filled",
+    "trimmed": "synchronous scheduling verifies exactly the drafted tokens",
+    "adaptive": "vLLM cuts drafts by their confidence and its measured costs",
+}
+V1 = '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer", ...}'
+
+
+class Mode(NamedTuple):
+    name: str
+    options: str  # of `vllm serve`, besides the method and K
+    known: str  # about its speed, with the source
+
+
+KNOWN = (
+    Mode(
+        "fixed",
+        "",
+        "asynchronous scheduling is 20 to 39 % faster for n-gram drafts (vllm#29184); verifying "
+        "unused tokens costs 17 to 56 % (vllm#51788)",
+    ),
+    Mode(
+        "trimmed",
+        "--no-async-scheduling",
+        "drafts only what pays; was not compared with fixed on a GPU",
+    ),
+    Mode(
+        "adaptive",
+        '"enable_adaptive_verification": true in --speculative-config',
+        "19 % faster than fixed with a draft model (vllm#52228); needs full CUDA graphs, no LoRA, "
+        "no pipeline parallelism",
+    ),
+)
+
+
+def why_not_v2(version: str | None) -> str | None:
+    """Return why an installed vLLM would not draft in Model Runner V2; None if it would.
+
+    `version`: None if vLLM is not installed here. Options of a server may forbid it too.
+    """
+    if version is not None and version.partition("+")[0] not in TRIED:
+        return f"it was tested with vLLM {', '.join(TRIED)}, got {version}"
+    if os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "").strip() == "0":
+        return "VLLM_USE_V2_MODEL_RUNNER=0 asks for Model Runner V1"
+    return None

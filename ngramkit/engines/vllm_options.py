@@ -1,0 +1,93 @@
+"""vLLM's options as ngramkit reads them; numba is not imported, since vLLM's plugins must not."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from ngramkit.basics.errors import UsageError, one_line
+from ngramkit.engines.check import require_fit
+from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.vllm_modes import V1, why_not_v2
+
+LOG = logging.getLogger("ngramkit")
+METHODS = ("ngram", "ngram_gpu")  # those that vLLM's own n-gram drafter serves in V2
+
+
+def wanted(vllm_config: Any) -> bool:
+    """Return whether ngramkit is asked to draft in place of vLLM's own n-gram drafter."""
+    speculative = vllm_config.speculative_config
+    return _configured(vllm_config) and getattr(speculative, "method", None) in METHODS
+
+
+def mode_of(vllm_config: Any) -> str:
+    """Return which of `vllm_modes.MODES` follows from vLLM's options."""
+    if getattr(vllm_config.speculative_config, "enable_adaptive_verification", False):
+        return "adaptive"
+    return "fixed" if vllm_config.scheduler_config.async_scheduling else "trimmed"
+
+
+def require_supported(vllm_config: Any, version: str) -> None:
+    """Raise UsageError, in one line, unless Model Runner V2 runs ngramkit's drafts."""
+    speculative = vllm_config.speculative_config
+    cause = None
+    if speculative.method != "ngram":
+        cause = f'method must be "ngram", got {speculative.method!r}'
+    elif (why := why_not_v2(version)) is not None:
+        cause = why
+    elif not vllm_config.use_v2_model_runner:
+        cause = _why_v1(vllm_config)
+    elif vllm_config.lora_config is not None and _device(vllm_config) == "cpu":
+        cause = "on a CPU, vLLM fails with LoRA adapters and drafts of any method"
+    if cause is not None:
+        error = UsageError(
+            f"cannot draft in vLLM's Model Runner V2: {cause}",
+            f"Use Model Runner V1: --speculative-config '{V1}'",
+        )
+        raise UsageError(one_line(error))
+    require_fit(draft_config(vllm_config), "vllm")
+
+
+def draft_config(vllm_config: Any) -> DraftConfig:
+    """Return NGRAMKIT_DRAFT, else "ngramkit" of --additional-config, else the defaults."""
+    config = DraftConfig.from_environment()
+    if config is not None:
+        return config
+    given = _additional(vllm_config).get("ngramkit", {})
+    where = "ngramkit in --additional-config"
+    if not isinstance(given, dict):
+        raise UsageError(f"{where} must be an object", 'write {"ngramkit": {"drafter": "blend"}}')
+    return DraftConfig.parse(given, where)
+
+
+def log_where_vllm_does() -> None:
+    """Send our log to vLLM's handlers: of other loggers vLLM shows only warnings."""
+    theirs = logging.getLogger("vllm")
+    if LOG.hasHandlers() or not theirs.handlers:
+        return
+    for handler in theirs.handlers:
+        LOG.addHandler(handler)
+    if LOG.level == logging.NOTSET:
+        LOG.setLevel(theirs.getEffectiveLevel())
+
+
+def _configured(vllm_config: Any) -> bool:
+    return bool(os.environ.get(VARIABLE, "").strip()) or "ngramkit" in _additional(vllm_config)
+
+
+def _additional(vllm_config: Any) -> dict[str, Any]:
+    additional = getattr(vllm_config, "additional_config", None)
+    return additional if isinstance(additional, dict) else {}
+
+
+def _device(vllm_config: Any) -> str:
+    return str(getattr(vllm_config.device_config, "device_type", ""))
+
+
+def _why_v1(vllm_config: Any) -> str:
+    from vllm.triton_utils import HAS_TRITON
+
+    if not HAS_TRITON:
+        return "it needs Triton, which was not found"
+    return "it lacks " + ", ".join(vllm_config._get_v2_model_runner_unsupported_features())

@@ -1,0 +1,77 @@
+"""vLLM's general plugin: ngramkit's drafts in Model Runner V2, under the method `ngram`.
+
+Each process of vLLM loads it before it imports its model runner. It imports neither numba nor that
+runner: on a CPU vLLM's worker fails if either is imported first.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import wraps
+from typing import Any
+
+from ngramkit.basics.errors import NgramkitError, one_line
+from ngramkit.engines.check import require_usable
+from ngramkit.engines.vllm_options import require_supported, wanted
+
+RUNNER = "vllm.v1.worker.gpu.model_runner"  # has `init_speculator` as a global
+
+
+def plugin() -> None:
+    """Check NGRAMKIT_DRAFT, and prepare vLLM to use ngramkit's speculator if it is asked for.
+
+    Raises NgramkitError if NGRAMKIT_DRAFT cannot be used.
+    """
+    require_usable("vllm")
+    try:
+        from vllm.config import VllmConfig
+        from vllm.version import __version__
+    except ImportError:  # not a process of vLLM
+        return
+    _check_configurations(VllmConfig, __version__)
+    _replace_speculator(__version__)
+
+
+def _check_configurations(configurations: Any, version: str) -> None:
+    """Let a VllmConfig that asks for ngramkit's drafts fail if V2 will not make them."""
+    theirs = configurations.__post_init__
+    if getattr(theirs, "checked_by_ngramkit", False):
+        return
+
+    @wraps(theirs)
+    def post_init(self: Any) -> None:
+        theirs(self)
+        if wanted(self):
+            require_supported(self, version)
+
+    post_init.checked_by_ngramkit = True  # type: ignore[attr-defined]
+    configurations.__post_init__ = post_init
+
+
+def _replace_speculator(version: str) -> None:
+    """Replace `init_speculator` in its package, and in the runner's module if it is loaded."""
+    try:
+        import vllm.v1.worker.gpu.spec_decode as package
+    except ImportError:  # a version without Model Runner V2, which `require_supported` refuses
+        return
+    theirs = getattr(package, "init_speculator", None)
+    if theirs is None or getattr(theirs, "replaced_by_ngramkit", False):
+        return
+
+    @wraps(theirs)
+    def init_speculator(vllm_config: Any, device: Any, req_states: Any) -> Any:
+        if not wanted(vllm_config):
+            return theirs(vllm_config, device, req_states)
+        require_supported(vllm_config, version)
+        from ngramkit.engines.vllm_v2 import Speculator, watch
+
+        watch(vars(sys.modules[RUNNER])["GPUModelRunner"])
+        try:
+            return Speculator(vllm_config, device, req_states)
+        except NgramkitError as error:
+            raise type(error)(one_line(error), option=error.option) from error
+
+    init_speculator.replaced_by_ngramkit = True  # type: ignore[attr-defined]
+    package.init_speculator = init_speculator
+    if RUNNER in sys.modules:
+        vars(sys.modules[RUNNER])["init_speculator"] = init_speculator

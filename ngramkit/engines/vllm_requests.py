@@ -1,0 +1,205 @@
+"""What both adapters for vLLM know of a request, and the running requests of Model Runner V2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.util import Finalize
+from typing import Any
+
+import numpy as np
+
+from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
+from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering, is_off, tenant_of
+from ngramkit.engines.rows import HostRow, HostRows
+from ngramkit.engines.source import load_engine_tokenizer
+
+DRAFT_KEY = "ngramkit"  # the parameter of a request that switches its drafts off
+WARM_UP = ("_warmup_", "_v2_mixed_warmup")  # ids of vLLM's own requests begin like this
+BEAM = "-beam-"  # in the id of every token of a beam search, a request of its own
+BEFORE_FLUSH = 30  # exit priority of Finalize: earlier than what it finishes is written
+
+
+@dataclass(slots=True)
+class Request:
+    sampling: Any  # vLLM's SamplingParams
+    tenant: str | None  # None: of nobody, never remembered
+    drafts: bool
+    remembered: bool
+    stops: frozenset[int]
+    most: int  # tokens of its output
+    ended: bool = False  # vLLM may compute it once more
+
+
+class RunningRequests:
+    """Model Runner V2's requests by id: their tokens, drafts and ends.
+
+    `longest` returns the current maximum of a request's tokens. `tenants`: as `history_by`.
+    """
+
+    def __init__(
+        self, batch: BatchDrafter, longest: Callable[[], int], tenants: str | None
+    ) -> None:
+        self.batch, self.rows = batch, HostRows()
+        self._longest, self._tenants = longest, tenants
+        batch.tells()
+        Finalize(self, _finish_ended, (self.rows, batch), exitpriority=BEFORE_FLUSH)
+
+    def begin(self, new: Any) -> None:
+        """Add a request: a NewRequestData, also of a resumed request or a streaming update."""
+        sampling, tokens = new.sampling_params, new.prefill_token_ids
+        if sampling is None or new.req_id.startswith(WARM_UP):
+            return
+        parameters = sampling.extra_args or {}
+        tenant = tenant_by(self._tenants, sampling, new.lora_request)
+        # Prompt embeddings have zeros for ids; a picture has the same ids as any other.
+        embedded = new.prompt_embeds is not None
+        kept = not (embedded or new.mm_features or BEAM in new.req_id)
+        self.rows.begin(
+            new.req_id,
+            np.array(tokens, np.int32),
+            new.prompt_len,
+            hidden=new.prompt_len if embedded else 0,
+            request=Request(
+                sampling,
+                tenant,
+                drafts=not is_off(parameters.get(DRAFT_KEY)),
+                remembered=kept and tenant is not None and not forbids_remembering(parameters),
+                stops=frozenset(stop_tokens(sampling)),
+                most=most_output(sampling, new.prompt_len, self._longest()),
+            ),
+        )
+        self.batch.sessions.rewrite(new.req_id)
+
+    def preempt(self, name: str) -> None:
+        self.rows.preempt(name)
+
+    def finish(self, name: str) -> None:
+        """Forget a request that has finished or was aborted, and remember what it finished."""
+        row = self.rows.finish(name)
+        self.batch.sessions.end(name)
+        if row is not None:
+            remember(self.batch, name, row)
+
+    def follow(
+        self,
+        names: Sequence[str],
+        totals: Sequence[int],
+        counts: Sequence[int],
+        latest: TokenArray,
+        whole: Callable[[int], tuple[TokenArray, int]],
+    ) -> list[HostRow | None]:
+        """Append what a step wrote; return the rows to draft for, None for other rows.
+
+        `totals`, `counts`: tokens of each row, and how many of these the step wrote; none in the
+        chunks of a prompt. `latest`, int32[rows, n]: the last n tokens of each row. `whole(i)`: all
+        tokens of row i, and how many are its prompt.
+        """
+        found: list[HostRow | None] = [None] * len(names)
+        for i, count in enumerate(counts):
+            name = names[i]
+            if count == 0 or name.startswith(WARM_UP):
+                continue
+            new = latest[i, latest.shape[1] - count :]
+            row = self.rows.extend(name, totals[i], new)
+            if row is None:
+                row = self.rows.resync(name, *whole(i))
+                self.batch.sessions.rewrite(name)
+            request = row.request
+            if request is None:  # vLLM did not show how it began
+                continue
+            request.ended = (
+                request.ended
+                or row.size - row.prompt >= request.most
+                or not request.stops.isdisjoint(new.tolist())
+            )
+            if not request.ended and request.drafts:
+                found[i] = row
+        return found
+
+    def chains(
+        self, names: Sequence[str], rows: Sequence[HostRow | None], most: int, cost: float | None
+    ) -> list[DraftTree]:
+        """Return a chain of at most `most` tokens for each row; an empty one without a row.
+
+        `cost` as in `BatchDrafter.chain_batch`.
+        """
+        rest = self._longest() - 1
+        contexts, lengths, asked = [], [], []
+        for name, row in zip(names, rows, strict=True):
+            if row is None:
+                contexts.append(NOTHING)
+                lengths.append(0)
+                asked.append(Asked(0, name=name))
+                continue
+            contexts.append(row.tokens)
+            lengths.append(max(min(most, rest - row.hidden - row.size), 0))
+            asked.append(Asked(row.prompt, row.request.tenant or "", name=name))
+        return self.batch.chain_batch(contexts, lengths, cost, asked=asked)
+
+
+def remember(batch: BatchDrafter, name: str, row: HostRow, *, proven: bool = False) -> None:
+    """Add a row that has ended to the history, unless it was aborted or must not be remembered.
+
+    `proven`: only if its tokens show that it has ended.
+    """
+    request = row.request
+    if request is None or not request.remembered:
+        return
+    output = answer_ids(request.sampling, row.output.tolist(), request.most, proven=proven)
+    if output is not None:
+        tokens = row.tokens[: row.prompt + len(output)]
+        batch.finish(Finished(tokens, row.prompt, name, request.tenant))
+
+
+def _finish_ended(rows: HostRows, batch: BatchDrafter) -> None:
+    """Remember the last requests, whose ends vLLM would have shown in the next step."""
+    for name, row in rows.finish_all():
+        remember(batch, name, row, proven=True)
+
+
+def tenant_by(by: str | None, sampling: Any, lora: Any) -> str | None:
+    """Return whose history a request drafts from and joins, as `growth.tenant_of`."""
+    if by == "lora":
+        return tenant_of(getattr(lora, "lora_name", None))
+    if by == "key":
+        said = getattr(sampling, "extra_args", None) or {}
+        return tenant_of(said.get(REQUEST_KEY) or None)
+    return ""
+
+
+def stop_tokens(sampling: Any) -> set[int]:
+    return {*(sampling.stop_token_ids or ()), sampling.eos_token_id} - {None}
+
+
+def most_output(sampling: Any, prompt: int, longest: int) -> int:
+    return min(sampling.max_tokens or longest, longest - prompt)
+
+
+def answer_ids(
+    sampling: Any, output: Sequence[int], most: int, *, proven: bool = False
+) -> list[int] | None:
+    """Return the token ids of a request's answer; None if it was aborted.
+
+    The last pass may have gone beyond its end. Requests with stop texts count as finished, unless
+    the end must be `proven`: they end as aborted ones do.
+    """
+    stops, output = stop_tokens(sampling), list(output)
+    for i, token in enumerate(output[:most]):
+        if token in stops:
+            return output[: i + 1]
+    finished = len(output) >= most or (sampling.stop and not proven)
+    return output[:most] if finished else None
+
+
+def tokenizer_of(model_config: Any) -> Any:
+    """Load the tokenizer that vLLM's configuration names; None if it names none."""
+    name = getattr(model_config, "tokenizer", None)
+    if not name or getattr(model_config, "skip_tokenizer_init", False):
+        return None
+    return load_engine_tokenizer(
+        str(name),
+        revision=getattr(model_config, "tokenizer_revision", None),
+        trust_remote_code=bool(getattr(model_config, "trust_remote_code", False)),
+    )

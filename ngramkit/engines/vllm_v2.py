@@ -1,0 +1,265 @@
+"""ngramkit's speculator for vLLM's Model Runner V2; `engines.vllm_plugin` makes vLLM use it.
+
+It is imported in a worker, when the runner is made. A step copies [rows, K + 3] ids from the device
+once, which is its only wait, and [rows, K] ids back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from vllm.utils.gpu_sync_debug import gpu_sync_allowed
+from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
+
+from ngramkit.budget.model_size import model_size
+from ngramkit.budget.pass_times import pass_times
+from ngramkit.drafters.base import DraftTree, TokenArray
+from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.metrics import EngineCounters
+from ngramkit.engines.source import engine_record
+from ngramkit.engines.vllm_modes import MODES
+from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does, mode_of
+from ngramkit.engines.vllm_requests import RunningRequests, tokenizer_of
+
+LOG = logging.getLogger("ngramkit")
+LEAST_SCORE = 1e-6  # scores are divided by each other
+FACTS = 2  # columns before the tokens of a copied row: its length, what the step wrote
+
+
+class Speculator(BaseSpeculator):  # type: ignore[misc]
+    """The drafts of `GPUModelRunner`. Raises NgramkitError for a wrong configuration."""
+
+    supports_mm_inputs = False
+    draft_logits = None  # drafts are verified as if they were certain
+
+    def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
+        log_where_vllm_does()
+        speculative, self._model = vllm_config.speculative_config, vllm_config.model_config
+        self._states, self.mode = req_states, mode_of(vllm_config)
+        self.enable_adaptive_verification = self.mode == "adaptive"
+        self.slots = int(speculative.num_speculative_tokens)  # K
+        self._most_rows = int(vllm_config.scheduler_config.max_num_seqs)
+        self.batch = self._open(vllm_config, device)
+        self.requests = RunningRequests(self.batch, self._longest, self._tenants)
+        shape, pinned = (self._most_rows, self.slots), device.type != "cpu"
+        self._told = torch.empty(
+            (self._most_rows, FACTS + self.slots + 1), dtype=torch.int32, pin_memory=pinned
+        )
+        # One buffer is enough: its next use follows a wait for the stream that copies it.
+        self._made = torch.zeros(shape, dtype=torch.int64, pin_memory=pinned)
+        self._sure = torch.zeros(shape, dtype=torch.float32, pin_memory=pinned)
+        self._drafts = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.draft_token_confidence_probs = torch.zeros(shape, dtype=torch.float32, device=device)
+        self._back = torch.arange(-(self.slots + 1), 0, device=device)
+        self._drafted: dict[str, int] = {}  # tokens of each row's last draft
+        self.waited, self.filled = 0.0, 0  # seconds for the device; slots without a draft
+        self.dummies, self.step_slots = 0, dict[int, int]()  # vLLM's own calls; calls by their K
+        self._logged = 0  # rows at the last line of the log
+        LOG.info(
+            "drafting in vLLM's Model Runner V2, %s: %s; K = %d",
+            self.mode, MODES[self.mode], self.slots,
+        )  # fmt: skip
+
+    def _open(self, vllm_config: Any, device: torch.device) -> BatchDrafter:
+        config = draft_config(vllm_config)
+        config.require_fit("vllm")
+        vocabulary = int(self._model.get_vocab_size())
+        hf_config = getattr(self._model, "hf_config", {})
+        parallel = vllm_config.parallel_config
+        tokenizer = tokenizer_of(self._model) if config.named else None
+        first = parallel.rank % parallel.tensor_parallel_size == 0  # of the ranks that draft
+        alone = parallel.data_parallel_index == 0
+        if first and not alone and isinstance(config.history, str) and config.store:
+            LOG.warning(
+                "the first data-parallel engine alone writes %s; this one remembers in memory",
+                config.history,
+            )
+        if self.mode != "trimmed":  # vLLM decides how much it verifies
+            config = replace(config, pause=False)
+        batch = BatchDrafter.open(
+            config,
+            vocabulary=vocabulary,
+            cost=pass_times(config.pass_cost, model_size(hf_config), device.type),
+            counters=EngineCounters() if first else None,
+            tokenizer=engine_record(tokenizer, vocabulary),
+            writes=first and alone,
+        )
+        batch.require_same(tokenizer)
+        batch.sessions.most = max(config.sessions, 2 * self._most_rows)  # with preempted ones
+        self._length = min(config.tokens or self.slots, self.slots)
+        self._tenants, self._log_rows = config.history_by, config.log_steps
+        return batch
+
+    def _longest(self) -> int:
+        return int(self._model.max_model_len)  # vLLM may lower it after this object is made
+
+    def init_cudagraph_manager(self, cudagraph_mode: Any) -> None:
+        """Do nothing: no graph is captured."""
+
+    def capture(self) -> None:
+        """Do nothing."""
+
+    @torch.inference_mode()
+    def propose(
+        self,
+        input_batch: Any,
+        attn_metadata: Any,
+        slot_mappings: Any,
+        last_hidden_states: Any,
+        aux_hidden_states: Any,
+        num_sampled: torch.Tensor,
+        num_rejected: torch.Tensor,
+        last_sampled: torch.Tensor,
+        next_prefill_tokens: torch.Tensor,
+        temperature: Any,
+        seeds: Any,
+        dp_sync_state: Any = None,
+        dummy_run: bool = False,
+        skip_attn_for_dummy_run: bool = False,
+        mm_inputs: Any = None,
+        is_profile: bool = False,
+        num_speculative_tokens: int | None = None,
+    ) -> torch.Tensor:
+        """Return drafts, int64[rows, K], on the device; the runner may write to them.
+
+        A slot without a draft repeats the row's last token: the runner embeds every slot.
+        """
+        count = input_batch.num_reqs
+        drafts = self._drafts[:count]
+        if dummy_run:
+            self.dummies += 1
+            self.draft_token_confidence_probs[:count].zero_()
+            return drafts.zero_()
+        most = self.slots if num_speculative_tokens is None else num_speculative_tokens
+        self.step_slots[most] = self.step_slots.get(most, 0) + 1
+        told = self._copy(input_batch.idx_mapping, num_sampled)
+        names = input_batch.req_ids
+        index = input_batch.idx_mapping_np
+        rows = self.requests.follow(
+            names,
+            told[:, 0].tolist(),
+            told[:, 1].tolist(),
+            told[:, FACTS:],
+            lambda i: self._whole(int(index[i]), int(told[i, 0])),
+        )
+        chains = self.requests.chains(
+            names, rows, min(most, self._length), None if self.mode == "trimmed" else 0.0
+        )
+        self._drafted = dict(zip(names, map(len, chains), strict=True))
+        self._write(chains, told[:, -1])
+        drafts.copy_(self._made[:count], non_blocking=True)
+        if self.enable_adaptive_verification:
+            confidences = self.draft_token_confidence_probs[:count]
+            confidences.copy_(self._sure[:count], non_blocking=True)
+        if self.mode != "trimmed":
+            self.filled += most * sum(row is not None for row in rows) - sum(map(len, chains))
+        self._report()
+        return drafts
+
+    def _copy(self, index: torch.Tensor, num_sampled: torch.Tensor) -> TokenArray:
+        """Return int32[rows, K + 3]: each row's length, what was sampled, its last K + 1 tokens."""
+        started, count = time.perf_counter(), len(index)
+        totals = self._states.total_len.gpu[index].long()
+        at = (totals[:, None] + self._back).clamp_(min=0)
+        latest = self._states.all_token_ids.gpu[index[:, None], at]
+        told = torch.cat([totals[:, None].int(), num_sampled[:count, None].int(), latest], 1)
+        with gpu_sync_allowed():
+            self._told[:count].copy_(told)
+        self.waited += time.perf_counter() - started
+        copied: TokenArray = self._told[:count].numpy()
+        return copied
+
+    def _whole(self, index: int, total: int) -> tuple[TokenArray, int]:
+        with gpu_sync_allowed():
+            tokens = self._states.all_token_ids.gpu[index, :total].cpu().numpy()
+        return tokens, int(self._states.prompt_len.np[index])
+
+    def _write(self, chains: Sequence[DraftTree], last: TokenArray) -> None:
+        """Write chains and confidences to the buffers."""
+        count, made, sure = len(chains), self._made.numpy(), self._sure.numpy()
+        made[:count] = last[:, None]
+        lengths = np.array([len(chain) for chain in chains])
+        drafted = np.arange(self.slots) < lengths[:, None]
+        if lengths.any():
+            made[:count][drafted] = np.concatenate([chain.token_ids for chain in chains])
+        if self.enable_adaptive_verification:
+            scores = np.zeros((count, self.slots), np.float32)
+            if lengths.any():
+                scores[drafted] = np.concatenate([chain.scores for chain in chains])
+            sure[:count] = confidences(scores, drafted)
+
+    def trim(self, ids: Any) -> Any:
+        """Shorten vLLM's DraftTokenIds, K of each row, to what was drafted."""
+        if ids is not None and self.mode == "trimmed":
+            ids.draft_token_ids = [
+                tokens[: self._drafted.get(name, 0)]
+                for name, tokens in zip(ids.req_ids, ids.draft_token_ids, strict=True)
+            ]
+        return ids
+
+    def _report(self) -> None:
+        rows, running = self.batch.statistics.rows, self.requests.rows
+        if len(running) > self._most_rows:  # each has a row of the runner
+            running.prune(self._states.req_id_to_index)
+        if not self._log_rows or rows - self._logged < self._log_rows:
+            return
+        self._logged = rows
+        calls = max(self.batch.statistics.calls, 1)
+        LOG.info(
+            "ngramkit: waited %.2f ms a call for the device, %s slots without a draft, "
+            "%s rows copied again", 1e3 * self.waited / calls, f"{self.filled:,}", running.resynced,
+        )  # fmt: skip
+
+
+def confidences(
+    scores: npt.NDArray[np.float32], drafted: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float32]:
+    """Return each token's probability if those before it are accepted, float32[rows, K].
+
+    `scores`, float32[rows, K]: probabilities that a token and all before it are accepted. Slots
+    that are not `drafted` get 0.
+    """
+    paths = np.minimum.accumulate(np.clip(scores, LEAST_SCORE, 1.0), 1)
+    conditional = paths.copy()
+    conditional[:, 1:] /= paths[:, :-1]
+    return np.where(drafted, conditional, np.float32(0.0))
+
+
+def watch(runner: Any) -> None:
+    """Wrap three methods of GPUModelRunner, once in a process, to show requests to a Speculator."""
+    add, finish, take = runner.add_requests, runner.finish_requests, runner.take_draft_token_ids
+    if getattr(add, "watched_by_ngramkit", False):
+        return
+
+    @wraps(add)
+    def add_requests(self: Any, scheduler_output: Any) -> Any:
+        if isinstance(self.speculator, Speculator):
+            for new in scheduler_output.scheduled_new_reqs:
+                self.speculator.requests.begin(new)
+        return add(self, scheduler_output)
+
+    @wraps(finish)
+    def finish_requests(self: Any, scheduler_output: Any) -> Any:
+        if isinstance(self.speculator, Speculator):
+            for name in sorted(scheduler_output.preempted_req_ids or ()):
+                self.speculator.requests.preempt(name)
+            for name in sorted(scheduler_output.finished_req_ids):
+                self.speculator.requests.finish(name)
+        return finish(self, scheduler_output)
+
+    @wraps(take)
+    def take_draft_token_ids(self: Any) -> Any:
+        ids = take(self)
+        return self.speculator.trim(ids) if isinstance(self.speculator, Speculator) else ids
+
+    add_requests.watched_by_ngramkit = True  # type: ignore[attr-defined]
+    runner.add_requests, runner.finish_requests = add_requests, finish_requests
+    runner.take_draft_token_ids = take_draft_token_ids
