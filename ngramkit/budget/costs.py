@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ngramkit.budget.model_cost import ModelCost, free_tokens
 from ngramkit.budget.model_size import model_size
-from ngramkit.budget.profile import Profile, context_class
+from ngramkit.budget.profile import NOISY, Profile, context_class
 
 Costs = npt.NDArray[np.float64]
 Samples = deque[list[float]]  # seconds at pace 1, each in a separate list
@@ -27,6 +27,7 @@ Samples = deque[list[float]]  # seconds at pace 1, each in a separate list
 MAX_NODES = 96  # draft nodes of a pass
 FADE = 63 / 64  # decay per pass: about the latest 64 passes count
 RECENT_PASSES = 15  # latest passes of a size, whose median is its time
+ENOUGH_PASSES = 3  # a median of so many ignores one disturbed pass
 
 
 _COSTS: WeakKeyDictionary[Any, dict[tuple[str, bool], PassCosts]] = WeakKeyDictionary()
@@ -64,8 +65,12 @@ class PassCosts:
     def at(self, length: int) -> Costs:
         return self._after(length).costs(self._prior)
 
-    def untried(self, length: int) -> list[tuple[int, int]]:
-        """Return sizes worth a trial, with the passes since their last, -1 if none."""
+    def untried(self, length: int) -> list[tuple[int, float]]:
+        """Return sizes worth a trial, with the passes since their last, -1 if none.
+
+        These are divided by the passes that still count: a size is tried less often the better it
+        is known. Only passes without a draft, to which all others are compared, stay as frequent.
+        """
         return self._after(length).untried(self.most)
 
     def best(self, rows: int, length: int) -> float:
@@ -81,10 +86,10 @@ class PassCosts:
         return after.pace * after.typical(0)
 
     def reach(self, length: int) -> int:
-        """Return the most rows to verify: four times those of the largest timed pass."""
+        """Return the most rows to verify: twice those of the largest timed pass."""
         after = self._after(length)
         largest = max(after.passes, default=0)
-        return (4 * largest or 1) if 0 in after.passes else 0
+        return (2 * largest or 1) if 0 in after.passes else 0
 
     def learn(self, rows: int, length: int, seconds: float) -> None:
         self.learnt += 1
@@ -93,13 +98,11 @@ class PassCosts:
     def summary(self) -> dict[str, dict[str, float]]:
         """Return the seconds of a pass by context class and rows, for `recall`.
 
-        Sizes that ran only once or twice may have met a stall.
+        Only sizes whose passes agree are kept: the rest were measured in a busy moment.
         """
         places = {
             str(place): {
-                str(size): after.typical(size)
-                for size, samples in after.passes.items()
-                if len(samples) >= 3
+                str(size): after.typical(size) for size in after.passes if after.is_steady(size)
             }
             for place, after in self._by_context.items()
         }
@@ -128,7 +131,7 @@ class PassCosts:
 class _Timed(NamedTuple):
     size: int
     seconds: float
-    ratio: float  # to the usual seconds of its size at pace 1; 0.0 if these are unknown
+    ratio: float  # to the usual seconds of its size at pace 1; 1.0 if these are unknown
     sample: list[float]
 
 
@@ -137,7 +140,8 @@ class _ContextTimes:
 
     Machines change their pace, so a sample is kept as seconds over the pace: the median ratio of
     the five passes around it to the usual times of their sizes. If some had no draft, only those
-    count: drafts may have become dearer instead.
+    count: drafts may have become dearer instead. A size that hardly ran counts as 1, so that a busy
+    moment ends although all passes after it try new sizes.
     """
 
     def __init__(
@@ -145,10 +149,10 @@ class _ContextTimes:
     ) -> None:
         self.pace = pace
         self.passes: dict[int, Samples] = {  # by size
-            size: deque(([seconds] for _ in range(3)), RECENT_PASSES)
+            size: deque(([seconds] for _ in range(ENOUGH_PASSES)), RECENT_PASSES)
             for size, seconds in times.items()
         }
-        self._window: deque[_Timed] = deque(maxlen=5)
+        self._window: deque[_Timed] = deque(maxlen=2 * ENOUGH_PASSES - 1)
         self._last_run = dict.fromkeys(times, 0)  # number of the pass, by size
         self._now = 0
         self._cached: Costs | None = None  # until the next pass
@@ -159,20 +163,27 @@ class _ContextTimes:
     def typical(self, size: int) -> float:
         return median(sample[0] for sample in self.passes.get(size, ([0.0],)))
 
+    def is_steady(self, size: int) -> bool:
+        """Return whether a size ran often enough, and half of its passes took about as long."""
+        seconds = sorted(sample[0] for sample in self.passes[size])
+        if len(seconds) < ENOUGH_PASSES:
+            return False
+        quarter = len(seconds) // 4
+        return seconds[-1 - quarter] <= (1 + NOISY) * seconds[quarter]
+
     def learn(self, rows: int, seconds: float) -> None:
         size = size_class(rows)
         self._now += 1
         self._last_run[size] = self._now
         own = self.passes.setdefault(size, deque(maxlen=RECENT_PASSES))
         sample = [seconds / self.pace]
-        ratio = seconds / self.typical(size) if len(own) >= 3 else 0.0
+        ratio = seconds / self.typical(size) if len(own) >= ENOUGH_PASSES else 1.0
         own.append(sample)
         self._window.append(_Timed(size, seconds, ratio, sample))
-        ratios = [timed.ratio for timed in self._window if timed.ratio]
-        if len(ratios) >= 3:
-            units = [timed.ratio for timed in self._window if timed.ratio and timed.size == 0]
-            self.pace = median(units or ratios)
-            amid = self._window[-3]
+        if len(self._window) >= ENOUGH_PASSES:
+            units = [timed.ratio for timed in self._window if timed.size == 0]
+            self.pace = median(units or [timed.ratio for timed in self._window])
+            amid = self._window[-ENOUGH_PASSES]
             amid.sample[0] = amid.seconds / self.pace
         self._cached = None
 
@@ -188,13 +199,14 @@ class _ContextTimes:
             self._cached = prior * np.exp(np.interp(place, place[sizes], factors))
         return self._cached
 
-    def untried(self, most: int) -> list[tuple[int, int]]:
-        sizes = [0, *(1 << i for i in range(most.bit_length())), most]
-        last = [self._last_run.get(size_class(rows)) for rows in sizes]
-        return [
-            (rows, -1 if at is None else self._now - at)
-            for rows, at in zip(sizes, last, strict=True)
-        ]
+    def untried(self, most: int) -> list[tuple[int, float]]:
+        ages: list[tuple[int, float]] = []
+        for rows in (0, *(1 << i for i in range(most.bit_length())), most):
+            size = size_class(rows)
+            passes = len(self.passes[size]) if size in self.passes and rows else 1
+            age = self._now - self._last_run[size] if size in self._last_run else -1
+            ages.append((rows, age / passes))
+        return ages
 
 
 def size_class(rows: int) -> int:

@@ -102,6 +102,43 @@ def test_one_stalled_pass_is_not_kept_for_other_processes():
     assert set(sizes) == {"0", "4"}
 
 
+def test_a_busy_machine_keeps_nothing_for_other_processes():
+    costs, random = by_device(), np.random.default_rng(0)
+    for _ in range(4 * RECENT_PASSES):
+        costs.learn(0, 100, float(random.uniform(1, 5)))
+    assert costs.summary() == {}
+
+
+def test_a_size_whose_passes_disagree_is_not_kept_for_other_processes():
+    costs = fed(by_device(), lambda rows: 1 + rows / 10, sizes=(2, 4))
+    for i in range(RECENT_PASSES):
+        for rows in (0, 2, 4):
+            costs.learn(rows, 100, (1 + rows / 10) * (1 + (rows == 4 and i % 3)))
+    (sizes,) = costs.summary().values()
+    assert set(sizes) == {"0", "2"}
+
+
+def test_a_busy_moment_ends_while_new_sizes_are_tried():
+    costs = by_device()
+    for rows in (0, 1, 4, 16, 4, 4):
+        costs.learn(rows, 100, 1 + rows / 10)
+    for rows in (4, 4, 4, 4):  # half of the machine is taken
+        costs.learn(rows, 100, 2 * (1 + rows / 10))
+    for rows in (5, 20, 32, 64, 28, 20, 20):
+        costs.learn(rows, 100, 1 + rows / 10)
+    assert costs.at(100)[20] == pytest.approx(3.0, rel=0.02)
+    assert costs.at(100)[4] == pytest.approx(1.4, rel=0.02)
+
+
+def test_a_well_known_size_is_tried_less_often():
+    costs = fed(by_device(), lambda rows: 1 + 0.1 * rows, rounds=5, sizes=(4,))
+    costs.learn(16, 100, 2.6)
+    for _ in range(50):
+        costs.learn(0, 100, 1.0)
+    ages = dict(costs.untried(100))
+    assert (ages[0], ages[4], ages[16]) == (0, 51 / 5, 50)
+
+
 def test_a_machine_that_becomes_slower_is_followed():
     costs = fed(by_device(), lambda rows: 1 + 0.1 * rows)
     for _ in range(RECENT_PASSES):
@@ -157,7 +194,7 @@ def test_costs_start_from_the_measured_sizes_of_a_profile():
     costs.recall(profile().summary())
     assert costs.at(40)[4] == pytest.approx(1.4)
     assert costs.at(600)[16] == pytest.approx(1 + 0.3 * 16)
-    assert costs.reach(40) == 64
+    assert costs.reach(40) == 32
     fed(costs, lambda rows: 1 + 0.5 * rows, length=40, sizes=(1, 4, 16))
     assert costs.at(40)[4] == pytest.approx(3.0, rel=0.02)
 
@@ -170,7 +207,7 @@ def test_costs_start_from_a_count_of_tokens(device, free):
 def test_larger_passes_are_tried_once_smaller_ones_were_timed():
     costs = by_device()
     assert costs.reach(100) == 0  # a pass without a draft comes first
-    for rows, reach in ((0, 1), (1, 4), (4, 16), (16, 64)):
+    for rows, reach in ((0, 1), (1, 2), (2, 4), (4, 8)):
         costs.learn(rows, 100, 1.0)
         assert costs.reach(100) == reach
 
