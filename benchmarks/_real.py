@@ -27,7 +27,7 @@ from benchmarks import markdown
 from benchmarks._figures import draw_steps, provenance, read_figures, write_figures
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.evaluate.bench_runs import BASELINE, NAME, Runs
-from ngramkit.evaluate.statistics import ratio
+from ngramkit.evaluate.statistics import ratio_with_interval
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -201,7 +201,7 @@ def _of_generate(runs: Runs, drafter: str, done: set[str]) -> list[float | None]
     for name in (drafter, GENERATE):
         found = [runs.found[name, question] for question in sorted(done)]
         columns.append((name, [r.new_tokens for r in found], [r.seconds for r in found]))
-    result = ratio(columns[0], columns[1])
+    result = ratio_with_interval(columns[0], columns[1])
     return [result.value, result.low, result.high]
 
 

@@ -35,7 +35,7 @@ from benchmarks import existing, markdown
 from benchmarks._figures import machine
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.llama_cpp import SESSIONS, Drafter
-from ngramkit.evaluate.statistics import Units, ratio, shown_interval
+from ngramkit.evaluate.statistics import Units, ratio_with_interval, shown_interval
 from ngramkit.logs.read import read_log
 
 OFF = "ngramkit, switched off"  # what the engine itself takes for asking a drafter
@@ -276,7 +276,7 @@ def _table(runs: dict[str, list[dict[str, Any]]], units: Units) -> str:
     }
     rows = []
     for name, (_, tokens, seconds) in columns.items():
-        over = ratio(columns[name], columns["none"], units)
+        over = ratio_with_interval(columns[name], columns["none"], units)
         single = np.divide(tokens, seconds) / np.divide(columns["none"][1], columns["none"][2])
         passes = sum(run["passes"] for run in runs[name])
         rows.append(

@@ -1,8 +1,8 @@
 """Prune artifacts: keep what brings the most accepted tokens per byte.
 
 A datastore keeps passages: evenly cut parts of documents. A passage's worth is its number of new
-n-grams of wanted text per token (kernels.passages). Wanted text is the training split, some of the
-datastore's documents, and recorded answers, which weigh more.
+n-grams of wanted text per token (kernels.prune_passages). Wanted text is the training split, some
+of the datastore's documents, and recorded answers, which weigh more.
 
 A follower's worth in a frozen table is its count plus its scaled count in `answers`; both weigh the
 same in total. A leader's best follower also pays for the leader's row. Without answers this is the
@@ -220,7 +220,7 @@ def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
     windows = sum(max(len(text) - length + 1, 0) for text in texts)
     if not windows:
         return counts
-    from ngramkit.kernels.passages import new_wanted, text_table, want, wanted_rows
+    from ngramkit.kernels.prune_passages import new_wanted, text_table, want, wanted_rows
 
     wanted = new_wanted(windows, (length,))
     rows = np.array([(i, 0, len(text)) for i, text in enumerate(texts)], np.int64)
@@ -264,7 +264,7 @@ def choose_passages(
     passages = _cut_passages(documents)
     if passages.size <= budget:
         return passages
-    from ngramkit.kernels.passages import choose, new_wanted, text_table, want
+    from ngramkit.kernels.prune_passages import choose, new_wanted, text_table, want
 
     trained = documents.rows[documents.training]
     texts = [shard.tokens for shard in shards]

@@ -102,7 +102,7 @@ class Columns:
         ends = [at for at, mark in enumerate(path) if mark == "."]
         return next((path[:at] for at in reversed(ends) if path[:at] in self.top), None)
 
-    def preferred(self, *, final: bool) -> str | None:
+    def with_usual_name(self, *, final: bool) -> str | None:
         """Return the first column of text with a usual name, or None.
 
         Unless `final`, also None while a preferred column has held only nulls.
@@ -129,7 +129,7 @@ def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
                 f"Choose one of its columns: {listed(top)}.",
             )
         return wanted
-    if name := columns.preferred(final=True):
+    if name := columns.with_usual_name(final=True):
         return name
     for name in PREFERRED:
         if top.get(name, Holds.FIELDS) is not Holds.FIELDS:

@@ -207,6 +207,6 @@ def columns_of(stream: Any) -> Columns:
     columns = Columns()
     for record in islice(stream, INSPECTED_RECORDS):
         columns.add(record)
-        if columns.preferred(final=False):
+        if columns.with_usual_name(final=False):
             break
     return columns

@@ -157,7 +157,7 @@ def look_ahead(
         if isinstance(record, Mapping):
             columns.add(record)
             place = place or where
-            if reading.column is not None or columns.preferred(final=False):
+            if reading.column is not None or columns.with_usual_name(final=False):
                 break
             size += len(str(record))
         if len(begun) >= INSPECTED_RECORDS or size > INSPECTED_CHARACTERS:

@@ -106,7 +106,7 @@ class Run:
         self.ended_by = reason_to_end(self._request, token, length)
         if self._path.accept(token) and not self.ended_by:
             return True
-        self._end_pass()
+        self._append_accepted()
         return False
 
     def verify(self) -> None:
@@ -157,7 +157,7 @@ class Run:
         self._evidence = Evidence(tokens, parents, tops.ids, tops.log_probs)
         return choose
 
-    def _end_pass(self) -> None:
+    def _append_accepted(self) -> None:
         nodes, tokens = self._path.nodes, self._path.tokens
         is_pass = bool(self._nodes_per_pass)  # false for the prefill
         if is_pass:

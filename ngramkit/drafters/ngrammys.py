@@ -21,7 +21,12 @@ from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.safetensors import Array
 from ngramkit.kernels.arrays import NO_TOKEN
-from ngramkit.kernels.ngrammys import bigram_rows, mixed_tree, probabilities_by_bits, tree_of_rows
+from ngramkit.kernels.ngrammys import (
+    bigram_rows,
+    context_then_bigram_tree,
+    probabilities_by_bits,
+    tree_of_rows,
+)
 
 SOURCES = np.array([Source.CONTEXT, Source.MODEL], np.uint8)
 
@@ -51,7 +56,7 @@ class Ngrammys(BaseDrafter):
         self._live = LiveContext(prompt)
 
     def draft(self, budget: int) -> DraftTree:
-        tree: tuple[Any, ...] = mixed_tree(
+        tree: tuple[Any, ...] = context_then_bigram_tree(
             self._live.tokens,
             self._live.continuations(self.query),
             *self._table,

@@ -23,7 +23,7 @@ from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.decode.options import TRANSFORMERS_WAYS
 from ngramkit.evaluate.bench_runs import BASELINE, QuestionRun, Runs
-from ngramkit.evaluate.statistics import QUESTIONS, Ratio, ratio
+from ngramkit.evaluate.statistics import QUESTIONS, Ratio, ratio_with_interval
 from ngramkit.formats.resumable_writer import write_text
 
 PACKAGES = ("ngramkit", "torch", "transformers", "tokenizers", "numpy", "numba")
@@ -176,7 +176,7 @@ def speedup_of(
         ("", [run.new_tokens for run in each], [run.seconds for run in each])
         for each in (runs, base)
     )
-    return ratio(own, others, replace(QUESTIONS, dependent=dependent))
+    return ratio_with_interval(own, others, replace(QUESTIONS, dependent=dependent))
 
 
 def machine(device: dict[str, str]) -> dict[str, str]:

@@ -73,7 +73,7 @@ def shown_interval(low: float | None, high: float | None, digits: int = 2) -> st
     return "" if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
-def ratio(
+def ratio_with_interval(
     of: tuple[str, Column, Column],
     to: tuple[str, Column, Column],
     units: Units = QUESTIONS,
@@ -103,7 +103,7 @@ def ratios(
     """Divide each of (name, gains, costs) by every later one; `dependent` is for each."""
     learns = dependent or [units.dependent] * len(columns)
     return [
-        ratio(of, to, replace(units, dependent=one or other))
+        ratio_with_interval(of, to, replace(units, dependent=one or other))
         for (of, one), (to, other) in combinations(zip(columns, learns, strict=True), 2)
     ]
 

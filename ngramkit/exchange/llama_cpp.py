@@ -367,7 +367,7 @@ def _read_words(path: Path) -> npt.NDArray[np.int32]:
 
 
 def _records(path: Path, words: npt.NDArray[np.int32]) -> NgramCache:
-    from ngramkit.kernels.ngram_cache import measure_records, split
+    from ngramkit.kernels.llama_cpp_cache import measure_records, split
 
     records, pairs, bad = measure_records(words)
     if bad >= 0:
@@ -402,7 +402,7 @@ def _key_sizes(words: Sequence[int] | npt.NDArray[np.int32]) -> Iterator[int]:
 
 
 def is_cache(path: Path) -> bool:
-    from ngramkit.kernels.ngram_cache import measure_records
+    from ngramkit.kernels.llama_cpp_cache import measure_records
 
     words = np.asarray(np.memmap(path, np.int32, "r"))
     return int(measure_records(words)[2]) < 0

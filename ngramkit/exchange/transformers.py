@@ -18,7 +18,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.models import HUB_IDS, is_gguf
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.card import card, is_hub_id, markdown_text, model_name, title, yaml
+from ngramkit.formats.card import card, escaped_markdown, escaped_yaml, is_hub_id, model_name, title
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD
 from ngramkit.formats.replacing import Replacement
@@ -80,17 +80,17 @@ def _card(artifact: Artifact) -> str:
     manifest, base_model = artifact.manifest, hub_id(artifact.tokenizer.id)
     name = base_model or model_name(artifact.tokenizer.id)
     heading = title(replace(manifest, tokenizer=replace(manifest.tokenizer, id=name)))
-    base = f"base_model: {yaml(base_model)}\n" if base_model else ""
+    base = f"base_model: {escaped_yaml(base_model)}\n" if base_model else ""
     return f"""---
 library_name: transformers
 {base}tags: ["custom_generate", "ngramkit", "{artifact.kind}"]
 ---
 
-# {markdown_text(heading)}
+# {escaped_markdown(heading)}
 
 Drafts tokens from the look-up table in `artifact/` and has the model check many of them in each
 pass: the same text as without, in fewer passes where it drafts well. For models with the tokenizer
-of {markdown_text(name)}.
+of {escaped_markdown(name)}.
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -60,15 +60,15 @@ def _template() -> Any:
 
     environment = Environment(
         loader=PackageLoader("ngramkit.formats", ""),
-        finalize=lambda value: value if isinstance(value, _Markup) else markdown_text(value),
+        finalize=lambda value: value if isinstance(value, _Markup) else escaped_markdown(value),
         undefined=StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
     )
     environment.filters |= {
         "markup": _Markup,
-        "code": lambda value: _Markup(code(str(value))),
-        "yaml": lambda value: _Markup(yaml(value)),
+        "code": lambda value: _Markup(escaped_code(str(value))),
+        "yaml": lambda value: _Markup(escaped_yaml(value)),
     }
     return environment.get_template("card.md.jinja")
 
@@ -225,16 +225,16 @@ def mixed_part(part: dict[str, Any]) -> str:
     return words
 
 
-def markdown_text(value: Any) -> str:
+def escaped_markdown(value: Any) -> str:
     return MARKUP.sub(lambda match: "\\" + (match[1] or ""), visible(value))
 
 
-def code(value: str) -> str:
+def escaped_code(value: str) -> str:
     shown = visible(value).replace("|", "\\|").replace("`", "'")
     return f"`{shown or ' '}`"
 
 
-def yaml(value: Any) -> str:
+def escaped_yaml(value: Any) -> str:
     return "".join(
         c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 2**16 else f"\\U{ord(c):08x}"
         for c in json.dumps(value, ensure_ascii=False)

@@ -184,7 +184,7 @@ def tree_of_rows(
 
 
 @allocating_entry
-def mixed_tree(
+def context_then_bigram_tree(
     tokens: Array,
     begins: Array,
     next_tokens: Array,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ngramkit.evaluate import statistics
-from ngramkit.evaluate.statistics import Units, ratio, ratios
+from ngramkit.evaluate.statistics import Units, ratio_with_interval, ratios
 
 
 def naive(of, to, seed):
@@ -35,7 +35,7 @@ def naive(of, to, seed):
 def test_as_the_naive_twin(questions, seed):
     random = np.random.default_rng(seed)
     columns = random.integers(1, 90, size=(4, questions)).tolist()
-    found = ratio(("a", *columns[:2]), ("b", *columns[2:]), seed=seed)
+    found = ratio_with_interval(("a", *columns[:2]), ("b", *columns[2:]), seed=seed)
     wanted = naive(columns[:2], columns[2:], seed)
     assert (found.value, found.low, found.high) == pytest.approx(wanted)
 
@@ -44,16 +44,16 @@ def test_pairs_are_surer_than_their_parts():
     """Questions differ tenfold, drafters by a fifth on each: that is what the interval is about."""
     passes = np.random.default_rng(0).integers(10, 100, size=80)
     tokens = (passes * np.linspace(1, 10, 80)).astype(int)
-    better = ratio(("a", tokens * 6 / 5, passes), ("b", tokens, passes))
+    better = ratio_with_interval(("a", tokens * 6 / 5, passes), ("b", tokens, passes))
     assert better.low == pytest.approx(1.2)
     assert better.high == pytest.approx(1.2)
-    alone = ratio(("a", tokens, passes), ("one", passes, passes))
+    alone = ratio_with_interval(("a", tokens, passes), ("one", passes, passes))
     assert alone.high - alone.low > 0.5
     assert str(better) == "a / b: 1.200 (1.200 to 1.200, 95 % over 80 questions)"
 
 
 def test_nothing_counted_is_no_number_and_no_crash():
-    nothing = ratio(("a", [0] * 5, [0] * 5), ("b", [2] * 5, [1] * 5))
+    nothing = ratio_with_interval(("a", [0] * 5, [0] * 5), ("b", [2] * 5, [1] * 5))
     assert math.isnan(nothing.value)
     plain = json.loads(json.dumps(nothing.to_dict(), allow_nan=False))
     assert plain == {"of": "a", "to": "b", "value": None, "low": None, "high": None,
@@ -61,7 +61,7 @@ def test_nothing_counted_is_no_number_and_no_crash():
 
 
 def test_of_too_few_questions_there_is_no_interval():
-    few = ratio(("a", [3.0] * 4, [2.0] * 4), ("b", [1.0] * 4, [1.0] * 4))
+    few = ratio_with_interval(("a", [3.0] * 4, [2.0] * 4), ("b", [1.0] * 4, [1.0] * 4))
     assert (few.value, few.low, few.high) == (1.5, None, None)
     assert "fewer than 5 questions" in str(few)
 
@@ -72,8 +72,10 @@ def test_rows_of_one_task_are_drawn_together():
     tasks = np.repeat(np.arange(10), 20)
     passes = np.full(200, 50)
     tokens = passes * np.repeat(random.uniform(1, 3, 10), 20)
-    alone = ratio(("a", tokens, passes), ("b", passes, passes), Units("calls"))
-    together = ratio(("a", tokens, passes), ("b", passes, passes), Units("tasks", tasks.tolist()))
+    alone = ratio_with_interval(("a", tokens, passes), ("b", passes, passes), Units("calls"))
+    together = ratio_with_interval(
+        ("a", tokens, passes), ("b", passes, passes), Units("tasks", tasks.tolist())
+    )
     assert together.value == pytest.approx(alone.value)
     assert together.interval == "95 % over 10 tasks"
     assert together.high - together.low > 3 * (alone.high - alone.low)
@@ -81,7 +83,9 @@ def test_rows_of_one_task_are_drawn_together():
 
 def test_rows_that_depend_on_each_other_have_no_interval():
     columns = [2] * 80, [1] * 80
-    one = ratio(("a", *columns), ("b", *columns), Units("conversations", dependent=True))
+    one = ratio_with_interval(
+        ("a", *columns), ("b", *columns), Units("conversations", dependent=True)
+    )
     assert (one.value, one.low, one.high) == (1, None, None)
     assert "depend" in str(one)
     pairs = ratios([("a", *columns), ("b", *columns), ("c", *columns)], dependent=[1, 0, 0])

@@ -10,8 +10,8 @@ from ngramkit.kernels.ngrammys import (
     DECAY,
     ESCAPE,
     bigram_rows,
+    context_then_bigram_tree,
     frequent_rows,
-    mixed_tree,
     tree_of_rows,
 )
 
@@ -123,7 +123,7 @@ def test_mixed_tree(tokens, seed, most, width, eos):
     next_tokens, log_probs, extended = table(seed, np.uint16)
     begins = [i + 1 for i in range(len(tokens) - 1) if tokens[i] == tokens[-1]]
     sources = np.array([3, 4], np.uint8)
-    tree = mixed_tree(
+    tree = context_then_bigram_tree(
         np.array(tokens, np.int32),
         np.array(begins, np.int64),
         next_tokens,

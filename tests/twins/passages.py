@@ -1,4 +1,4 @@
-"""Naive twins of kernels.passages: n-grams as tuples in dictionaries, every worth summed anew."""
+"""Naive twins of kernels.prune_passages: n-grams as tuples, every worth summed anew."""
 
 from __future__ import annotations
 

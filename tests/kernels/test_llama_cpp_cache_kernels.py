@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins.kernels import ngram_cache
 
-from ngramkit.kernels.ngram_cache import KEY, measure_records, split
+from ngramkit.kernels.llama_cpp_cache import KEY, measure_records, split
 
 token = st.integers(0, 9)
 pairs = st.lists(st.tuples(token, st.integers(1, 9)), min_size=1, max_size=3)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins import passages as reference
 
-from ngramkit.kernels.passages import choose, new_wanted, text_table, want, wanted_rows
+from ngramkit.kernels.prune_passages import choose, new_wanted, text_table, want, wanted_rows
 
 FEW = settings(max_examples=80, deadline=None)
 ORDERS = (1, 2, 4)
