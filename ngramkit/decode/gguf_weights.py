@@ -6,9 +6,11 @@ The header is checked first: its sizes must not make a model larger than its ten
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,19 @@ def _require_sane(header: Header) -> None:
         raise broken(header.path, f"embeddings of {width} numbers are not there")
 
 
+@contextlib.contextmanager
+def _one_name_map() -> Iterator[None]:
+    """Let transformers make its map of tensor names once, not for each of its modules."""
+    import gguf
+
+    made = gguf.get_tensor_name_map
+    gguf.get_tensor_name_map = functools.cache(made)
+    try:
+        yield
+    finally:
+        gguf.get_tensor_name_map = made
+
+
 def _plain(header: Header, dtype: torch.dtype) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM as Auto
 
@@ -98,14 +113,15 @@ def _plain(header: Header, dtype: torch.dtype) -> Any:
     filed = sum(tensor.size for tensor in header.tensors.values())
     if sum(p.numel() for p in skeleton.parameters()) > MORE_THAN_FILED * filed:
         raise broken(header.path, "its sizes ask for more weights than it holds")
-    read, facts = models.from_pretrained(
-        place,
-        config=config,
-        gguf_file=file,
-        dtype=dtype,
-        output_loading_info=True,
-        trust_remote_code=False,
-    )
+    with _one_name_map():
+        read, facts = models.from_pretrained(
+            place,
+            config=config,
+            gguf_file=file,
+            dtype=dtype,
+            output_loading_info=True,
+            trust_remote_code=False,
+        )
     wrong = sorted(map(str, [*facts["missing_keys"], *facts["mismatched_keys"]]))
     if wrong:
         raise broken(header.path, f"it lacks {len(wrong):,} weights, {wrong[0]:.80} among them")

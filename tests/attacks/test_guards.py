@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import fnmatch
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,7 @@ def calls(path):
             yield names.get(first, first) + dot + rest, node
 
 
+@cache
 def kind_of(name):
     for kind, patterns in STARTS.items():
         for pattern in patterns:
@@ -136,6 +138,7 @@ def kind_of(name):
     return "loading" if name.rpartition(".")[2] in LOADING else None
 
 
+@cache
 def listed():
     found = {kind: defaultdict(list) for kind in KNOWN}
     for path in sources():

@@ -78,7 +78,7 @@ def test_the_environment_goes_first_and_that_is_said(monkeypatch):
     monkeypatch.setenv("NGRAMKIT_MODEL", "qwen3-8b")
     done = run("use", "vicuna-7b")
     assert done.stdout == "qwen3-8b (NGRAMKIT_MODEL)\n"
-    assert "goes first" in done.stderr
+    assert "NGRAMKIT_MODEL is set" in done.stderr
 
 
 def test_every_command_says_which_model_and_why(tmp_path):

@@ -121,7 +121,7 @@ def test_lost_tasks_are_begun_again_and_counted():
 
 def test_a_task_that_is_lost_again_and_again_ends_the_build():
     ray = FakeRay(lost={2: 99})
-    with pytest.raises(InputError, match="task 2 was lost 4 times"):
+    with pytest.raises(InputError, match="task 2: lost 4 times"):
         list(Cluster(ray, 3, Reporter()).run(tasks(6)))
     assert ray.most == 3
     assert set(ray.cancelled) == set(ray.flying)

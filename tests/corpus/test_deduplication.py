@@ -66,7 +66,7 @@ def test_duplicates_across_the_corpora_of_a_mixture(tmp_path):
     mixture = open_corpus([one, (two, 1.0)], dedup="exact")
     assert texts_of(mixture) == ["a", "b", "c"]
     assert len(mixture.record()["mixed"]) == 2
-    with pytest.raises(UsageError, match="already"):
+    with pytest.raises(UsageError, match="dedup or exclude"):
         open_corpus([mixture, one])
 
 

@@ -154,7 +154,10 @@ def test_a_token_that_was_not_admitted(hub, ngramkit_cli, tmp_path):
     (refused,) = ngramkit_cli(
         tokenize("the-stack"), env=hub.environment(tmp_path / "home", "hf_stranger")
     )
-    assert (refused.code, refused.json["error"]) == (4, "bigcode/the-stack-dedup is gated")
+    assert (refused.code, refused.json["error"]) == (
+        4,
+        "cannot read bigcode/the-stack-dedup: it is gated",
+    )
 
 
 def test_no_network(ngramkit_cli, tmp_path, hub):

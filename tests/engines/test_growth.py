@@ -520,7 +520,7 @@ def test_a_full_disk_is_told_once_and_drafts_go_on(tmp_path, caplog, monkeypatch
         right = serve(engine, (prompt, answer))
     engine.history.flush()
     assert right >= 25
-    said = [each.getMessage() for each in caplog.records if "not written" in each.getMessage()]
+    said = [each.getMessage() for each in caplog.records if "cannot write" in each.getMessage()]
     assert said == ["cannot write the history: No space left on device; drafting continues"]
 
 

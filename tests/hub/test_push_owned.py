@@ -55,7 +55,7 @@ def test_a_link_sends_nothing(hub, shared, theirs, secret, name):
     place.symlink_to(target)
     [pushed] = shared(["push", theirs, "acme/our-data"])
     assert pushed.code == 3
-    assert f"{name} is a link to" in pushed.err
+    assert f"{name}: it is a link to" in pushed.err
     assert ("dataset", "acme/our-data") not in hub.repositories
     tally(ATTACK, "refused, exit 3")
 
