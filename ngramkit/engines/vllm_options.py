@@ -43,7 +43,7 @@ def require_supported(vllm_config: Any, version: str) -> None:
     if cause is not None:
         error = UsageError(
             f"cannot draft in vLLM's Model Runner V2: {cause}",
-            f"Use Model Runner V1: --speculative-config '{V1}'",
+            f"Use Model Runner V1: set speculative_config to {V1}",
         )
         raise UsageError(one_line(error))
     require_fit(draft_config(vllm_config), "vllm")

@@ -34,7 +34,7 @@ def best_by_trial(times, requests, scores):
     return max((requests + sum(ranked[:n])) / spent[n] for n in range(len(ranked) + 1)), spent
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.lists(st.lists(st.floats(0.01, 0.999), max_size=8), min_size=1, max_size=12),
     st.sampled_from([DENSE, MIXED, ModelCost(4), MeasuredTimes(
@@ -110,8 +110,8 @@ def test_chains_are_long_for_few_requests_and_short_for_many():
 
 
 @pytest.mark.parametrize("cost", [DENSE, MIXED])
-@pytest.mark.parametrize("right", [0.1, 0.4, 0.8])  # scores of 0.8 are too high, or right
-@pytest.mark.parametrize(("rows", "steps"), [(1, 300), (16, 90), (256, 48)])
+@pytest.mark.parametrize("right", [0.1, 0.8])  # scores of 0.8 are too high, or right
+@pytest.mark.parametrize(("rows", "steps"), [(1, 240), (16, 60), (128, 45)])
 def test_drafts_never_make_a_server_slower(cost, right, rows, steps):
     assert served(rows, LENGTH, steps, cost=cost, right=right)[2] < 1.02
 
