@@ -405,7 +405,7 @@ class Workspace:
 
     def draft(self, request: BlendRequest, budget: int) -> DraftTree:
         self.run(request, EXTEND, request.size, request.size, budget)
-        return _drafts(self.tree.parts, 1)[0]
+        return _first_draft(self.tree.parts)
 
     def run(self, request: BlendRequest, what: int, begin: int, end: int, budget: int = 0) -> None:
         """Run one job, see kernels.blend.tree."""
@@ -444,6 +444,13 @@ class Workspace:
         if origin not in self._pasts:
             self._pasts[origin] = Packed(new_history(new_corpus(origin.table, PAST_ROWS)))
         return self._pasts[origin]
+
+
+def _first_draft(tree: Tree) -> DraftTree:
+    """Return the first job's draft, in half the time of `_drafts`."""
+    nodes = int(tree.jobs[0, NODES])
+    found, scores = tree.found[0, :nodes], tree.found_scores[0, :nodes].copy()
+    return DraftTree(found[:, 0].copy(), found[:, 1].copy(), scores, found[:, 2].astype(np.uint8))
 
 
 def _drafts(tree: Tree, jobs: int) -> list[DraftTree]:
