@@ -207,7 +207,7 @@ def _attribute(context: Any, builder: Any, kind: PackedType, address: Any, name:
     if isinstance(field, PackedType):
         return at(word)
     array = context.make_array(field)(context, builder)
-    size = ir.Constant(WORD, field.dtype.bitwidth // 8)
+    size = ir.Constant(WORD, context.get_abi_sizeof(context.get_data_type(field.dtype)))
     shape, strides = [at(word + 1 + i) for i in range(field.ndim)], [size]
     for length in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], length))

@@ -33,13 +33,6 @@ PACKAGE = "ngramkit.kernels."
 _compiled: list[str] = []
 _VERSIONS = numba.__version__, sys.implementation.cache_tag
 _njit: Any = numba.njit  # has options that its stub lacks
-# numba's passes for what no kernel has: closures, contexts, array expressions, branches on None.
-_UNUSED_PASSES = {
-    "WithLifting", "InlineClosureLikes", "RewriteSemanticConstants", "DeadBranchPrune",
-    "MakeFunctionToJitFunction", "InlineInlinables", "FindLiterallyCalls", "LiteralUnroll",
-    "LiteralPropagationSubPipelinePass", "InlineOverloads", "NopythonRewrites",
-    "NoPythonSupportedFeatureValidation", "DumpParforDiagnostics",
-}  # fmt: skip
 
 
 class _Whole(JITCodeLibrary):
@@ -110,11 +103,7 @@ class _EntryCompiler(Compiler):
             codegen = self.state.targetctx.codegen()
             self.state.library = self.library(codegen, self.state.func_id.func_qualname)
             self.state.library.enable_object_caching()
-        pipelines = super().define_pipelines()
-        for each in pipelines:
-            each.passes = [one for one in each.passes if one[0].__name__ not in _UNUSED_PASSES]
-            each.finalize()
-        return pipelines
+        return super().define_pipelines()
 
 
 class _PartCompiler(_EntryCompiler):
