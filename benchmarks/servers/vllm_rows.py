@@ -187,7 +187,7 @@ class Watched:
                 if row is None:
                     continue
                 self.texts[name] = row.tokens.tolist(), row.prompt
-                length = max(min(most, OPTIONS["max_model_len"] - row.size - 1), 0)
+                length = max(min(most, OPTIONS["max_model_len"] - row.length - 1), 0)
                 if comparable and length:
                     fresh = BatchDrafter(speculator.batch.source, config)
                     [wanted] = fresh.chain_batch(

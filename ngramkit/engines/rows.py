@@ -7,45 +7,23 @@ only what each step wrote.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ngramkit.drafters.base import TokenArray
-
-ROOM = 256  # minimum spare capacity of a row, in tokens
+from ngramkit.drafters.base import LiveContext, TokenArray
 
 
-@dataclass(slots=True, eq=False)
-class HostRow:
+class HostRow(LiveContext):
     """A request's tokens. `hidden`: leading positions without ids, not in `tokens`."""
 
-    buffer: TokenArray
-    size: int
-    prompt: int  # tokens of the prompt, without the hidden ones
-    hidden: int = 0
-    request: Any = None  # whatever the adapter knows of the request
-
-    @property
-    def tokens(self) -> TokenArray:
-        """The tokens so far, int32[size]; a view that the next `append` may leave outdated."""
-        tokens: TokenArray = self.buffer[: self.size]
-        return tokens
+    def __init__(self, tokens: TokenArray, prompt: int, hidden: int = 0, request: Any = None):
+        super().__init__(tokens)
+        self.prompt = prompt  # tokens of the prompt, without the hidden ones
+        self.hidden = hidden
+        self.request = request  # whatever the adapter knows of the request
 
     @property
     def output(self) -> TokenArray:
-        output: TokenArray = self.buffer[self.prompt : self.size]
-        return output
-
-    def append(self, tokens: TokenArray) -> None:
-        end = self.size + len(tokens)
-        if end > len(self.buffer):
-            grown = np.empty(end + max(ROOM, end // 2), np.int32)
-            grown[: self.size] = self.tokens
-            self.buffer = grown
-        self.buffer[self.size : end] = tokens
-        self.size = end
+        return self.tokens[self.prompt :]
 
 
 class HostRows:
@@ -69,15 +47,14 @@ class HostRows:
         `prompt` and `hidden`: how many of `tokens` are the prompt, and how many of these hold no
         ids. The row keeps a copy.
         """
-        kept = np.array(tokens[hidden:], np.int32)
-        row = HostRow(kept, len(kept), max(prompt - hidden, 0), hidden, request)
+        row = HostRow(tokens[hidden:], max(prompt - hidden, 0), hidden, request)
         self._rows[name] = row
         return row
 
     def extend(self, name: str, total: int, new: TokenArray) -> HostRow | None:
         """Append what a step wrote; None unless hidden and other tokens are `total` then."""
         row = self._rows.get(name)
-        if row is None or row.hidden + row.size + len(new) != total:
+        if row is None or row.hidden + row.length + len(new) != total:
             return None
         row.append(new)
         return row

@@ -111,7 +111,7 @@ class RunningRequests:
                 continue
             request.ended = (
                 request.ended
-                or row.size - row.prompt >= request.most
+                or row.length - row.prompt >= request.most
                 or not request.stops.isdisjoint(new.tolist())
             )
             if not request.ended and request.drafts:
@@ -134,7 +134,7 @@ class RunningRequests:
                 asked.append(Asked(0, name=name))
                 continue
             contexts.append(row.tokens)
-            lengths.append(max(min(most, rest - row.hidden - row.size), 0))
+            lengths.append(max(min(most, rest - row.hidden - row.length), 0))
             asked.append(Asked(row.prompt, row.request.tenant or "", name=name))
         return self.batch.chain_batch(contexts, lengths, cost, asked=asked)
 
