@@ -20,14 +20,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
-from ngramkit.budget.model_size import model_size
-from ngramkit.budget.pass_times import pass_times
-from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.batch import Asked
 from ngramkit.engines.growth import Finished, forbids_remembering
-from ngramkit.engines.metrics import EngineCounters
-from ngramkit.engines.source import engine_record
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
-from ngramkit.engines.vllm_requests import answer_ids, most_output, tenant_by, tokenizer_of
+from ngramkit.engines.vllm_requests import (
+    answer_ids,
+    most_drafted,
+    most_output,
+    open_batch,
+    tenant_by,
+)
 
 LOG = logging.getLogger("ngramkit")
 RUNNER = "vllm.v1.worker.gpu_model_runner"  # has the class that every platform's runner is based on
@@ -49,35 +51,18 @@ class Proposer:
         log_where_vllm_does()
         try:
             config = draft_config(vllm_config)
-            vocabulary = int(vllm_config.model_config.get_vocab_size())
-            parallel = getattr(vllm_config, "parallel_config", None)
-            rank = getattr(parallel, "rank", 0)
-            tokenizer = tokenizer_of(vllm_config.model_config) if config.named else None
-            config.require_fit("vllm")
+            rank = getattr(getattr(vllm_config, "parallel_config", None), "rank", 0)
             device = getattr(getattr(vllm_config, "device_config", None), "device_type", "")
-            hf_config = getattr(vllm_config.model_config, "hf_config", {})
             if device == "cpu" and not rank:
                 LOG.warning("%s", ON_CPU)
-            self._batch = BatchDrafter.open(
-                config,
-                vocabulary=vocabulary,
-                cost=pass_times(config.pass_cost, model_size(hf_config), device),
-                counters=None if rank else EngineCounters(),  # ranks count the same
-                tokenizer=engine_record(tokenizer, vocabulary),
-                # The first of the ranks that share a layer; others may have no drafter.
-                writes=rank % getattr(parallel, "tensor_parallel_size", 1) == 0
-                and getattr(parallel, "data_parallel_index", 0) == 0,
-            )
-            self._batch.require_same(tokenizer)
+            # Ranks count the same.
+            self._batch = open_batch(vllm_config, config, device, counts=not rank)
             if self._batch.history is not None and (self._batch.grows or config.history_by):
                 watch(tenants=config.history_by is not None)
         except NgramkitError as error:
             raise type(error)(one_line(error), option=error.option) from error
         self.history, self.statistics = self._batch.history, self._batch.statistics
-        running = int(vllm_config.scheduler_config.max_num_seqs)
-        self._batch.sessions.most = max(config.sessions, 2 * running)  # with preempted ones
-        asked = int(vllm_config.speculative_config.num_speculative_tokens)
-        self._length = min(config.tokens or asked, asked)
+        self._length = most_drafted(vllm_config, config)
         self._longest = int(vllm_config.model_config.max_model_len)
         self._tenants = config.history_by
         self._states: list[Any] = []  # requests of the next rows

@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.budget.model_size import model_size
+from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering, is_off, tenant_of
+from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.rows import HostRow, HostRows
-from ngramkit.engines.source import load_engine_tokenizer
+from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 DRAFT_KEY = "ngramkit"  # the parameter of a request that switches its drafts off
 WARM_UP = ("_warmup_", "_v2_mixed_warmup")  # ids of vLLM's own requests begin like this
@@ -191,6 +195,38 @@ def answer_ids(
             return output[: i + 1]
     finished = len(output) >= most or (sampling.stop and not proven)
     return output[:most] if finished else None
+
+
+def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bool) -> BatchDrafter:
+    """Open what `config` drafts from, for the model and the rank that vLLM's options name."""
+    config.require_fit("vllm")
+    model, parallel = vllm_config.model_config, getattr(vllm_config, "parallel_config", None)
+    vocabulary = int(model.get_vocab_size())
+    tokenizer = tokenizer_of(model) if config.named else None
+    size = model_size(getattr(model, "hf_config", {}))
+    batch = BatchDrafter.open(
+        config,
+        vocabulary=vocabulary,
+        cost=pass_times(config.pass_cost, size, device),
+        counters=EngineCounters() if counts else None,
+        tokenizer=engine_record(tokenizer, vocabulary),
+        writes=is_first_of_layer(parallel) and getattr(parallel, "data_parallel_index", 0) == 0,
+    )
+    batch.require_same(tokenizer)
+    running = int(vllm_config.scheduler_config.max_num_seqs)
+    batch.sessions.most = max(config.sessions, 2 * running)  # with preempted ones
+    return batch
+
+
+def is_first_of_layer(parallel: Any) -> bool:
+    """Return whether this is the first of the ranks that share a layer; others may not draft."""
+    return bool(getattr(parallel, "rank", 0) % getattr(parallel, "tensor_parallel_size", 1) == 0)
+
+
+def most_drafted(vllm_config: Any, config: DraftConfig) -> int:
+    """Return the most tokens of a chain."""
+    slots = int(vllm_config.speculative_config.num_speculative_tokens)
+    return min(config.tokens or slots, slots)
 
 
 def tokenizer_of(model_config: Any) -> Any:

@@ -19,15 +19,16 @@ import torch
 from vllm.utils.gpu_sync_debug import gpu_sync_allowed
 from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
 
-from ngramkit.budget.model_size import model_size
-from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.engines.batch import BatchDrafter
-from ngramkit.engines.metrics import EngineCounters
-from ngramkit.engines.source import engine_record
 from ngramkit.engines.vllm_modes import MODES
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does, mode_of
-from ngramkit.engines.vllm_requests import RunningRequests, tokenizer_of
+from ngramkit.engines.vllm_requests import (
+    RunningRequests,
+    is_first_of_layer,
+    most_drafted,
+    open_batch,
+)
 
 LOG = logging.getLogger("ngramkit")
 LEAST_SCORE = 1e-6  # scores are divided by each other
@@ -69,32 +70,18 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
         )  # fmt: skip
 
     def _open(self, vllm_config: Any, device: torch.device) -> BatchDrafter:
-        config = draft_config(vllm_config)
-        config.require_fit("vllm")
-        vocabulary = int(self._model.get_vocab_size())
-        hf_config = getattr(self._model, "hf_config", {})
-        parallel = vllm_config.parallel_config
-        tokenizer = tokenizer_of(self._model) if config.named else None
-        first = parallel.rank % parallel.tensor_parallel_size == 0  # of the ranks that draft
-        alone = parallel.data_parallel_index == 0
-        if first and not alone and isinstance(config.history, str) and config.store:
+        config, parallel = draft_config(vllm_config), vllm_config.parallel_config
+        first = is_first_of_layer(parallel)
+        stores = isinstance(config.history, str) and config.store
+        if first and parallel.data_parallel_index and stores:
             LOG.warning(
                 "the first data-parallel engine alone writes %s; this one remembers in memory",
                 config.history,
             )
         if self.mode != "trimmed":  # vLLM decides how much it verifies
             config = replace(config, pause=False)
-        batch = BatchDrafter.open(
-            config,
-            vocabulary=vocabulary,
-            cost=pass_times(config.pass_cost, model_size(hf_config), device.type),
-            counters=EngineCounters() if first else None,
-            tokenizer=engine_record(tokenizer, vocabulary),
-            writes=first and alone,
-        )
-        batch.require_same(tokenizer)
-        batch.sessions.most = max(config.sessions, 2 * self._most_rows)  # with preempted ones
-        self._length = min(config.tokens or self.slots, self.slots)
+        batch = open_batch(vllm_config, config, device.type, counts=first)
+        self._length = most_drafted(vllm_config, config)
         self._tenants, self._log_rows = config.history_by, config.log_steps
         return batch
 

@@ -22,7 +22,7 @@ from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.budget.model_cost import FREE_TOKENS
 from ngramkit.budget.pass_times import cost_shown, pass_times
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.engines import vllm
+from ngramkit.engines import vllm, vllm_requests
 from ngramkit.engines.config import VARIABLE
 from ngramkit.engines.vllm import Proposer
 from ngramkit.formats.history import History
@@ -166,7 +166,9 @@ def test_a_pass_costs_what_it_does_on_the_device(device, monkeypatch, caplog):
     given.device_config = SimpleNamespace(device_type=device)
     given.model_config.hf_config = EXPERTS
     made = []
-    monkeypatch.setattr(vllm, "pass_times", lambda *a: made.append(pass_times(*a)) or made[-1])
+    monkeypatch.setattr(
+        vllm_requests, "pass_times", lambda *a: made.append(pass_times(*a)) or made[-1]
+    )
     Proposer(given)
     assert made[0].free == FREE_TOKENS[device]
     assert (made[0].size.chosen, made[0].size.experts) == (2, 8)
