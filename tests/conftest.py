@@ -10,6 +10,7 @@ import environment  # noqa: F401 (before anything imports numba or torch)
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.resumable_writer import ArtifactWriter
@@ -22,6 +23,9 @@ settings.register_profile(
 )
 settings.register_profile("fuzz", settings.get_profile("suite"), derandomize=False)
 settings.load_profile("fuzz" if "NGRAMKIT_FUZZ" in os.environ else "suite")
+if "NGRAMKIT_FUZZ" not in os.environ:
+    # Else examples hold constants of the modules that tests before this one happened to import.
+    providers._get_local_constants = lambda: providers._local_constants
 
 os.fsync = lambda file: None  # no test cuts the power
 

@@ -65,15 +65,18 @@ class BatchBudget:
         """
         if isinstance(self.cost, int | float) or not any(map(len, chains)):
             return [len(chain) for chain in chains]
-        scores = -np.sort(-np.concatenate(chains))
-        expected = np.cumsum(scores, dtype=np.float64) / self._correction
+        scores = np.concatenate(chains)
+        likeliest = np.argsort(-scores, kind="stable")  # so that equal scores of a chain keep order
+        expected = np.cumsum(scores[likeliest], dtype=np.float64) / self._correction
         spent = self._times[1 : len(scores) + 1]
         rates = (self._requests + expected) / spent
         best = int(np.argmax(rates))
         if rates[best] <= self._requests:
             return [0] * len(chains)
         self.price = self._requests * float(spent[best] - 1) / (best + 1)
-        return [int(np.count_nonzero(chain >= scores[best])) for chain in chains]
+        owners = np.repeat(np.arange(len(chains)), [len(chain) for chain in chains])
+        kept = np.bincount(owners[likeliest[: best + 1]], minlength=len(chains))
+        return list(map(int, kept))
 
     def observe(self, chains: Sequence[Scores], accepted: Sequence[int]) -> None:
         """Learn from verified chains' scores, float32[n], and numbers of accepted tokens."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from ngramkit.budget.batch import BatchBudget
 from ngramkit.budget.model_cost import ModelCost
@@ -24,6 +24,9 @@ LENGTH = 16
 DENSE = ModelCost()
 # 64 experts, of which a token uses 6, with nine tenths of the weights.
 MIXED = ModelCost(128, ModelSize(dense=1e8, expert=1.5e7, experts=64, chosen=6))
+STEPS = MeasuredTimes(
+    Profile("", "", "", [Pass(n, 0, t) for n, t in ((0, 1), (3, 2), (7, 2.1), (40, 9))]), ""
+)
 
 
 def best_by_trial(times, requests, scores):
@@ -37,9 +40,9 @@ def best_by_trial(times, requests, scores):
 @settings(max_examples=30)
 @given(
     st.lists(st.lists(st.floats(0.01, 0.999), max_size=8), min_size=1, max_size=12),
-    st.sampled_from([DENSE, MIXED, ModelCost(4), MeasuredTimes(
-        Profile("", "", "", [Pass(n, 0, t) for n, t in ((0, 1), (3, 2), (7, 2.1), (40, 9))]), "")]),
-)  # fmt: skip
+    st.sampled_from([DENSE, MIXED, ModelCost(4), STEPS]),
+)
+@example([[], [0.5] * 3, [0.5] * 3], STEPS)  # equal scores, of which not all are worth a pass
 def test_no_other_number_of_tokens_writes_more_in_the_time(factors, times):
     scores = [np.cumprod(chain).astype(np.float32) for chain in factors]
     budget = BatchBudget(times, corrects=False)
