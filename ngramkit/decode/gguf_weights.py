@@ -90,16 +90,26 @@ def _require_sane(header: Header) -> None:
 
 
 @contextlib.contextmanager
-def _one_name_map() -> Iterator[None]:
-    """Let transformers make its map of tensor names once, not for each of its modules."""
+def _quick_reading() -> Iterator[None]:
+    """Let transformers read the header once, and make its map of tensor names once."""
     import gguf
 
-    made = gguf.get_tensor_name_map
-    gguf.get_tensor_name_map = functools.cache(made)
+    class Reader(gguf.GGUFReader):  # type: ignore[misc]
+        @property
+        def data(self) -> Any:
+            return self._data
+
+        @data.setter
+        def data(self, mapped: Any) -> None:
+            self._data = np.asarray(mapped)  # slices of a memmap take three times as long
+
+    names, reader = gguf.get_tensor_name_map, gguf.GGUFReader
+    gguf.get_tensor_name_map = functools.cache(names)
+    gguf.GGUFReader = functools.cache(Reader)
     try:
         yield
     finally:
-        gguf.get_tensor_name_map = made
+        gguf.get_tensor_name_map, gguf.GGUFReader = names, reader
 
 
 def _plain(header: Header, dtype: torch.dtype) -> Any:
@@ -107,13 +117,13 @@ def _plain(header: Header, dtype: torch.dtype) -> Any:
 
     models: Any = Auto
     place, file = header.path.parent, header.path.name
-    config = AutoConfig.from_pretrained(place, gguf_file=file, trust_remote_code=False)
-    with torch.device("meta"):
-        skeleton = models.from_config(config, trust_remote_code=False)
-    filed = sum(tensor.size for tensor in header.tensors.values())
-    if sum(p.numel() for p in skeleton.parameters()) > MORE_THAN_FILED * filed:
-        raise broken(header.path, "its sizes ask for more weights than it holds")
-    with _one_name_map():
+    with _quick_reading():
+        config = AutoConfig.from_pretrained(place, gguf_file=file, trust_remote_code=False)
+        with torch.device("meta"):
+            skeleton = models.from_config(config, trust_remote_code=False)
+        filed = sum(tensor.size for tensor in header.tensors.values())
+        if sum(p.numel() for p in skeleton.parameters()) > MORE_THAN_FILED * filed:
+            raise broken(header.path, "its sizes ask for more weights than it holds")
         read, facts = models.from_pretrained(
             place,
             config=config,
