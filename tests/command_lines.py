@@ -36,12 +36,20 @@ class Result:
 
 # What takes seconds to import. Tests of the Hub choose its address, which its client reads when it
 # is imported; they get the rest.
-TABLES = ("pandas", "pyarrow.parquet", "scipy.io", "multiprocess", "fsspec", "numba", "typer")
+TABLES = (
+    "pandas", "pyarrow.parquet", "scipy.io", "multiprocess", "fsspec", "numba", "typer",
+    "matplotlib.pyplot", "gigatoken", "awkward",
+)  # fmt: skip
 MODELS = (
     "torch",
     "transformers.models.llama.modeling_llama",
     "transformers.generation",
     "datasets",
+    "ngramkit.decode.answer",
+    "ngramkit.decode.generate",
+    "ngramkit.evaluate.forecast",
+    "ngramkit.builders.datastore",
+    "ngramkit.builders.frozen",
 )
 BEFORE_IMPORTS = ("HF_", "TRANSFORMERS_", "XDG_CACHE_HOME")
 BEFORE_PYTHON = ("OMP_", "NUMBA_", "PYTHON", "TORCH", "MKL_", "LD_")

@@ -73,41 +73,51 @@ def test_warm_says_what_it_compiled_and_where(ngramkit_cli):
     assert "nothing to compile" in again.out
 
 
-def test_an_engine_s_process_compiles_nothing_after_its_task(tmp_path):
-    """Neither when it starts nor with its first requests, whatever it is given."""
-    compiled = compiled_by(started("serve-ssd", tmp_path, warming.PROGRAM))
-    assert {"ssd.draft", "ssd.learn", "ssd.merge_drafts"} <= set(compiled)
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    code = """
-import json
+# Prints a set of kernels; each process is forked from one that had loaded none.
+LOADED = """
+import gc, json, os, sys
+from pathlib import Path
 import numpy as np
+from numba.core.dispatcher import Dispatcher
+from ngramkit import warming
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.kernels import jit
-engine = BatchDrafter.open(DraftConfig("ssd", history=True), vocabulary=60_000)
-for request in range(8):
-    text = np.arange(8_000, dtype=np.int32) % (50 + request)
-    for row in ([text, text[::-1]], [text[:-5]], [np.append(text, 3), text[::-1]]):
-        engine.chain_batch(row, [4] * len(row))
-        engine.draft_batch(row, [4] * len(row))
-print(json.dumps(jit.compiled()))
+from ngramkit.engines.llama_cpp import Drafter
+def loaded():
+    kernels = [each for each in gc.get_objects() if isinstance(each, Dispatcher)]
+    return sorted(
+        f"{each.py_func.__module__}.{each.py_func.__name__} {signature}"
+        for each in kernels for signature in each.signatures
+    )
 """
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    assert json.loads(done.stdout) == []
+
+
+def test_an_engine_s_process_needs_no_kernel_that_its_task_leaves_out(tmp_path):
+    """Neither when it starts nor with its first requests, whatever it is given."""
+    code = """
+if not os.fork():
+    warming.run_task("serve-ssd", Path(sys.argv[1]))
+else:
+    os.wait()
+    engine = BatchDrafter.open(DraftConfig("ssd", history=True), vocabulary=60_000)
+    for request in range(8):
+        text = np.arange(8_000, dtype=np.int32) % (50 + request)
+        for row in ([text, text[::-1]], [text[:-5]], [np.append(text, 3), text[::-1]]):
+            engine.chain_batch(row, [4] * len(row))
+            engine.draft_batch(row, [4] * len(row))
+print(json.dumps(loaded()), flush=True)
+"""
+    command = [sys.executable, "-c", LOADED + code, str(tmp_path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    task, requests = (set(json.loads(line)) for line in done.stdout.splitlines())
+    for name in ("draft", "learn", "merge_drafts"):
+        assert any(f"ssd.{name} " in kernel for kernel in requests)
+    assert requests <= task
 
 
 def test_an_engine_s_first_request_loads_no_kernel():
     """Each of two drafters drafts in a process that had loaded none."""
     code = """
-import gc, os
-import numpy as np
-from numba.core.dispatcher import Dispatcher
-from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.llama_cpp import Drafter
-def loaded():
-    kernels = [each for each in gc.get_objects() if isinstance(each, Dispatcher)]
-    return {each.py_func.__name__: len(each.signatures) for each in kernels if each.signatures}
 for name in ("blend", "automaton"):
     if os.fork():
         os.wait()
@@ -122,7 +132,7 @@ for name in ("blend", "automaton"):
     os._exit(0)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-c", LOADED + code], stdout=subprocess.PIPE, text=True, check=True
     )
     assert done.stdout.splitlines() == ["blend True", "automaton True"]
 
