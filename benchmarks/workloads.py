@@ -80,7 +80,7 @@ class Chains:
         self.text = np.concatenate([self.text, tokens])
 
     def finish(self) -> None:
-        self.engine.finish(Finished(self.text, self.asked[0].prompt, str(next(self.numbers))))
+        self.engine.finish(Finished(self.text, self.asked[0].prompt or 0, str(next(self.numbers))))
 
 
 class Arctic:

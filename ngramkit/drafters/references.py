@@ -188,7 +188,7 @@ def _token_ids(text: Any, number: int) -> TokenArray:
 
 
 def _holds(tokens: Array, some: TokenArray) -> bool:
-    if len(some) < INSIDE:
+    if min(len(tokens), len(some)) < INSIDE:
         return False
     hits = np.flatnonzero(tokens[: len(tokens) - INSIDE + 1] == some[0])
     for offset in range(1, INSIDE):

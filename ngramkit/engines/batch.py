@@ -26,10 +26,13 @@ from ngramkit.budget.pause import Pause
 from ngramkit.budget.rule import prepare
 from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.blend_request import Job
-from ngramkit.drafters.references import NONE, Given, reference_texts
+from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
+from ngramkit.drafters.registry import DRAFTERS
+from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
+from ngramkit.engines.request_texts import RequestTexts
 from ngramkit.engines.sessions import Session, Sessions, clipped
 from ngramkit.engines.source import DraftSource, open_source, require_known, require_same
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -46,9 +49,9 @@ Keep = Callable[[DraftTree], DraftTree]
 
 
 class Asked(NamedTuple):
-    prompt: int  # tokens that the model did not write, or not in this step
+    prompt: int | None  # tokens that the model did not write, or not in this step; None: unknown
     tenant: str = ""  # whose history it drafts from, and joins
-    references: Given = ()  # texts that its answer is likely to repeat; read when it begins
+    references: Given = ()  # texts that its answer probably repeats; the same object in each step
     evidence: Evidence | None = None  # of the pass that wrote the newest tokens
     name: str = ""  # the engine's id of the request, of all or none; "": found by its tokens
 
@@ -58,7 +61,8 @@ class BatchDrafter:
 
     `cost`: the cost of a drafted token in passes, fixed or by the times of passes. A chain
     ends before a token whose corrected score is below it, or below the min_probability of `config`.
-    With `timed`, `engines.timed_drafter` decides on ends and pauses.
+    With `timed`, `engines.timed_drafter` decides on ends and pauses. `refers`: it can draft from
+    references.
 
     A request joins a growing history in the first step without its row, unless the engine reports
     finished requests (`tells`, `finish`).
@@ -74,6 +78,7 @@ class BatchDrafter:
         counters: EngineCounters | None = None,
     ) -> None:
         self.source, self.pause = source, config.pause and not timed
+        self.refers = DRAFTERS[DrafterSpec.parse(config.drafter).name].references
         least = config.min_probability
         self.budget = BatchBudget(cost if least is None else least, corrects=least is None)
         self.statistics = Statistics()
@@ -126,15 +131,22 @@ class BatchDrafter:
         prepare()
         prompt = np.tile(np.array([0, 1], np.int32), 8)
         pasts = [self.source.past("")]
+        texts = [ReferenceTexts([[0, most]]) for most in (1, 1 << 16)] if self.refers else []
         if self.history is not None:
             pasts.append(self.history.dummy(prompt))
         for workspace, past in product(self._workspaces, pasts):
             requests = [workspace.request(prompt, past) for _ in range(2)]
             workspace.drafts([Job(request, prompt[:1], 2) for request in requests])
+            for text in texts:
+                requests[1].refer(text)
             workspace.drafts([Job(request, prompt[1:2], 2) for request in requests], 0.0)
             requests[0].append(prompt[:1])
             requests[0].rewind(workspace, 4)
             workspace.drafts([Job(workspace.request(prompt[:1], past), NOTHING, 2)])
+
+    def request_texts(self) -> RequestTexts:
+        """Return what an adapter keeps of the texts that requests bring."""
+        return RequestTexts(self.source.vocabulary, self.statistics, able=self.refers)
 
     @property
     def told(self) -> bool:
@@ -176,11 +188,11 @@ class BatchDrafter:
             cost = self.budget.step(lengths, sum(used) / max(len(used), 1))
         return self._draft(rows, lengths, cost, keep, asked, budgeted=budgeted)
 
-    def skip(self, row: TokenArray | None = None) -> None:
+    def skip(self, row: TokenArray | None = None, asked: Asked | None = None) -> None:
         """Count a row without a draft; if given, its session reads its tokens."""
         self.statistics.paused += 1
         if row is not None:
-            self._draft([row], [1], NEVER)
+            self._draft([row], [1], NEVER, asked=None if asked is None else [asked])
             return
         self.statistics.rows += 1
         self._report()
@@ -271,25 +283,38 @@ class BatchDrafter:
         Past requests may be `lag` to 2 `lag` versions old.
         """
         session.outcome = None
-        begins = session.request is None or prompt is not None
-        references = reference_texts(asked.references) if asked and begins else NONE
+        workspace = self._workspaces[0]
+        given: Given = NONE
+        if asked is not None and len(asked.references):
+            given = asked.references
+        refers = given is not session.references or (prompt is not None and len(given) > 0)
+        begin = 0
+        if refers:
+            known = None if asked is None else asked.prompt
+            begin = min(_unwritten(session, len(row)) if known is None else known, len(row))
         if session.request is None:
             tokens = clipped(row, self.source.vocabulary)
             past = self.source.past(session.tenant)
-            session.request = self._workspaces[0].request(tokens, past, references)
+            if refers:
+                tokens, written = tokens[:begin], tokens[begin:]
+            session.request = workspace.request(tokens, past)
         else:
             if session.kept < session.request.size:
-                session.request.rewind(self._workspaces[0], session.kept)
+                session.request.rewind(workspace, session.kept)
                 session.draft = None
             if len(written) and session.draft is not None:
                 accepted = accepted_length(session.draft, written)
                 session.outcome = session.draft, accepted
                 session.pause.judge(accepted, self.budget.price * len(session.draft))
-            if begins:
-                session.request.refer(references)
         if prompt is not None:
             session.pause = Pause()
-            written = session.request.begin(self._workspaces[0], prompt, written)
+            written = session.request.begin(workspace, prompt, written)
+        if refers:
+            more = max(begin - session.request.size, 0)
+            if more and len(written):
+                session.request.accept(workspace, written[:more])
+            session.request.refer(reference_texts(given))
+            session.references, session.pause, written = given, Pause(), written[more:]
         session.drafting = not self.pause or session.pause.opens()
         lag += session.number % max(lag, 1)  # so that not all catch up in one step
         evidence = asked.evidence if asked and len(written) else None
@@ -370,7 +395,7 @@ class _Pool:
 
 
 def _begun(
-    sessions: Sequence[Session], rows: Sequence[TokenArray], prompts: Sequence[int] | None
+    sessions: Sequence[Session], rows: Sequence[TokenArray], prompts: Sequence[int | None] | None
 ) -> dict[Session, int]:
     """Return the sessions that begin a request, and the lengths of their prompts.
 
@@ -378,7 +403,8 @@ def _begun(
     """
     begun = {}
     for i, (session, row) in enumerate(zip(sessions, rows, strict=True)):
-        prompt = prompts[i] if prompts else _unwritten(session, len(row))
+        prompt = prompts[i] if prompts else None
+        prompt = _unwritten(session, len(row)) if prompt is None else prompt
         if session.kept < max(session.size, prompt):
             begun[session] = prompt
     return begun

@@ -104,6 +104,9 @@ class DrafterRequest:
             self._references = references
             self._begin(self.tokens.copy(), self.size)
 
+    def accept(self, workspace: DrafterSource, tokens: TokenArray) -> None:
+        self.append(tokens)
+
     def append(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         if self._shares and len(self._last):
             last = self._last

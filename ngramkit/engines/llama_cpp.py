@@ -13,7 +13,8 @@ from __future__ import annotations
 import importlib
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.util import Finalize
 from threading import Lock
@@ -24,11 +25,14 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import DraftTree, Source
+from ngramkit.drafters.references import reference_texts, require_references
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
-from ngramkit.engines.batch import FIRST, BatchDrafter
+from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.engines.batch import FIRST, Asked, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
-from ngramkit.engines.growth import Finished
+from ngramkit.engines.growth import Finished, is_off
 from ngramkit.engines.llama_grammar import LlamaGrammar
+from ngramkit.engines.request_texts import Encode, given_texts, token_ids
 from ngramkit.engines.timed_drafter import Clock, TimedDrafter
 
 # Cost of a drafted token in passes, if they are not timed: a pass of two tokens took 1.6
@@ -72,6 +76,8 @@ class Drafter:
         self._length = config.tokens or TOKENS
         self.enabled = True
         self._checked = False
+        self._asked = Asked(None)  # what the current request gives
+        self._encode: Encode | None = None
         self._lock = Lock()
         self._texts: list[_Text] = []
         self._running: _Text | None = None  # text of the last call
@@ -96,12 +102,31 @@ class Drafter:
                 self._follow(text, input_ids)
             grammar = self._grammar_of(input_ids.base)
             keep = partial(_obeying, grammar, input_ids)
+            asked = self._asked
             if text.timed is None:
-                (chain,) = self._batch.chain_batch([input_ids], [self._length], keep=keep)
+                (chain,) = self._batch.chain_batch([input_ids], [self._length], None, keep, [asked])
             else:
-                chain = text.timed.chain(input_ids, self._length, keep)
+                chain = text.timed.chain(input_ids, self._length, keep, asked)
             text.drafted = len(chain)
             return chain.token_ids.astype(np.intc)
+
+    @contextmanager
+    def request(self, reference: Any = None, *, draft: Any = True) -> Iterator[None]:
+        """Draft for the texts that are written inside from `reference`, or not at all.
+
+        `reference`: a text, a list of token ids, or a list of these. `draft`: False, 0 or "off".
+        Texts need `check` before. Raises UsageError for other references.
+        """
+        ids = token_ids(given_texts(reference), self._encode, self._batch.source.vocabulary)
+        if ids:
+            require_references(DrafterSpec.parse(self._config.drafter).name)
+        before = self._asked, self.enabled
+        self._asked = Asked(None, references=reference_texts(ids))
+        self.enabled = self.enabled and not is_off(draft)
+        try:
+            yield
+        finally:
+            self._asked, self.enabled = before
 
     def _text_of(self, input_ids: npt.NDArray[np.intc]) -> _Text:
         """Return the text of the Llama that holds `input_ids`, and start its clock.
@@ -167,6 +192,8 @@ class Drafter:
             return llama.tokenize(text.encode(), add_bos=False, special=True)
 
         self._batch.require_same(encode)
+        if hasattr(llama, "tokenize"):
+            self._encode = partial(_encode, weakref.ref(llama))  # it holds the drafter
         self._checked = True
         if hasattr(llama, "_sampler") and llama not in self._grammars:
             self._grammars[llama] = LlamaGrammar(llama, importlib.import_module("llama_cpp"))
@@ -188,6 +215,10 @@ class OwnClock:
 
 
 def _nobody() -> None: ...
+
+
+def _encode(llama: Callable[[], Any], text: str) -> Any:
+    return llama().tokenize(text.encode(), add_bos=False, special=True)
 
 
 class _Text:

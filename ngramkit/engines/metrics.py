@@ -23,6 +23,7 @@ COUNTERS = {
     "ngramkit_paused_steps_total": ("Of these, not drafted for: it did not pay.", "paused"),
     "ngramkit_requests_total": ("Requests begun.", "requests"),
     "ngramkit_remembered_requests_total": ("Requests that are in the history.", "remembered"),
+    "ngramkit_unused_references_total": ("Requests whose text is unusable.", "unused_references"),
 }
 
 
@@ -36,6 +37,7 @@ class Statistics:
     paused: int = 0
     requests: int = 0
     remembered: int = 0  # written, if the history is a folder
+    unused_references: int = 0  # requests whose own text cannot be drafted from
 
     def line(self) -> str:
         """Return a log line; a step is a request in a step of the engine."""

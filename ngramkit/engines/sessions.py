@@ -16,6 +16,7 @@ import numpy as np
 
 from ngramkit.budget.pause import Pause
 from ngramkit.drafters.base import DraftTree, TokenArray, common_beginning
+from ngramkit.drafters.references import NONE, Given
 
 TAIL = 16  # tokens that are hashed
 NEAR = 16  # usual maximum of tokens that a step appends
@@ -28,7 +29,7 @@ Key = tuple[int, int]
 class Session:
     __slots__ = (
         "begin", "draft", "drafting", "kept", "keys", "marks", "name", "number", "outcome", "pause",
-        "remembered", "request", "size", "tenant", "used",
+        "references", "remembered", "request", "size", "tenant", "used",
     )  # fmt: skip
 
     def __init__(self, number: int, tenant: str = "", name: str = "") -> None:
@@ -47,6 +48,7 @@ class Session:
         self.used = 0  # last step in which it was asked for
         self.begin = 0  # start of the model's output
         self.remembered = 0  # tokens that joined a history, or never will
+        self.references: Given = NONE  # of its request
 
 
 class Sessions:

@@ -4,7 +4,8 @@
       --model-path MODEL --speculative-algorithm NGRAM --speculative-num-draft-tokens 16
 
 A breadth of 1 (`--speculative-ngram-max-bfs-breadth`) drafts a chain. The sampling parameter
-`"custom_params": {"ngramkit": false}` (or 0, "false", "off") switches drafts off for a request.
+`"custom_params": {"ngramkit": false}` (or 0, "false", "off") switches drafts off for a request,
+`{"ngramkit_reference": TEXT}` gives it a text to draft from.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ngramkit.engines.growth import (
     tenant_of,
 )
 from ngramkit.engines.metrics import EngineCounters
+from ngramkit.engines.request_texts import REFERENCE_KEY, encoder
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 LOG = logging.getLogger("ngramkit")
@@ -67,6 +69,7 @@ class NgramCorpus:
         # Tokens of each request, and how many before them are unknown.
         self._texts: dict[str, tuple[LiveContext, int]] = {}
         self._requests: dict[str, Any] = {}
+        self._references = self._batch.request_texts()
         self._compared = False
 
     def see(self, requests: Sequence[Any]) -> None:
@@ -85,6 +88,11 @@ class NgramCorpus:
         self._requests = {request.rid: request for request in requests}
         if requests and all(hasattr(request, "finished_reason") for request in requests):
             self._batch.tells()
+        for name, request in self._requests.items():
+            given = _parameters(request).get(REFERENCE_KEY)
+            if given is not None and name not in self._references and self._is_on(name):
+                encode = encoder(getattr(request, "tokenizer", None))
+                self._references.read(name, given, encode)
         if self._batch.grows and self._batch.told:
             self._remember()
 
@@ -127,9 +135,11 @@ class NgramCorpus:
         """Forget requests; if they return, their tokens find them."""
         for name in req_ids:
             self._texts.pop(name, None)
+            self._references.drop(name)
 
     def reset(self) -> None:
         self._texts.clear()
+        self._references.keep(())
         self._batch.sessions.clear()
 
     def batch_put(self, batch_tokens: Sequence[Sequence[int]]) -> None:
@@ -179,7 +189,8 @@ class NgramCorpus:
             return Asked(len(row))  # its prompt is not known, so it is not remembered
         unknown = self._texts[name][1]
         prompt = len(request.origin_input_ids_unpadded) - unknown
-        return Asked(max(prompt, 0), self._tenant(request) or "")
+        references = self._references.get(name)
+        return Asked(max(prompt, 0), self._tenant(request) or "", references)
 
     def _text(self, name: str, tail: Sequence[int], total: int) -> TokenArray:
         end = np.array(tail, np.int32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import DraftConfig, existing_history
 from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.growth import GrowingHistory
+from ngramkit.engines.request_texts import Encode
 from ngramkit.engines.workspace import BlendSource
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord, difference, encodes, first_difference
@@ -28,7 +29,6 @@ from ngramkit.remote.fetch import open_fetched
 
 LOG = logging.getLogger("ngramkit")
 DraftSource = BlendSource | DrafterSource
-Encode = Callable[[str], Sequence[int]]
 
 
 def open_source(

@@ -12,7 +12,7 @@ import numpy as np
 from ngramkit.budget.costs import PassCosts
 from ngramkit.budget.rule import AutoBudget
 from ngramkit.drafters.base import DraftTree, TokenArray
-from ngramkit.engines.batch import BatchDrafter, Keep
+from ngramkit.engines.batch import Asked, BatchDrafter, Keep
 from ngramkit.engines.sessions import NEAR
 
 Clock = Callable[[], float]  # seconds
@@ -35,7 +35,13 @@ class TimedDrafter:
         self._settled = 0  # tokens of the text that its session knows
         self._began = self._ended = 0.0  # the last draft, in seconds
 
-    def chain(self, row: TokenArray, length: int, change: Keep | None = None) -> DraftTree:
+    def chain(
+        self,
+        row: TokenArray,
+        length: int,
+        change: Keep | None = None,
+        asked: Asked | None = None,
+    ) -> DraftTree:
         """Return at most `length` tokens that may follow `row`, int32[n], the whole text so far.
 
         `change` replaces a drafted chain before it is cut.
@@ -44,7 +50,7 @@ class TimedDrafter:
         self._size = len(row)
         self._asked = budget.opens() or not self._pause
         if not self._asked:
-            self._skip(row)
+            self._skip(row, asked)
             return DraftTree.empty()
         self._began = self._clock()
 
@@ -53,7 +59,8 @@ class TimedDrafter:
 
         # Scores may be too low, so tokens are drafted at half their price.
         price = budget.price(len(row)) / 2
-        (draft,) = self._batch.chain_batch([row], [length], price, keep)
+        told = None if asked is None else [asked]
+        (draft,) = self._batch.chain_batch([row], [length], price, keep, told)
         self._text, self._settled, self._drafted = row.copy(), len(row), len(draft)
         self._ended = self._clock()
         return draft
@@ -72,9 +79,9 @@ class TimedDrafter:
             self._budget.learn(written, self._clock() - self._ended, drafting)
         return self._budget
 
-    def _skip(self, row: TokenArray) -> None:
+    def _skip(self, row: TokenArray, asked: Asked | None) -> None:
         """Skip a step; every NEAR tokens the session reads the text."""
         near = 0 <= len(row) - self._settled < NEAR
         if not near:
             self._settled = len(row)
-        self._batch.skip(None if near else row)
+        self._batch.skip(None if near else row, asked)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import wraps
 from typing import Any
 
@@ -21,9 +21,11 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.engines.batch import Asked
-from ngramkit.engines.growth import Finished, forbids_remembering
+from ngramkit.engines.growth import Finished, forbids_remembering, is_off
+from ngramkit.engines.request_texts import IDS_KEY
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
 from ngramkit.engines.vllm_requests import (
+    DRAFT_KEY,
     answer_ids,
     most_drafted,
     most_output,
@@ -57,15 +59,15 @@ class Proposer:
                 LOG.warning("%s", ON_CPU)
             # Ranks count the same.
             self._batch = open_batch(vllm_config, config, device, counts=not rank)
-            if self._batch.history is not None and (self._batch.grows or config.history_by):
-                watch(tenants=config.history_by is not None)
+            watch(tenants=config.history_by is not None, grows=self._batch.grows)
         except NgramkitError as error:
             raise type(error)(one_line(error), option=error.option) from error
         self.history, self.statistics = self._batch.history, self._batch.statistics
         self._length = most_drafted(vllm_config, config)
         self._longest = int(vllm_config.model_config.max_model_len)
         self._tenants = config.history_by
-        self._states: list[Any] = []  # requests of the next rows
+        self._states: dict[str, Any] = {}  # requests of the next rows, by name
+        self._texts = self._batch.request_texts()
         self.enabled = True
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
@@ -93,22 +95,34 @@ class Proposer:
             max(min(self._length, self._longest - size - 1), 0) if size else 0 for size in sizes
         ]
         rows = [token_ids_cpu[i, :size] for i, size in enumerate(sizes)]
+        told = list(self._states.items()) if len(self._states) == count else []
+        for i, (_, state) in enumerate(told):
+            if is_off(_said(state).get(DRAFT_KEY)):
+                lengths[i] = 0
         asked = None
-        if self._batch.history is not None:  # else it is unused
-            told = self._states if len(self._states) == count else [None] * count
-            tenants = ["" if state is None else self._tenant(state) or "" for state in told]
-            prompts = [size - new for size, new in zip(sizes, written, strict=True)]
-            asked = [Asked(*each) for each in zip(prompts, tenants, strict=True)]
+        if self._batch.history is not None or len(self._texts):  # else it is unused
+            asked = [Asked(size - new) for size, new in zip(sizes, written, strict=True)]
+            for i, (name, state) in enumerate(told):
+                tenant = self._tenant(state) or ""
+                asked[i] = Asked(asked[i].prompt, tenant, self._texts.get(name))
         chains = self._batch.chain_batch(rows, lengths, asked=asked)
         return [chain.token_ids.tolist() for chain in chains]
 
-    def see(self, states: Sequence[Any]) -> None:
-        self._states = list(states)
+    def see(self, states: Mapping[str, Any]) -> None:
+        """Take the requests of the next rows, by name, in the order of the rows."""
+        self._states = dict(states)
         self._batch.tells()
+        for name, state in self._states.items():
+            ids = _said(state).get(IDS_KEY)
+            if ids is not None and name not in self._texts:
+                self._texts.read(name, ids)
 
     def left(self, name: str, state: Any) -> None:
+        self._texts.drop(name)
         prompt, sampling = state.prompt_token_ids, state.sampling_params
-        if prompt is None or sampling is None or forbids_remembering(sampling.extra_args or {}):
+        if not self._batch.grows or prompt is None or sampling is None:
+            return
+        if forbids_remembering(_said(state)):
             return
         most = most_output(sampling, len(prompt), self._longest)
         output, tenant = answer_ids(sampling, state.output_token_ids, most), self._tenant(state)
@@ -120,11 +134,15 @@ class Proposer:
         return tenant_by(self._tenants, state.sampling_params, state.lora_request)
 
 
-def watch(*, tenants: bool) -> None:
+def _said(state: Any) -> Mapping[str, Any]:
+    return getattr(state.sampling_params, "extra_args", None) or {}
+
+
+def watch(*, tenants: bool, grows: bool) -> None:
     """Patch vLLM's model runner, once in a process, to show its requests to a Proposer.
 
-    If its methods are missing, a request ends when its row is gone; `tenants` then raise
-    UsageError.
+    If its methods are missing, requests' own parameters are not seen, and a request ends when its
+    row is gone; `tenants` then raise UsageError.
     """
     runner = getattr(sys.modules.get(RUNNER), "GPUModelRunner", None)
     if not hasattr(runner, SHOWN) or not hasattr(runner, ENDED):
@@ -134,7 +152,9 @@ def watch(*, tenants: bool) -> None:
                 "leave history_by out",
                 option="history_by",
             )
-        LOG.warning("this vLLM does not report finished requests: a missing row counts as one")
+        LOG.info("this vLLM does not report requests: their own parameters have no effect")
+        if grows:
+            LOG.warning("this vLLM does not report finished requests: a missing row counts as one")
         return
     if hasattr(getattr(runner, SHOWN), "__wrapped__"):
         return
@@ -143,7 +163,7 @@ def watch(*, tenants: bool) -> None:
     @wraps(show)
     def shown(self: Any, *args: Any, **options: Any) -> Any:
         if isinstance(getattr(self, "drafter", None), Proposer):
-            self.drafter.see([self.requests[name] for name in self.input_batch.req_ids])
+            self.drafter.see({name: self.requests[name] for name in self.input_batch.req_ids})
         return show(self, *args, **options)
 
     @wraps(end)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ngramkit.basics.errors import NgramkitError, one_line
 from ngramkit.engines.check import require_usable
+from ngramkit.engines.vllm_front import Served, answer_counts, carry_texts, drafts_for
 from ngramkit.engines.vllm_options import require_supported, wanted
 
 RUNNER = "vllm.v1.worker.gpu.model_runner"  # has `init_speculator` as a global
@@ -29,6 +30,7 @@ def plugin() -> None:
     except ImportError:  # not a process of vLLM
         return
     _check_configurations(VllmConfig, __version__)
+    carry_texts()
     _replace_speculator(__version__)
 
 
@@ -43,6 +45,8 @@ def _check_configurations(configurations: Any, version: str) -> None:
         theirs(self)
         if wanted(self):
             require_supported(self, version)
+        if wanted(self) or drafts_for(self.speculative_config):
+            Served.by_options = True
 
     post_init.checked_by_ngramkit = True  # type: ignore[attr-defined]
     configurations.__post_init__ = post_init
@@ -65,6 +69,7 @@ def _replace_speculator(version: str) -> None:
         require_supported(vllm_config, version)
         from ngramkit.engines.vllm_v2 import Speculator, watch
 
+        answer_counts()
         watch(vars(sys.modules[RUNNER])["GPUModelRunner"])
         try:
             return Speculator(vllm_config, device, req_states)

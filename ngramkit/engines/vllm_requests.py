@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from typing import Any
@@ -11,18 +11,45 @@ import numpy as np
 
 from ngramkit.budget.model_size import model_size
 from ngramkit.budget.pass_times import pass_times
-from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
-from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.drafters.base import NOTHING, DraftTree, Source, TokenArray
+from ngramkit.drafters.references import NONE, ReferenceTexts
+from ngramkit.engines.batch import Asked, BatchDrafter, accepted_length
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering, is_off, tenant_of
 from ngramkit.engines.metrics import EngineCounters
+from ngramkit.engines.request_texts import IDS_KEY, PREDICTION_KEY, REFERENCE_KEY
 from ngramkit.engines.rows import HostRow, HostRows
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 DRAFT_KEY = "ngramkit"  # the parameter of a request that switches its drafts off
 WARM_UP = ("_warmup_", "_v2_mixed_warmup")  # ids of vLLM's own requests begin like this
 BEAM = "-beam-"  # in the id of every token of a beam search, a request of its own
+MOST_COUNTED = 1024  # requests whose predictions' counts are kept for the front end
 BEFORE_FLUSH = 30  # exit priority of Finalize: earlier than what it finishes is written
+
+
+@dataclass(slots=True)
+class Predicted:
+    """The drafted tokens of a request that came from its prediction."""
+
+    accepted: int = 0  # tokens of the answer
+    rejected: int = 0
+    draft: DraftTree | None = None  # to be verified
+
+    def learn(self, written: Sequence[int], verified: int, answer: int) -> None:
+        """Count a verified draft.
+
+        `written`: tokens of the pass, `verified`: of the draft, `answer`: those written that belong
+        to the answer.
+        """
+        if self.draft is None:
+            return
+        draft = self.draft.first(verified)
+        right = accepted_length(draft, np.array(written[:answer], np.int32))
+        predicted = draft.source == Source.REFERENCE
+        self.accepted += int(predicted[:right].sum())
+        self.rejected += int(predicted[right:].sum())
+        self.draft = None
 
 
 @dataclass(slots=True)
@@ -34,19 +61,28 @@ class Request:
     stops: frozenset[int]
     most: int  # tokens of its output
     ended: bool = False  # vLLM may compute it once more
+    references: ReferenceTexts = NONE
+    predicted: Predicted | None = None  # None: its prediction's tokens are not counted
 
 
 class RunningRequests:
     """Model Runner V2's requests by id: their tokens, drafts and ends.
 
     `longest` returns the current maximum of a request's tokens. `tenants`: as `history_by`.
+    `counts`: what comes from predictions is counted.
     """
 
     def __init__(
-        self, batch: BatchDrafter, longest: Callable[[], int], tenants: str | None
+        self,
+        batch: BatchDrafter,
+        longest: Callable[[], int],
+        tenants: str | None,
+        *,
+        counts: bool = True,
     ) -> None:
-        self.batch, self.rows = batch, HostRows()
+        self.batch, self.rows, self.texts = batch, HostRows(), batch.request_texts()
         self._longest, self._tenants = longest, tenants
+        self.counts, self._counted = counts, dict[str, Predicted]()  # by id, the oldest first
         batch.tells()
         Finalize(self, _finish_ended, (self.rows, batch), exitpriority=BEFORE_FLUSH)
 
@@ -56,6 +92,7 @@ class RunningRequests:
         if sampling is None or new.req_id.startswith(WARM_UP):
             return
         parameters = sampling.extra_args or {}
+        drafts = not is_off(parameters.get(DRAFT_KEY))
         tenant = tenant_by(self._tenants, sampling, new.lora_request)
         # Prompt embeddings have zeros for ids; a picture has the same ids as any other.
         embedded = new.prompt_embeds is not None
@@ -68,21 +105,25 @@ class RunningRequests:
             request=Request(
                 sampling,
                 tenant,
-                drafts=not is_off(parameters.get(DRAFT_KEY)),
+                drafts=drafts,
                 remembered=kept and tenant is not None and not forbids_remembering(parameters),
                 stops=frozenset(stop_tokens(sampling)),
                 most=most_output(sampling, new.prompt_len, self._longest()),
+                references=self.texts.read(new.req_id, parameters.get(IDS_KEY) if drafts else None),
+                predicted=self._predicted(new.req_id, parameters) if drafts else None,
             ),
         )
         self.batch.sessions.rewrite(new.req_id)
 
     def preempt(self, name: str) -> None:
         self.rows.preempt(name)
+        self.texts.drop(name)
 
     def finish(self, name: str) -> None:
         """Forget a request that has finished or was aborted, and remember what it finished."""
         row = self.rows.finish(name)
         self.batch.sessions.end(name)
+        self.texts.drop(name)
         if row is not None:
             remember(self.batch, name, row)
 
@@ -93,12 +134,14 @@ class RunningRequests:
         counts: Sequence[int],
         latest: TokenArray,
         whole: Callable[[int], tuple[TokenArray, int]],
+        verified: Sequence[int] = (),
     ) -> list[HostRow | None]:
         """Append what a step wrote; return the rows to draft for, None for other rows.
 
         `totals`, `counts`: tokens of each row, and how many of these the step wrote; none in the
         chunks of a prompt. `latest`, int32[rows, n]: the last n tokens of each row. `whole(i)`: all
-        tokens of row i, and how many are its prompt.
+        tokens of row i, and how many are its prompt. `verified`: drafted tokens of each row in the
+        step, if it had any.
         """
         found: list[HostRow | None] = [None] * len(names)
         for i, count in enumerate(counts):
@@ -113,6 +156,10 @@ class RunningRequests:
             request = row.request
             if request is None:  # vLLM did not show how it began
                 continue
+            if request.predicted is not None and not request.ended and len(verified):
+                written, room = new.tolist(), request.most - (row.length - row.prompt - count)
+                ends = (i + 1 for i, token in enumerate(written) if token in request.stops)
+                request.predicted.learn(written, verified[i], min(next(ends, count), room))
             request.ended = (
                 request.ended
                 or row.length - row.prompt >= request.most
@@ -139,8 +186,39 @@ class RunningRequests:
                 continue
             contexts.append(row.tokens)
             lengths.append(max(min(most, rest - row.hidden - row.length), 0))
-            asked.append(Asked(row.prompt, row.request.tenant or "", name=name))
-        return self.batch.chain_batch(contexts, lengths, cost, asked=asked)
+            request = row.request
+            asked.append(Asked(row.prompt, request.tenant or "", request.references, name=name))
+        chains = self.batch.chain_batch(contexts, lengths, cost, asked=asked)
+        for row, chain in zip(rows, chains, strict=True):
+            if row is not None and row.request.predicted is not None:
+                row.request.predicted.draft = chain
+        return chains
+
+    def prune(self, known: Container[str]) -> None:
+        """Drop requests that the engine no longer has."""
+        self.rows.prune(known)
+        self.texts.keep(known)
+
+    def predicted(self, request: str, count: int) -> tuple[int, int] | None:
+        """Return how many tokens of a prediction were accepted and rejected in all its answers.
+
+        `request`: vLLM's id before it appends to it; `count`: the number of answers. Returns None
+        if they are not known.
+        """
+        found = [p for name, p in self._counted.items() if external_id(name) == request]
+        if len(found) != count:
+            return None
+        return sum(each.accepted for each in found), sum(each.rejected for each in found)
+
+    def _predicted(self, name: str, parameters: Mapping[str, Any]) -> Predicted | None:
+        """Return a request's counts, also of a resumed one, if only a prediction is its text."""
+        if not self.counts or PREDICTION_KEY not in parameters or REFERENCE_KEY in parameters:
+            return None
+        counts = self._counted.setdefault(name, Predicted())
+        counts.draft = None
+        while len(self._counted) > MOST_COUNTED:
+            del self._counted[next(iter(self._counted))]
+        return counts
 
 
 def remember(batch: BatchDrafter, name: str, row: HostRow, *, proven: bool = False) -> None:
@@ -161,6 +239,12 @@ def _finish_ended(rows: HostRows, batch: BatchDrafter) -> None:
     """Remember the last requests, whose ends vLLM would have shown in the next step."""
     for name, row in rows.finish_all():
         remember(batch, name, row, proven=True)
+
+
+def external_id(name: str) -> str:
+    """Return the id of which vLLM made a request's: 1_ID-xxxxxxxx is the second answer to ID."""
+    number, _, rest = name.rpartition("-")[0].partition("_")
+    return rest if number.isdecimal() else name.rpartition("-")[0]
 
 
 def tenant_by(by: str | None, sampling: Any, lora: Any) -> str | None:

@@ -49,7 +49,12 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
         self.slots = int(speculative.num_speculative_tokens)  # K
         self._most_rows = int(vllm_config.scheduler_config.max_num_seqs)
         self.batch = self._open(vllm_config, device)
-        self.requests = RunningRequests(self.batch, self._longest, self._tenants)
+        self.requests = RunningRequests(
+            self.batch,
+            self._longest,
+            self._tenants,
+            counts=self.mode != "adaptive",  # the device decides how much is verified
+        )
         shape, pinned = (self._most_rows, self.slots), device.type != "cpu"
         self._told = torch.empty(
             (self._most_rows, FACTS + self.slots + 1), dtype=torch.int32, pin_memory=pinned
@@ -128,7 +133,7 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
         most = self.slots if num_speculative_tokens is None else num_speculative_tokens
         self.step_slots[most] = self.step_slots.get(most, 0) + 1
         told = self._copy(input_batch.idx_mapping, num_sampled)
-        names = input_batch.req_ids
+        names, drafted = input_batch.req_ids, input_batch.num_draft_tokens_per_req
         index = input_batch.idx_mapping_np
         rows = self.requests.follow(
             names,
@@ -136,6 +141,7 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
             told[:, 1].tolist(),
             told[:, FACTS:],
             lambda i: self._whole(int(index[i]), int(told[i, 0])),
+            () if drafted is None else drafted.tolist(),
         )
         chains = self.requests.chains(
             names, rows, min(most, self._length), None if self.mode == "trimmed" else 0.0
@@ -195,7 +201,7 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
     def _report(self) -> None:
         rows, running = self.batch.statistics.rows, self.requests.rows
         if len(running) > self._most_rows:  # each has a row of the runner
-            running.prune(self._states.req_id_to_index)
+            self.requests.prune(self._states.req_id_to_index)
         if not self._log_rows or rows - self._logged < self._log_rows:
             return
         self._logged = rows

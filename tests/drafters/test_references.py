@@ -65,6 +65,13 @@ def test_a_prompt_that_ends_inside_a_reference_goes_on_there(name):
 
 
 @pytest.mark.parametrize("name", ABLE)
+def test_a_reference_may_be_shorter_than_a_place_in_it_is_known_by(name):
+    drafter = made(name)
+    drafter.start(ids([7] * 6), references=[ids([7, 7, 8])])
+    drafter.draft(8).check()
+
+
+@pytest.mark.parametrize("name", ABLE)
 def test_after_a_divergence_it_finds_its_way_back(name):
     """One token replaced, four put in, ten left out: two tokens later it is drafted again."""
     for change in ([900], [900, 901, 902, 903, *TEXT[20:21]], TEXT[30:31]):

@@ -117,6 +117,52 @@ def test_it_can_be_switched_off():
     assert len(drafter(np.empty(0, np.intc))) == 0
 
 
+@pytest.mark.parametrize("clock", [None, False], ids=["timed", "fixed cost"])
+def test_a_request_brings_text(clock):
+    """Its answer is written in few passes; the next one has no text, although it begins alike."""
+    dice, count = random.Random(3), [0]
+    text = np.array([dice.randrange(1000) for _ in range(80)], np.intc)
+    given = DraftConfig(clock=clock, pause=False)
+    drafter = Drafter(given, vocabulary=1000, clock=lambda: float(count[0]))
+
+    def passes():
+        size, before = 11, count[0]
+        while size < len(text):
+            draft = drafter(text[:size])
+            same = [int(one) == two for one, two in zip(draft, text[size:], strict=False)]
+            size += [*same, False].index(False) + 1
+            count[0] += 1
+        return count[0] - before
+
+    with drafter.request(reference=[text[10:].tolist()]):
+        assert passes() < 20
+    assert passes() == 69
+
+
+def test_a_request_may_be_switched_off():
+    drafter = Drafter(DraftConfig("context", min_probability=0.01))
+    tokens = np.array(PERIOD * 4, np.intc)
+    for off in (False, 0, "off"):
+        with drafter.request(draft=off):
+            assert len(drafter(tokens)) == 0
+    with drafter.request(draft=True):
+        assert len(drafter(tokens)) == 8
+
+
+def test_a_wrong_reference_is_an_error_of_the_call():
+    drafter = Drafter(DraftConfig(), vocabulary=10)
+    for reference, says in (
+        (7, "must be texts or lists"),
+        ("text", "no tokenizer"),
+        ([10], "below 10"),
+    ):
+        with pytest.raises(UsageError, match=says), drafter.request(reference):
+            raise AssertionError
+    other = Drafter(DraftConfig("cacheback"), vocabulary=10)
+    with pytest.raises(UsageError, match="cannot draft from references"), other.request([1, 2]):
+        raise AssertionError
+
+
 def test_the_environment_configures_it(monkeypatch, token_store, tmp_path):
     build_datastore(token_store([PERIOD * 3], 10), tmp_path / "d")
     monkeypatch.setenv(

@@ -176,6 +176,40 @@ def test_a_request_may_switch_drafting_off(folder):
     assert corpus.statistics.rows == 5
 
 
+class Letters:
+    """A tokenizer of SGLang's."""
+
+    def encode(self, text, add_special_tokens=True):
+        assert not add_special_tokens
+        return [ord(each) - ord("a") for each in text]
+
+
+def test_a_request_brings_text(folder):
+    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
+    given = {
+        "text": "fedcb",
+        "ids": [[5, 4, 3], [2, 1]],
+        "none": None,
+        "wrong": {"a": 1},
+        "unknown": [VOCABULARY],
+        "off": "fedcb",
+    }
+    requests = []
+    for name, value in given.items():
+        custom = {"ngramkit_reference": value, **({"ngramkit": "off"} if name == "off" else {})}
+        requests.append(Req(name, [9, 9, 9], custom=custom))
+        requests[-1].tokenizer = Letters()
+        requests[-1].output_ids = [5]
+    for _ in range(2):
+        drafts = dict(zip(given, decode(corpus, *requests), strict=True))
+        assert drafts["text"] == drafts["ids"] == 4
+        assert drafts["none"] == drafts["wrong"] == drafts["unknown"] != 4
+        assert drafts["off"] == 0
+    assert corpus.statistics.unused_references == 2
+    corpus.erase_match_state(["text"])
+    corpus.reset()
+
+
 def growing(monkeypatch, tmp_path, **keys):
     """A history in NGRAMKIT_DRAFT, which grows."""
     said = {"history": str(tmp_path / "h"), "vocabulary": VOCABULARY, "threads": 1, **keys}

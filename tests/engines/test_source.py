@@ -129,6 +129,10 @@ def test_sglang_compares_at_its_first_request_and_drafts_nothing(built, models, 
     assert "nothing is drafted" in said
 
 
+class Llama(SimpleNamespace):
+    """A stand-in that may be referenced weakly."""
+
+
 def test_llama_cpp_compares_on_request(built, models, caplog):
     def llama(name):
         backend = load_tokenizer(models[name]).backend
@@ -137,7 +141,7 @@ def test_llama_cpp_compares_on_request(built, models, caplog):
             assert (add_bos, special) == (False, True)
             return backend.encode(text.decode(), add_special_tokens=False).ids
 
-        return SimpleNamespace(
+        return Llama(
             tokenize=tokenize, scores=np.empty((64, 1)), n_ctx=lambda: 64, n_vocab=lambda: 12
         )
 

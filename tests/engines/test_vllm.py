@@ -383,10 +383,32 @@ def test_one_rank_of_a_layer_writes(rank, writes, monkeypatch, tmp_path):
     assert len(held(path, proposer)) == writes
 
 
-def test_without_a_history_vllms_classes_stay_as_they_are(configured, runner):
-    before = dict(vars(runner))
+def test_a_request_brings_text_or_switches_drafts_off(configured, runner):
+    model = runner()
+    text = {"ngramkit_reference_ids": [8, 9, 10, 11]}
+    model.begin("a", [1, 2], extra_args=text)
+    model.begin("b", [1, 2])
+    model.begin("off", [1, 2], extra_args={"ngramkit": 0})
+    model.begin("wrong", [1, 2], extra_args={"ngramkit_reference_ids": [99]})
+    drafts = model.step(a=[8], b=[8], off=[3], wrong=[3])
+    assert drafts["a"][:3] == [9, 10, 11]
+    assert drafts["b"][:1] != [9]
+    assert drafts["off"] == []
+    assert drafts["wrong"][:1] == [4]
+    model.step(a=[9], b=[9], off=[4], wrong=[4])
+    assert model.drafter.statistics.unused_references == 1
+    model.end("a", "wrong")
+    model.begin("c", [1, 2])
+    assert model.step(c=[8], b=[7], off=[5])["c"][:1] != [9]
+
+
+def test_a_runner_without_these_methods_is_reported(configured, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    module = ModuleType(vllm.RUNNER)
+    module.GPUModelRunner = object
+    monkeypatch.setitem(sys.modules, vllm.RUNNER, module)
     Proposer(configured)
-    assert dict(vars(runner)) == before
+    assert "their own parameters have no effect" in caplog.text
 
 
 def test_vllms_runner_has_what_is_watched():

@@ -123,8 +123,11 @@ class Runner:
         self.finish_requests(output)
         self.add_requests(output)
 
-    def step(self, slots=None, **written):
-        """Append tokens to the named requests; return each row's draft."""
+    def step(self, slots=None, verified=None, **written):
+        """Append tokens to the named requests; return each row's draft.
+
+        `verified`: drafted tokens of each request in the step.
+        """
         index = [self.req_states.req_id_to_index[name] for name in self.order]
         counts = torch.zeros(len(index), dtype=torch.int32)
         for i, (name, row) in enumerate(zip(self.order, index, strict=True)):
@@ -140,6 +143,9 @@ class Runner:
             req_ids=list(self.order),
             idx_mapping=torch.tensor(index, dtype=torch.int64),
             idx_mapping_np=np.array(index),
+            num_draft_tokens_per_req=None
+            if verified is None
+            else np.array([verified.get(name, 0) for name in self.order]),
         )
         drafts = self.speculator.propose(
             batch, None, None, None, None, counts, None, None, None, None, None,
@@ -366,6 +372,73 @@ def test_a_streaming_update_replaces_its_row(make):
     assert runner.step(a=[7])["a"][:3] == [0, 1, 2]
     assert len(runner.speculator.requests.rows) == 1
     assert runner.speculator.requests.batch.statistics.requests == 1
+
+
+def with_text(*ids, **more):
+    """Parameters as vLLM's front end sends them."""
+    return {"extra_args": {"ngramkit_reference_ids": list(ids), **more}}
+
+
+def test_a_request_is_drafted_for_from_its_own_text(make):
+    """Also when it was preempted; another request never is."""
+    runner = make({"datastores": [], "drafter": "blend"}, asynchronous=True)
+    text = with_text(6, 5, 4, -1, 2, 9, 3, 8, 1, 7)
+    runner.schedule(
+        new_request("a", [0, 1], **text),
+        new_request("b", [0, 1]),
+        new_request("off", [0, 1], extra_args={**text["extra_args"], "ngramkit": "off"}),
+        new_request("wrong", [0, 1], **with_text(999)),
+    )
+    drafts = runner.step(a=[2], b=[2], off=[2], wrong=[2])
+    assert drafts["a"][:2] == [9, 3]
+    assert drafts["b"] == drafts["off"] == drafts["wrong"] == [2] * SLOTS
+    requests = runner.speculator.requests
+    assert requests.batch.statistics.unused_references == 1
+    assert requests.texts.tokens == 9
+    runner.schedule(preempted={"a"})
+    assert requests.texts.tokens == 0
+    runner.schedule(new_request("a", [0, 1], [0, 1, 2, 9, 3], **text), finished={"b"})
+    assert runner.step(a=[8])["a"][:2] == [1, 7]
+    runner.schedule(finished={"a", "wrong", "off"})
+    assert len(requests.texts) == 0
+
+
+def test_a_text_is_never_remembered(make, tmp_path):
+    runner = make({"datastores": [], "history": str(tmp_path / "h")})
+    runner.schedule(new_request("a", [0, 1], max_tokens=2, **with_text(6, 5, 4, 3)))
+    runner.step(a=[6, 5])
+    runner.schedule(finished={"a"})
+    assert kept(tmp_path / "h", runner) == [([6, 5], 0)]
+
+
+@pytest.mark.parametrize("mode", ["trimmed", "fixed", "adaptive"])
+def test_tokens_of_a_prediction_are_counted(mode, make):
+    """Those that were verified; nothing beyond the answer's end was accepted."""
+    given = {"asynchronous": mode != "trimmed", "adaptive": mode == "adaptive"}
+    runner = make({"datastores": [], "min_probability": 0.0}, **given)
+    predicted = with_text(2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ngramkit_prediction="text")
+    named = {**predicted["extra_args"], "ngramkit_reference": "another"}
+    runner.schedule(
+        new_request("0_chat-1-0123abcd", [0, 1], max_tokens=8, **predicted),
+        new_request("1_chat-1-0123abcd", [0, 1], **predicted),
+        new_request("chat-2-0123abcd", [0, 1], extra_args=named),
+    )
+    first, second, other = runner.order
+    counts = runner.speculator.requests.predicted
+    runner.step(verified={}, **{first: [2], second: [2], other: [2]})
+    # Of 3 4 5 6 the first accepts two, the second all of those that were verified.
+    runner.step(verified={first: 4, second: 2}, **{first: [3, 4, 9], second: [3, 4, 5], other: [3]})
+    if mode == "adaptive":
+        assert counts("chat-1", 2) is None
+        return
+    assert counts("chat-1", 2) == (4, 2)
+    assert counts("chat-1", 1) is None
+    assert counts("chat-2", 1) is None
+    drafts = runner.step(verified={}, **{first: [10], second: [6], other: [4]})
+    assert drafts[first][:1] == [11]
+    runner.step(verified={first: 1}, **{first: [11, 5, 5, 5]})  # its answer has 8 tokens
+    runner.schedule(finished={first, second})
+    assert counts("chat-1", 2) == (5, 2)
 
 
 @pytest.mark.parametrize("by", ["lora", "key"])
@@ -619,3 +692,4 @@ def test_vllms_configuration_has_what_is_read():
     for field in ("lora_config", "additional_config", "device_config"):
         assert f"    {field}: " in source
     assert "data_parallel_index: int" in released("vllm/config/parallel.py")
+    assert "num_draft_tokens_per_req: np.ndarray | None" in released(f"{GPU}/input_batch.py")

@@ -1,0 +1,182 @@
+"""Texts that come with a request to draft from, such as the old version of a file that it edits.
+
+A parameter's value is a text, a list of token ids, or a list of any of these. In a flat list -1
+separates the ids of two texts, since vLLM's `vllm_xargs` hold no lists of lists. Nothing is opened
+as a path, remembered, or shared between requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ngramkit.basics.errors import UsageError, one_line, reason
+from ngramkit.drafters.references import NONE, ReferenceTexts
+from ngramkit.engines.metrics import Statistics
+
+LOG = logging.getLogger("ngramkit")
+REFERENCE_KEY = "ngramkit_reference"  # the parameter of a request
+IDS_KEY = "ngramkit_reference_ids"  # all texts' ids, as vLLM's front end adds them
+PREDICTION_KEY = "ngramkit_prediction"  # the texts of OpenAI's `prediction`, as it adds them
+MOST_BYTES = 1 << 18  # of a request's texts; an id counts as ID_BYTES
+ID_BYTES = 4
+MOST_RUNNING = 1 << 22  # tokens in the texts of all running requests
+SEPARATOR = -1  # between the ids of two texts in a flat list
+
+Encode = Callable[[str], Sequence[int]]
+
+
+def given_texts(*values: Any) -> list[str | list[int]]:
+    """Return the texts and the lists of ids that parameters' values hold, without empty ones.
+
+    Raises UsageError for other values and for more than MOST_BYTES.
+    """
+    texts = [part for value in values for part in _parts(value) if len(part)]
+    size = sum(len(t.encode()) if isinstance(t, str) else ID_BYTES * len(t) for t in texts)
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"{REFERENCE_KEY} must have at most {MOST_BYTES:,} bytes, got {size:,}",
+            "Give the parts that matter.",
+            option=REFERENCE_KEY,
+        )
+    return texts
+
+
+def _parts(value: Any) -> Iterable[str | list[int]]:
+    if value is None:
+        return
+    if not isinstance(value, str | list | tuple):
+        raise _wrong(value)
+    ids: list[int] = []
+    for each in [value] if isinstance(value, str) else value:
+        if type(each) is int and each >= 0:
+            ids.append(each)
+            continue
+        yield ids
+        ids = []
+        if isinstance(each, str):
+            yield each.encode(errors="replace").decode()  # JSON may hold half a character
+        elif isinstance(each, list | tuple) and all(type(i) is int and i >= 0 for i in each):
+            yield list(each)
+        elif type(each) is not int:
+            raise _wrong(each)
+    yield ids
+
+
+def _wrong(value: Any) -> UsageError:
+    return UsageError(
+        f"{REFERENCE_KEY} must be texts or lists of token ids, got {type(value).__name__}",
+        "Give a text, a list of texts or a list of ids.",
+        option=REFERENCE_KEY,
+    )
+
+
+def encoder(tokenizer: Any) -> Encode | None:
+    """Return a function from a text to its ids; None without a tokenizer."""
+    encode = getattr(tokenizer, "encode", None)
+    return encode and partial(encode, add_special_tokens=False)
+
+
+def token_ids(
+    texts: Iterable[str | list[int]], encode: Encode | None, vocabulary: int
+) -> list[list[int]]:
+    """Return the ids of each text. Raises UsageError for ids that the model does not have."""
+    found = []
+    for text in texts:
+        if isinstance(text, str):
+            if encode is None:
+                raise UsageError(
+                    f"cannot use the texts of {REFERENCE_KEY}: the engine gives no tokenizer",
+                    "Give token ids.",
+                    option=REFERENCE_KEY,
+                )
+            found.append([min(int(token), vocabulary) for token in encode(text)])
+        elif max(text) >= vocabulary:
+            raise UsageError(
+                f"ids of {REFERENCE_KEY} must be below {vocabulary:,}, got {max(text):,}",
+                "Encode the text by the model's own tokenizer.",
+                option=REFERENCE_KEY,
+            )
+        else:
+            found.append(text)
+    return [ids for ids in found if len(ids)]
+
+
+def flat(lists: Iterable[Sequence[int]]) -> list[int]:
+    """Return lists of ids as one list, with SEPARATOR between them."""
+    joined: list[int] = []
+    for ids in lists:
+        joined += [SEPARATOR, *ids] if joined else ids
+    return joined
+
+
+class RequestTexts:
+    """The references of an engine's running requests, by name; all ranks hold the same."""
+
+    def __init__(self, vocabulary: int, statistics: Statistics, *, able: bool) -> None:
+        self._vocabulary, self._statistics, self._able = vocabulary, statistics, able
+        self._held: dict[str, ReferenceTexts] = {}
+        self._logged: set[str] = set()
+
+    @property
+    def tokens(self) -> int:
+        return sum(texts.tokens for texts in self._held.values())
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._held
+
+    def get(self, name: str) -> ReferenceTexts:
+        return self._held.get(name, NONE)
+
+    def read(self, name: str, value: Any, encode: Encode | None = None) -> ReferenceTexts:
+        """Return what a request drafts from until `drop`.
+
+        A value that cannot be used is counted and logged once, and nothing is drafted from it.
+        """
+        self.drop(name)
+        if value is None:
+            return NONE
+        texts = NONE
+        try:
+            texts = self._texts(value, encode)
+        except UsageError as error:
+            self._complain(one_line(error))
+        except Exception as error:  # whatever a tokenizer raises
+            self._complain(f"cannot use {REFERENCE_KEY}: {reason(error)}")
+        self._held[name] = texts
+        return texts
+
+    def drop(self, name: str) -> None:
+        self._held.pop(name, None)
+
+    def keep(self, names: Container[str]) -> None:
+        """Drop the texts of all other requests."""
+        self._held = {name: texts for name, texts in self._held.items() if name in names}
+
+    def _texts(self, value: Any, encode: Encode | None) -> ReferenceTexts:
+        lists = token_ids(given_texts(value), encode, self._vocabulary)
+        if not lists:
+            return NONE
+        if not self._able:
+            raise UsageError(f"cannot use {REFERENCE_KEY}: the drafter takes no references")
+        held, new = self.tokens, sum(map(len, lists))
+        if held + new > MOST_RUNNING:
+            raise UsageError(
+                f"the texts of running requests must have at most {MOST_RUNNING:,} tokens, "
+                f"got {held + new:,}"
+            )
+        return ReferenceTexts([np.array(ids, np.int32) for ids in lists])
+
+    def _complain(self, what: str) -> None:
+        self._statistics.unused_references += 1
+        kind = what.partition(", got")[0]
+        if kind not in self._logged:
+            self._logged.add(kind)
+            LOG.warning("%s; the request is not drafted for from it", what)

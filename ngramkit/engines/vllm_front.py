@@ -1,0 +1,211 @@
+"""Text of requests in vLLM's front end: checked, encoded, and counted in `usage`.
+
+Read in 0.32 and 0.33. vLLM accepts OpenAI's `prediction` and drops it; here it is carried to the
+drafter with the request's other parameters. Wrong values are an error of their request.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from functools import wraps
+from typing import Any
+
+from ngramkit.basics.errors import UsageError, one_line
+from ngramkit.basics.terminal_text import visible
+from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.request_texts import (
+    IDS_KEY,
+    PREDICTION_KEY,
+    REFERENCE_KEY,
+    Encode,
+    encoder,
+    flat,
+    given_texts,
+    token_ids,
+)
+
+LOG = logging.getLogger("ngramkit")
+PROTOCOL = "vllm.entrypoints.openai.chat_completion.protocol"
+SERVING = "vllm.entrypoints.openai.chat_completion.serving"
+WORKER = "vllm.v1.worker.worker_base"
+COUNTS = "ngramkit_predicted"  # the worker's method that returns the counts of a prediction
+OURS = "ngramkit."  # begins the model of a custom class
+
+
+class Served:
+    """Whether this process serves requests that ngramkit drafts for."""
+
+    by_options = False  # of vLLM's, since NGRAMKIT_DRAFT may be unset
+
+
+def drafts_for(speculative_config: Any) -> bool:
+    method = getattr(speculative_config, "method", None)
+    if method == "custom_class":
+        return str(getattr(speculative_config, "model", "")).startswith(OURS)
+    return method == "ngram" and _is_asked()
+
+
+def _is_asked() -> bool:
+    return Served.by_options or bool(os.environ.get(VARIABLE, "").strip())
+
+
+def carry_texts() -> None:
+    """Wrap the methods of vLLM's parameters that it has, once in a process."""
+    try:
+        from vllm.exceptions import VLLMValidationError
+        from vllm.sampling_params import SamplingParams
+    except ImportError:  # a version without them
+        return
+    if hasattr(SamplingParams, "verify"):
+        _check_and_encode(SamplingParams, VLLMValidationError)
+    # Loaded before plugins if chats are served.
+    chats = getattr(sys.modules.get(PROTOCOL), "ChatCompletionRequest", None)
+    if hasattr(chats, "to_sampling_params"):
+        _carry_predictions(chats, VLLMValidationError)
+
+
+def _check_and_encode(parameters: Any, refused: type[Exception]) -> None:
+    theirs = parameters.verify
+    if getattr(theirs, "wrapped_by_ngramkit", False):
+        return
+
+    @wraps(theirs)
+    def verify(
+        self: Any, model_config: Any, speculative_config: Any, structured: Any, tokenizer: Any
+    ) -> None:
+        theirs(self, model_config, speculative_config, structured, tokenizer)
+        if not self.extra_args or not drafts_for(speculative_config):
+            return
+        vocabulary = int(model_config.get_vocab_size())
+        try:
+            self.extra_args = with_ids(self.extra_args, encoder(tokenizer), vocabulary)
+        except UsageError as error:
+            raise refused(one_line(error)) from None
+
+    verify.wrapped_by_ngramkit = True  # type: ignore[attr-defined]
+    parameters.verify = verify
+
+
+def with_ids(said: dict[str, Any], encode: Encode | None, vocabulary: int) -> dict[str, Any]:
+    """Return a request's parameters with the ids of all its texts. Raises UsageError."""
+    texts = given_texts(said.get(PREDICTION_KEY), said.get(REFERENCE_KEY))
+    if not texts and IDS_KEY not in said:
+        return said
+    kept = {key: value for key, value in said.items() if key != IDS_KEY}
+    return {**kept, IDS_KEY: flat(token_ids(texts, encode, vocabulary))} if texts else kept
+
+
+def _carry_predictions(requests: Any, refused: type[Exception]) -> None:
+    theirs = requests.to_sampling_params
+    if getattr(theirs, "wrapped_by_ngramkit", False):
+        return
+
+    @wraps(theirs)
+    def to_sampling_params(self: Any, *given: Any, **named: Any) -> Any:
+        made = theirs(self, *given, **named)
+        prediction = _prediction(self)
+        if prediction is not None:
+            try:
+                text = predicted_text(prediction)
+            except UsageError as error:
+                raise refused(one_line(error)) from None
+            made.extra_args = {**(made.extra_args or {}), PREDICTION_KEY: text}
+            _count_in_usage(sys.modules.get(SERVING))
+        return made
+
+    to_sampling_params.wrapped_by_ngramkit = True  # type: ignore[attr-defined]
+    requests.to_sampling_params = to_sampling_params
+
+
+def _prediction(request: Any) -> Any:
+    return (request.model_extra or {}).get("prediction") if _is_asked() else None
+
+
+def predicted_text(prediction: Any) -> str:
+    """Return the text of OpenAI's `prediction`, which nobody has validated.
+
+    Raises UsageError unless its content is a text or a list of text parts.
+    """
+    content = prediction.get("content") if isinstance(prediction, Mapping) else None
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts: list[Any] = [
+        part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
+        for part in parts
+    ]
+    if not all(isinstance(text, str) for text in texts):
+        raise UsageError(
+            'prediction must be {"type": "content", "content": TEXT}, with a text or text parts, '
+            f"got {visible(repr(prediction), 60)}",
+            "Give the text that the answer probably repeats.",
+        )
+    return "".join(texts)
+
+
+# What `usage` reports.
+
+
+def _count_in_usage(serving: Any) -> None:
+    chats: Any = getattr(serving, "OpenAIServingChat", None)
+    full = getattr(chats, "chat_completion_full_generator", None)
+    stream = getattr(chats, "chat_completion_stream_generator_raw", None)
+    if full is None or stream is None or getattr(full, "wrapped_by_ngramkit", False):
+        return
+
+    @wraps(full)
+    async def counted(
+        self: Any, request: Any, results: Any, name: str, *given: Any, **named: Any
+    ) -> Any:
+        answer = await full(self, request, results, name, *given, **named)
+        await _add_counts(self, request, name, answer)
+        return answer
+
+    @wraps(stream)
+    async def streamed(
+        self: Any, request: Any, results: Any, name: str, *given: Any, **named: Any
+    ) -> AsyncIterator[Any]:
+        async for chunk in stream(self, request, results, name, *given, **named):
+            if not getattr(chunk, "choices", True):  # the last chunk, with the usage
+                await _add_counts(self, request, name, chunk)
+            yield chunk
+
+    counted.wrapped_by_ngramkit = True  # type: ignore[attr-defined]
+    chats.chat_completion_full_generator = counted
+    chats.chat_completion_stream_generator_raw = streamed
+
+
+async def _add_counts(serving: Any, request: Any, name: str, answer: Any) -> None:
+    usage, engine = getattr(answer, "usage", None), serving.engine_client
+    config = getattr(engine, "vllm_config", None)
+    if usage is None or config is None or not config.use_v2_model_runner:
+        return
+    if _prediction(request) is None or not drafts_for(config.speculative_config):
+        return
+    try:
+        replies = await engine.collective_rpc(COUNTS, args=(name, request.n or 1))
+    except Exception as error:  # an answer is never lost for its counts
+        LOG.warning("cannot report the tokens of a prediction: %s", error)
+        return
+    found = next((reply for reply in replies if reply is not None), None)
+    if found is None:
+        return
+    details = usage.completion_tokens_details
+    if details is None:
+        serve = sys.modules[type(usage).__module__]
+        details = usage.completion_tokens_details = vars(serve)["CompletionTokenUsageInfo"]()
+    details.accepted_prediction_tokens, details.rejected_prediction_tokens = found
+
+
+def answer_counts() -> None:
+    """Let this process's worker answer COUNTS."""
+    workers = getattr(sys.modules.get(WORKER), "WorkerBase", None)
+    if workers is not None:
+        setattr(workers, COUNTS, _counts)
+
+
+def _counts(worker: Any, name: str, answers: int) -> tuple[int, int] | None:
+    requests = getattr(getattr(worker.model_runner, "speculator", None), "requests", None)
+    found: tuple[int, int] | None = requests and requests.predicted(name, answers)
+    return found
