@@ -71,8 +71,14 @@ def prompts(count: int, length: int = 40, step: int = 7) -> list[dict[str, Any]]
     return made
 
 
-def requests(which: str) -> list[tuple[dict[str, Any], Any]]:
-    """Return (prompt, parameters) of each request."""
+def requests(which: str, answers: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
+    """Return (prompt, parameters) of each request; `answers`: those of the group's first row."""
+    if which == "with their answers":
+        keys = ("ngramkit_reference", "ngramkit_prediction")  # the second as by the front end
+        return [
+            (prompt, greedy(18 + 3 * i, extra_args={keys[i % 2]: answers[f"r{i}"][0]}))
+            for i, prompt in enumerate(prompts(6))
+        ]
     if which == "features":
         features = [
             greedy(0, stop_token_ids=[50, 60, 70, 80, 90, *range(100, 160)]),
@@ -153,6 +159,16 @@ GROUPS: dict[str, dict[str, Row]] = {
     "profile run": pair("plain", {**ASYNC, **PROFILED}),
     "switched off": pair("switched off", SYNC),
     "remembered": pair("plain", ASYNC, draft={**FIXED_DRAFTS, "history": True}),
+    "text": {
+        "none": Row(options=ASYNC),
+        "ngramkit, no text": Row(NGRAM, FIXED_DRAFTS, ASYNC),
+        "ngramkit, fixed": Row(NGRAM, FIXED_DRAFTS, ASYNC, "with their answers"),
+        "ngramkit, trimmed": Row(NGRAM, FIXED_DRAFTS, SYNC, "with their answers"),
+    },
+    "text, V1": {
+        "none": Row(),
+        "ngramkit": Row(CUSTOM, FIXED_DRAFTS, asked="with their answers"),
+    },
     "tensor parallel": {
         "none": Row(options=ASYNC),
         "ngramkit, two ranks": Row(
@@ -190,9 +206,8 @@ class Watched:
                 length = max(min(most, OPTIONS["max_model_len"] - row.length - 1), 0)
                 if comparable and length:
                     fresh = BatchDrafter(speculator.batch.source, config)
-                    [wanted] = fresh.chain_batch(
-                        [row.tokens], [length], cost, asked=[Asked(row.prompt)]
-                    )
+                    asked = Asked(row.prompt, references=row.request.references)
+                    [wanted] = fresh.chain_batch([row.tokens], [length], cost, asked=[asked])
                     self.chains += 1
                     self.different += chain.token_ids.tolist() != wanted.token_ids.tolist()
             return made
@@ -219,11 +234,16 @@ class Watched:
                 name.rpartition("-")[0].rpartition("_")[2] in texts for name in self.texts
             ),
             "requests": self.speculator.batch.statistics.requests,
+            "predicted": [requests.predicted(name, 1) for name in texts],
+            "texts": len(requests.texts),
         }
 
 
-def run(row: Row, model: Path) -> dict[str, Any]:
-    """Start a row's engine, answer its requests, and return texts, steps and counts."""
+def run(row: Row, model: Path, answers: Mapping[str, Any]) -> dict[str, Any]:
+    """Start a row's engine, answer its requests, and return texts, steps and counts.
+
+    `answers`: the texts of the group's first row.
+    """
     from vllm import LLM
 
     with variables({**row.variables, **drafts(row.draft)}):
@@ -234,7 +254,7 @@ def run(row: Row, model: Path) -> dict[str, Any]:
         ours = getattr(runner, "speculator", None)
         watched = Watched(ours) if hasattr(ours, "requests") else None
         engine = llm.llm_engine
-        texts, steps = answer(engine, requests(row.asked), row.aborted)
+        texts, steps = answer(engine, requests(row.asked, answers), row.aborted)
         found: dict[str, Any] = {
             "texts": texts,
             "steps": steps,
@@ -314,8 +334,10 @@ def tiny_model(folder: Path) -> Path:
 def main(group: str, folder: str, result: str) -> None:
     """Run a group's rows; write what was found after each."""
     model, found = tiny_model(Path(folder)), {}
+    answers: dict[str, Any] = {}
     for name, row in GROUPS[group].items():
-        found[name] = run(row, model)
+        found[name] = run(row, model, answers)
+        answers = answers or found[name]["texts"]
         Path(result).write_text(json.dumps(found))
 
 

@@ -51,7 +51,7 @@ def main() -> None:
         if group == "server":
             checked = try_server(environment, runner, given.work)
         else:
-            variables = cpu_variables(environment, None if group == "V1" else runner)
+            variables = cpu_variables(environment, None if "V1" in group else runner)
             found[group] = run_group(group, environment, given.work, variables)
             checked = check(group, found)
         for failure in checked:
@@ -122,6 +122,8 @@ def check(group: str, found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
             yield from check_ours(group, name, row, ours)
     if group == "V2":
         yield from compare_counts(found, ("V1", "V1 ngramkit"), (group, "V2 ngramkit, trimmed"))
+    if group == "text":
+        yield from check_texts(rows)
     if group == "tensor parallel":
         yield from compare_counts(
             found, ("V2", "V2 ngramkit, fixed"), (group, "ngramkit, two ranks")
@@ -146,6 +148,21 @@ def check_ours(
         yield f"{name}: nothing was preempted"
     if group == "switched off" and ours["requests"] != 4:
         yield f"{name}: {ours['requests']} requests were drafted for, not 4"
+
+
+def check_texts(rows: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield what is wrong with requests that bring their answers, every second as a prediction."""
+    without = rows["ngramkit, no text"]["steps"]
+    for name in ("ngramkit, fixed", "ngramkit, trimmed"):
+        ours, steps = rows[name]["ours"], rows[name]["steps"]
+        if 2 * steps > without:
+            yield f"{name}: {steps} steps, {without} without the text"
+        counts = ours["predicted"]
+        print(f"{name}: accepted and rejected tokens of predictions: {counts}", flush=True)
+        if any((count is None) != (i % 2 == 0) for i, count in enumerate(counts)):
+            yield f"{name}: not the predictions were counted"
+        if not all(count[0] > count[1] for count in counts[1::2]):
+            yield f"{name}: predictions were not accepted"
 
 
 def compare_counts(
