@@ -85,15 +85,17 @@ engines: $(READY)
 	$(BIN)/python -m benchmarks.llama_cpp --questions $(QUESTIONS)
 	$(if $(wildcard $(SESSION)),$(BIN)/python -m benchmarks.llama_cpp --workload $(SESSION))
 
-# A real vLLM server on the CPU, in an environment of its own (3.5 GB), with our drafts, its own and
-# none; with a datastore where `make real` has built one. About 40 minutes on two cores. Model Runner
-# V2 before that, in Triton's interpreter: 20 minutes more.
+# A real vLLM on the CPU in an environment of its own, with our drafts, its own and none. Needs 5 GB
+# of disk, a C compiler and a package index; about 8 minutes to install. Model Runner V2 in Triton's
+# interpreter: 35 minutes on two cores, then the draft time of both adapters. Then servers on Model
+# Runner V1: 40 minutes. With a datastore where `make real` has built one.
 STORE = build/real/artifacts/chat-smollm2-135m-datastore
+ASKED = --questions $(QUESTIONS) $(if $(wildcard $(STORE)),--datastore $(STORE))
 engines-vllm: real-model
 	$(BIN)/python -m benchmarks.servers.install_vllm build/vllm
-	$(BIN)/python -m benchmarks.servers.vllm_v2 build/vllm
-	$(BIN)/python -m benchmarks.servers.vllm build/vllm --questions $(QUESTIONS) \
-	  $(if $(wildcard $(STORE)),--datastore $(STORE))
+	$(BIN)/python -m benchmarks.servers.vllm_v2 build/vllm $(ASKED)
+	build/vllm/bin/python -m benchmarks.servers.vllm_draft_time
+	$(BIN)/python -m benchmarks.servers.vllm build/vllm $(ASKED)
 
 # A real SGLang server on the CPU, its kernels replaced by torch, in an environment of its own (8 GB),
 # with our trees, its own and none. About an hour on two cores.

@@ -1,23 +1,27 @@
 """The engines of `benchmarks.servers.vllm_v2`, and the process of vLLM's that runs them.
 
 Engines of a group run one after another in this process. Every engine answers the same prompts
-greedily. Where ngramkit drafts in Model Runner V2, each chain is compared with the chain of a fresh
-drafter over the same tokens, and the mirror of tokens with what the engine answered.
+greedily. In each worker where ngramkit drafts in Model Runner V2, `vllm_watch` compares each chain
+with the chain of a fresh drafter over the same tokens, and the tokens in host memory with what the
+engine answered.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from benchmarks.servers import vllm_watch
 
 NGRAM = {
     "method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1,
@@ -31,9 +35,10 @@ CUSTOM = {
 FIXED_DRAFTS: dict[str, Any] = {"min_probability": 0.1, "pause": False}
 ASYNC, SYNC = {"async_scheduling": True}, {"async_scheduling": False}
 OPTIONS: dict[str, Any] = {
-    "dtype": "float32", "max_model_len": 512, "enforce_eager": True, "max_num_seqs": 4,
-    "skip_tokenizer_init": True, "disable_log_stats": False, "kv_cache_memory_bytes": 64 << 20,
-    "max_num_batched_tokens": 512, "seed": 0, "distributed_executor_backend": "uni",
+    "dtype": "float32", "max_model_len": vllm_watch.MAX_MODEL_LEN, "enforce_eager": True,
+    "max_num_seqs": 4, "skip_tokenizer_init": True, "disable_log_stats": False,
+    "kv_cache_memory_bytes": 64 << 20, "max_num_batched_tokens": 512, "seed": 0,
+    "distributed_executor_backend": "uni",
 }  # fmt: skip
 COUNTERS = {
     "drafted": "vllm:spec_decode_num_draft_tokens",
@@ -71,14 +76,43 @@ def prompts(count: int, length: int = 40, step: int = 7) -> list[dict[str, Any]]
     return made
 
 
-def requests(which: str, answers: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
+def embedded(prompt: Mapping[str, Any], model: Path, *, mixed: bool) -> dict[str, Any]:
+    """Return a prompt as embeddings; with `mixed` its first tokens stay ids."""
+    import torch
+    from safetensors.torch import load_file
+
+    ids = prompt["prompt_token_ids"]
+    rows = load_file(model / "model.safetensors")["model.embed_tokens.weight"]
+    found: dict[str, Any] = {"prompt_embeds": rows[torch.tensor(ids)]}
+    if mixed:
+        known = [i < 16 for i in range(len(ids))]
+        shown = [token if at else 0 for token, at in zip(ids, known, strict=True)]
+        found |= {"prompt_token_ids": shown, "prompt_is_token_ids": known}
+    return found
+
+
+def requests(
+    which: str, model: Path, answers: Mapping[str, Any]
+) -> list[tuple[dict[str, Any], Any]]:
     """Return (prompt, parameters) of each request; `answers`: those of the group's first row."""
     if which == "with their answers":
-        keys = ("ngramkit_reference", "ngramkit_prediction")  # the second as by the front end
+        references = ("ngramkit_reference", "ngramkit_prediction")  # the second as by the front end
         return [
-            (prompt, greedy(18 + 3 * i, extra_args={keys[i % 2]: answers[f"r{i}"][0]}))
+            (prompt, greedy(18 + 3 * i, extra_args={references[i % 2]: answers[f"r{i}"][0]}))
             for i, prompt in enumerate(prompts(6))
         ]
+    if which == "embedded":
+        return [
+            (embedded(prompt, model, mixed=i == 2), greedy(i))
+            for i, prompt in enumerate(prompts(4))
+        ]
+    if which == "remembered":
+        keys: list[Any] = [{}, {}, {}, {"ngramkit_history": 0}, {}, {}]
+    if which == "tenants":
+        keys = [{"ngramkit_history": key} for key in ("acme", "acme", "globex", "", 0)] + [{}]
+    if which in ("remembered", "tenants"):
+        asked = zip(prompts(6), keys, strict=True)
+        return [(prompt, greedy(18, extra_args=key)) for prompt, key in asked]
     if which == "features":
         features = [
             greedy(0, stop_token_ids=[50, 60, 70, 80, 90, *range(100, 160)]),
@@ -109,6 +143,7 @@ def requests(which: str, answers: Mapping[str, Any]) -> list[tuple[dict[str, Any
     return [(prompt, greedy(18 + 3 * i)) for i, prompt in enumerate(prompts(6))]
 
 
+PART = 16  # tokens of a streamed part
 BY_BATCH = {**NGRAM, "num_speculative_tokens_per_batch_size": [[1, 2, 5], [3, 3, 2], [4, 4, 0]]}
 SMALL_CACHE = {
     "max_num_batched_tokens": 64, "num_gpu_blocks_override": 10, "enable_prefix_caching": False,
@@ -133,6 +168,17 @@ def pair(asked: str, options: dict[str, Any], aborted: tuple[int, ...] = (), **o
     }
 
 
+def two(kind: str) -> Row:
+    """Return a row with two processes, `kind` parallel."""
+    return Row(
+        NGRAM,
+        FIXED_DRAFTS,
+        {**ASYNC, f"{kind}_parallel_size": 2, "distributed_executor_backend": "mp"},
+        variables={"VLLM_CPU_OMP_THREADS_BIND": "0|1"},  # else a NUMA node for each rank
+    )
+
+
+HISTORY, TENANTS = "v2-history", "v2-tenants"  # folders next to the model
 # Group -> name -> row. numba ends V1's starts in a process, so ngramkit is the last of its group.
 GROUPS: dict[str, dict[str, Row]] = {
     "V1": {"V1 none": Row(), "V1 ngramkit": Row(CUSTOM, FIXED_DRAFTS)},
@@ -169,74 +215,34 @@ GROUPS: dict[str, dict[str, Row]] = {
         "none": Row(),
         "ngramkit": Row(CUSTOM, FIXED_DRAFTS, asked="with their answers"),
     },
-    "tensor parallel": {
-        "none": Row(options=ASYNC),
-        "ngramkit, two ranks": Row(
-            NGRAM,
-            FIXED_DRAFTS,
-            {**ASYNC, "tensor_parallel_size": 2, "distributed_executor_backend": "mp"},
-            variables={"VLLM_CPU_OMP_THREADS_BIND": "0|1"},  # else a NUMA node for each rank
+    "tensor parallel": {"none": Row(options=ASYNC), "ngramkit, two ranks": two("tensor")},
+    "pipeline parallel": {"none": Row(options=ASYNC), "ngramkit, two stages": two("pipeline")},
+    "beam search": pair(
+        "beams", {**ASYNC, "skip_tokenizer_init": False}, draft={**FIXED_DRAFTS, "history": True}
+    ),
+    "prompt embeddings": {
+        **pair("embedded", {**ASYNC, "enable_prompt_embeds": True}),
+        "ngramkit, remembers": Row(
+            NGRAM, {**FIXED_DRAFTS, "history": True}, {**ASYNC, "enable_prompt_embeds": True},
+            "embedded",
         ),
     },
+    "streaming inputs": pair("streams", ASYNC),
+    # Their processes end between them.
+    "history on disk": pair("remembered", ASYNC, draft={**FIXED_DRAFTS, "history": HISTORY}),
+    "history, asked again": {
+        "ngramkit, read only": Row(
+            NGRAM, {**FIXED_DRAFTS, "history": HISTORY, "store": False}, ASYNC, "remembered"
+        ),
+        "ngramkit": Row(NGRAM, {**FIXED_DRAFTS, "history": HISTORY}, ASYNC, "remembered"),
+    },
+    "tenants": pair(
+        "tenants", ASYNC, draft={**FIXED_DRAFTS, "history": TENANTS, "history_by": "key"}
+    ),
     "adaptive": pair(
         "plain", ASYNC, speculative={**NGRAM, "enable_adaptive_verification": True}
     ),
 }  # fmt: skip
-
-
-class Watched:
-    """Compares what a Speculator's drafter does with fresh drafters."""
-
-    def __init__(self, speculator: Any) -> None:
-        from ngramkit.engines.batch import Asked, BatchDrafter
-        from ngramkit.engines.config import DraftConfig
-
-        self.speculator, self.chains, self.different = speculator, 0, 0
-        self.texts: dict[str, tuple[list[int], int]] = {}  # by id: tokens, how many are the prompt
-        requests, theirs = speculator.requests, speculator.requests.chains
-        config = DraftConfig.from_environment() or DraftConfig()
-        comparable = config.min_probability is not None and config.history is None
-
-        def chains(names: Any, rows: Any, most: int, cost: float | None) -> Any:
-            made = theirs(names, rows, most, cost)
-            for name, row, chain in zip(names, rows, made, strict=True):
-                if row is None:
-                    continue
-                self.texts[name] = row.tokens.tolist(), row.prompt
-                length = max(min(most, OPTIONS["max_model_len"] - row.length - 1), 0)
-                if comparable and length:
-                    fresh = BatchDrafter(speculator.batch.source, config)
-                    asked = Asked(row.prompt, references=row.request.references)
-                    [wanted] = fresh.chain_batch([row.tokens], [length], cost, asked=[asked])
-                    self.chains += 1
-                    self.different += chain.token_ids.tolist() != wanted.token_ids.tolist()
-            return made
-
-        requests.chains = chains
-
-    def report(self, texts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what was counted; `mirrored`: requests whose tokens are what was answered."""
-        requests, mirrored, shown = self.speculator.requests, 0, 0
-        for name, (tokens, prompt) in self.texts.items():
-            number, _, asked = name.rpartition("-")[0].rpartition("_")
-            if asked in texts:
-                shown += 1
-                answer, output = texts[asked][int(number or 0)], tokens[prompt:]
-                mirrored += answer[: len(output)] == output[: len(answer)]
-        return {
-            "mode": self.speculator.mode,
-            "chains": self.chains,
-            "different": self.different,
-            "resynced": requests.rows.resynced,
-            "K": self.speculator.step_slots,
-            "mirrored": mirrored,
-            "shown": sum(
-                name.rpartition("-")[0].rpartition("_")[2] in texts for name in self.texts
-            ),
-            "requests": self.speculator.batch.statistics.requests,
-            "predicted": [requests.predicted(name, 1) for name in texts],
-            "texts": len(requests.texts),
-        }
 
 
 def run(row: Row, model: Path, answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,34 +251,44 @@ def run(row: Row, model: Path, answers: Mapping[str, Any]) -> dict[str, Any]:
     `answers`: the texts of the group's first row.
     """
     from vllm import LLM
+    from vllm.v1.metrics.reader import get_metrics_snapshot
 
-    with variables({**row.variables, **drafts(row.draft)}):
+    with variables({**row.variables, **drafts(row.draft, model.parent)}):
+        if row.asked == "streams":
+            return {**asyncio.run(run_streams(row, model)), **counted(get_metrics_snapshot())}
         started = time.time()
         llm = LLM(str(model), speculative_config=row.speculative, **{**OPTIONS, **row.options})
         ready = time.time()
-        runner = runner_of(llm)
-        ours = getattr(runner, "speculator", None)
-        watched = Watched(ours) if hasattr(ours, "requests") else None
+        llm.collective_rpc(vllm_watch.start)
         engine = llm.llm_engine
-        texts, steps = answer(engine, requests(row.asked, answers), row.aborted)
+        if row.asked == "beams":
+            texts, steps = search_beams(llm)
+        else:
+            texts, steps = answer(engine, requests(row.asked, model, answers), row.aborted)
         found: dict[str, Any] = {
             "texts": texts,
             "steps": steps,
             "runner": "V2" if engine.vllm_config.use_v2_model_runner else "V1",
+            "draft": row.draft or {},
             "start": ready - started,
             "answers": time.time() - ready,
-            "ours": None if watched is None else watched.report(texts),
+            "ours": [each for each in llm.collective_rpc(vllm_watch.report, args=(texts,)) if each],
+            **counted(llm.get_metrics()),
         }
-        for name, counter in COUNTERS.items():
-            found[name] = sum(
-                each.value for each in llm.get_metrics() if each.name == counter
-            )  # fmt: skip
         shutdown = getattr(engine.engine_core, "shutdown", None)
         if shutdown is not None:
             shutdown()
-        del llm, engine, runner, ours, watched
+        del llm, engine
         gc.collect()
         return found
+
+
+def counted(metrics: Sequence[Any]) -> dict[str, float]:
+    """Return the values of COUNTERS."""
+    return {
+        name: sum(each.value for each in metrics if each.name == counter)
+        for name, counter in COUNTERS.items()
+    }
 
 
 def answer(
@@ -297,13 +313,67 @@ def answer(
     return done, steps
 
 
-def runner_of(llm: Any) -> Any:
-    worker = getattr(getattr(llm.llm_engine, "model_executor", None), "driver_worker", None)
-    return getattr(getattr(worker, "worker", worker), "model_runner", None)
+def search_beams(llm: Any) -> tuple[dict[str, Any], int]:
+    """Return every prompt's beams, and the engine's steps: one a token."""
+    from vllm.sampling_params import BeamSearchParams
+
+    tokens = 8
+    asked = BeamSearchParams(beam_width=2, max_tokens=tokens, ignore_eos=True)
+    found = llm.beam_search(prompts(3), asked)
+    return {
+        f"b{i}": [beam.tokens for beam in each.sequences] for i, each in enumerate(found)
+    }, tokens
 
 
-def drafts(draft: Mapping[str, Any] | None) -> dict[str, str]:
-    return {} if draft is None else {"NGRAMKIT_DRAFT": json.dumps(draft)}
+async def run_streams(row: Row, model: Path) -> dict[str, Any]:
+    """Send prompts whose parts arrive one after another; each part gets an answer."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.engine.protocol import StreamingInput
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    parameters = greedy(max_tokens=12, output_kind=RequestOutputKind.DELTA)
+
+    async def parts(tokens: list[int]) -> AsyncIterator[Any]:
+        for begin in range(0, len(tokens), PART):
+            yield StreamingInput({"prompt_token_ids": tokens[begin : begin + PART]}, parameters)
+
+    async def ask(engine: Any, name: str, tokens: list[int]) -> list[int]:
+        written: list[int] = []
+        async for output in engine.generate(parts(tokens), parameters, name):
+            written += output.outputs[0].token_ids
+        return written
+
+    started = time.time()
+    options = {**OPTIONS, **row.options, "speculative_config": row.speculative}
+    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(str(model), **options))
+    ready = time.time()
+    await engine.collective_rpc(vllm_watch.start)
+    asked = [each["prompt_token_ids"] for each in prompts(4, 3 * PART, 0)]
+    written = await asyncio.gather(*(ask(engine, f"s{i}", each) for i, each in enumerate(asked)))
+    found = {
+        # The last part's answer follows the others' in the request's tokens.
+        "texts": {f"s{i}": [each] for i, each in enumerate(written)},
+        "steps": 0,
+        "runner": "V2" if engine.vllm_config.use_v2_model_runner else "V1",
+        "draft": row.draft or {},
+        "start": ready - started,
+        "answers": time.time() - ready,
+        "ours": [
+            each for each in await engine.collective_rpc(vllm_watch.report, args=({},)) if each
+        ],
+    }
+    engine.shutdown()
+    return found
+
+
+def drafts(draft: Mapping[str, Any] | None, work: Path) -> dict[str, str]:
+    """Return NGRAMKIT_DRAFT; the folder of a history is below `work`."""
+    if draft is None:
+        return {}
+    history = draft.get("history")
+    placed = {"history": str(work / history)} if isinstance(history, str) else {}
+    return {"NGRAMKIT_DRAFT": json.dumps({**draft, **placed})}
 
 
 @contextmanager
@@ -315,10 +385,12 @@ def variables(given: Mapping[str, str]) -> Iterator[None]:
 
 
 def tiny_model(folder: Path) -> Path:
-    """Save a Llama of random weights and 512 ids, once."""
-    if not (folder / "config.json").exists():
+    """Save a Llama of random weights and 512 ids with a tokenizer, once."""
+    if not (folder / "tokenizer.json").exists():
         import torch
-        from transformers import LlamaConfig, LlamaForCausalLM
+        from tokenizers import Tokenizer
+        from tokenizers.models import WordLevel
+        from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
         torch.manual_seed(0)
         config = LlamaConfig(
@@ -328,6 +400,9 @@ def tiny_model(folder: Path) -> Path:
         )  # fmt: skip
         model: Any = LlamaForCausalLM(config)
         model.float().save_pretrained(folder)
+        words = Tokenizer(WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
+        fast: Any = PreTrainedTokenizerFast
+        fast(tokenizer_object=words, eos_token="w1").save_pretrained(folder)
     return folder
 
 

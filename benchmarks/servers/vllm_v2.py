@@ -12,21 +12,38 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from benchmarks._figures import write_figures
 from benchmarks.servers import cpu_runner
+from benchmarks.servers.cpu_runner import cpu_variables
 from benchmarks.servers.environment import ROOT
 from benchmarks.servers.process import ServerProcess, prometheus_sums
 from benchmarks.servers.smollm2 import MODEL, hub_folder
 from benchmarks.servers.vllm import chat, texts
-from benchmarks.servers.vllm_rows import GROUPS, NGRAM
+from benchmarks.servers.vllm_rows import GROUPS, HISTORY, NGRAM, TENANTS
+from ngramkit.engines.growth import tenant_folder
+from ngramkit.formats.history import History
 
 PORT = 8377
 SEEN = {"K by batch size": {"0", "2", "5"}}  # steps' K
+PLAIN = {"V2": "V1", "history, asked again": "history on disk"}  # groups whose texts are compared
+UNSHOWN = ("beam search", "streaming inputs")  # groups where a name is not an answer's
+KEPT: dict[str, Any] = {
+    "history on disk": 5,
+    "tenants": {"acme": 2, "globex": 1, "": 2},
+}  # requests on disk
+IN_PROCESS = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # for functions that are sent to workers
+}
 QUESTIONS = (
     "Write a list of the numbers from one to thirty in words, one a line.",
     "Repeat the following three times: The quick brown fox jumps over the lazy dog.",
@@ -39,42 +56,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.servers.vllm_v2")
     parser.add_argument("environment", type=Path)
     parser.add_argument("--work", type=Path, default=Path("build/servers"))
-    parser.add_argument("--groups", nargs="+", choices=[*GROUPS, "server"])
+    parser.add_argument("--groups", nargs="+", choices=[*GROUPS, "server", "table"])
+    parser.add_argument("--questions", type=Path, help="MT-Bench's question file, for the table")
+    parser.add_argument("--datastore", type=Path, help="of SmolLM2's tokenizer, for the table")
     given = parser.parse_args()
+    groups = given.groups or [*GROUPS, "server", *(["table"] if given.questions else [])]
+    if "table" in groups and given.questions is None:
+        parser.error("the table needs --questions")
     given.work.mkdir(parents=True, exist_ok=True)
     environment, failures = given.environment.resolve(), 0
     runner = cpu_runner.install(environment / cpu_runner.PACKAGE)
     print("| engine | texts | steps | drafted | accepted | runner | seconds |")
     print("|---|---|---|---|---|---|---|")
     found: dict[str, dict[str, Any]] = {}
-    for group in given.groups or [*GROUPS, "server"]:
+    for group in groups:
         if group == "server":
             checked = try_server(environment, runner, given.work)
+        elif group == "table":
+            checked = run_table(environment, runner, given)
         else:
             variables = cpu_variables(environment, None if "V1" in group else runner)
             found[group] = run_group(group, environment, given.work, variables)
-            checked = check(group, found)
+            checked = chain(check(group, found), check_disk(group, given.work))
         for failure in checked:
             print(f"FAILED: {group}: {failure}", flush=True)
             failures += 1
     raise SystemExit(failures > 0)
-
-
-def cpu_variables(environment: Path, runner: Path | None) -> dict[str, str]:
-    """Return the variables of a process of vLLM's; `runner`: the folder that V2 needs."""
-    variables = {
-        "VLLM_TARGET_DEVICE": "cpu",
-        "VLLM_HOST_IP": "127.0.0.1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "LD_PRELOAD": str(environment / "lib" / "libiomp5.so"),
-        "VLLM_USE_V2_MODEL_RUNNER": "0" if runner is None else "1",
-    }
-    if runner is not None:
-        variables |= {"TRITON_INTERPRET": "1", "PYTHONPATH": str(runner)}
-    return variables
 
 
 def run_group(
@@ -84,15 +91,16 @@ def run_group(
     name = group.replace(" ", "-").replace(",", "")
     result, log = (work / f"v2-{name}.json").resolve(), work / f"v2-{name}.log"
     result.unlink(missing_ok=True)
+    for folder in {"history on disk": [HISTORY], "tenants": [TENANTS]}.get(group, []):
+        shutil.rmtree(work / folder, ignore_errors=True)
     extra = {"V2_ON_CPU_ADAPTIVE": "1"} if group == "adaptive" else {}
-    own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
     model = (work / "tiny-llama").resolve()
     python = environment / "bin" / "python"
     command = [str(python), "-m", "benchmarks.servers.vllm_rows", group, str(model), str(result)]
     with log.open("w") as file:
         done = subprocess.run(
             command,
-            env={**os.environ, **variables, **own, **extra},
+            env={**variables, **IN_PROCESS, **extra},
             cwd=ROOT, stdout=file, stderr=file, check=False,
         )  # fmt: skip
     rows: dict[str, Any] = json.loads(result.read_text()) if result.exists() else {}
@@ -106,7 +114,7 @@ def check(group: str, found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     rows = dict(found[group])
     if failed := rows.pop("failed", None):
         yield failed
-    reference = found.get("V1", rows) if group == "V2" else rows
+    reference = found.get(PLAIN.get(group, group), rows)
     plain = next((row for row in reference.values() if isinstance(row, dict)), None)
     for name, row in rows.items():
         wanted = plain["texts"] if plain is not None else {}
@@ -118,8 +126,8 @@ def check(group: str, found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
         )
         if same != len(wanted) or not wanted:
             yield f"{name}: other texts"
-        if (ours := row["ours"]) is not None:
-            yield from check_ours(group, name, row, ours)
+        if row["ours"]:
+            yield from check_ours(group, name, row)
     if group == "V2":
         yield from compare_counts(found, ("V1", "V1 ngramkit"), (group, "V2 ngramkit, trimmed"))
     if group == "text":
@@ -128,19 +136,32 @@ def check(group: str, found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
         yield from compare_counts(
             found, ("V2", "V2 ngramkit, fixed"), (group, "ngramkit, two ranks")
         )
+    if group == "history, asked again":
+        first = found.get("history on disk", {}).get("ngramkit")
+        for name, row in rows.items():
+            if first is not None and row["steps"] >= first["steps"]:
+                yield f"{name}: {row['steps']} steps, {first['steps']} in the first process"
 
 
-def check_ours(
-    group: str, name: str, row: Mapping[str, Any], ours: Mapping[str, Any]
-) -> Iterator[str]:
+def check_ours(group: str, name: str, row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the drafts of an engine's ranks."""
+    ours = row["ours"][0]
     if row["runner"] != "V2":
         yield f"{name}: it runs in {row['runner']}"
-    learns = "learnt price" in name or group == "remembered"
-    if ours["different"] or not (ours["chains"] or learns):
+    if group == "tensor parallel" and len(row["ours"]) != 2:
+        yield f"{name}: {len(row['ours'])} ranks draft, not 2"
+    if any(rank != ours for rank in row["ours"]):
+        yield f"{name}: ranks differ: {row['ours']}"
+    grows = "history" in row["draft"] and row["draft"].get("store", True)
+    learns = grows or "min_probability" not in row["draft"]
+    drafts = group != "beam search"  # each token is a request
+    if ours["different"] or (drafts and not learns and not ours["chains"]):
         yield f"{name}: {ours['different']} of {ours['chains']} chains differ from fresh ones"
+    if bool(ours["drafted"]) != drafts:
+        yield f"{name}: {ours['drafted']} tokens were drafted"
     if ours["resynced"]:
         yield f"{name}: {ours['resynced']} rows were copied again"
-    if ours["mirrored"] != ours["shown"] or not ours["shown"]:
+    if ours["mirrored"] != ours["shown"] or bool(ours["shown"]) == (group in UNSHOWN):
         yield f"{name}: {ours['mirrored']} of {ours['shown']} mirrors hold what was answered"
     if missing := SEEN.get(group, set()) - set(ours["K"]):
         yield f"{name}: no step had K = {missing}"
@@ -148,13 +169,32 @@ def check_ours(
         yield f"{name}: nothing was preempted"
     if group == "switched off" and ours["requests"] != 4:
         yield f"{name}: {ours['requests']} requests were drafted for, not 4"
+    if group in ("beam search", "prompt embeddings") and ours["remembered"]:
+        yield f"{name}: {ours['remembered']} requests were remembered"
+
+
+def check_disk(group: str, work: Path) -> Iterator[str]:
+    """Yield a failure unless all requests of an ended process are on disk that may be there."""
+    if group == "history on disk":
+        kept: Any = remembered(work / HISTORY)
+    elif group == "tenants":
+        kept = {key: remembered(work / TENANTS / tenant_folder(key)) for key in KEPT[group]}
+    else:
+        return
+    print(f"{group}: remembered {kept}", flush=True)
+    if kept != KEPT[group]:
+        yield f"remembered {kept}, not {KEPT[group]}"
+
+
+def remembered(folder: Path) -> int:
+    return len(History.open(folder).news()[0]) if folder.exists() else 0
 
 
 def check_texts(rows: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     """Yield what is wrong with requests that bring their answers, every second as a prediction."""
     without = rows["ngramkit, no text"]["steps"]
     for name in ("ngramkit, fixed", "ngramkit, trimmed"):
-        ours, steps = rows[name]["ours"], rows[name]["steps"]
+        ours, steps = rows[name]["ours"][0], rows[name]["steps"]
         if 2 * steps > without:
             yield f"{name}: {steps} steps, {without} without the text"
         counts = ours["predicted"]
@@ -175,6 +215,31 @@ def compare_counts(
         yield f"{one[1]} drafted and accepted {counts[0]} tokens, {other[1]} {counts[1]}"
 
 
+def run_table(environment: Path, runner: Path, given: Any) -> Iterator[str]:
+    """Print the table of `vllm_table`, and keep it in benchmarks/figures; yield other texts."""
+    result, log = (given.work / "v2-table.json").resolve(), given.work / "v2-table.log"
+    result.unlink(missing_ok=True)
+    command: list[str | Path] = [
+        environment / "bin" / "python", "-m", "benchmarks.servers.vllm_table",
+        hub_folder(given.work / MODEL).resolve(), given.questions.resolve(), result,
+    ]  # fmt: skip
+    if given.datastore is not None:
+        command += ["--datastore", given.datastore.resolve()]
+    with log.open("w") as file:
+        done = subprocess.run(
+            command,
+            env={**cpu_variables(environment, runner), **IN_PROCESS},
+            cwd=ROOT, stderr=file, check=False,
+        )  # fmt: skip
+    if done.returncode:
+        yield f"it ended with {done.returncode}, see {log}"
+        return
+    table = json.loads(result.read_text())
+    yield from table["failures"]
+    if given.datastore is not None:
+        write_figures("vllm_v2", "make engines-vllm", {k: table[k] for k in ("head", "rows")})
+
+
 # A server.
 
 
@@ -191,40 +256,64 @@ class Server(ServerProcess):
             "env", f"PYTHONPATH={path}", *words,
             environment / "bin" / "vllm", "serve", model, "--served-model-name", MODEL,
             "--dtype", "float32", "--max-model-len", "1024", "--enforce-eager",
-            "--port", str(PORT), "--max-num-seqs", "4", "--async-scheduling",
+            "--port", str(PORT), "--max-num-seqs", "4",
         ]  # fmt: skip
+        if "VLLM_USE_V2_MODEL_RUNNER=0" not in words:  # vLLM's V1 refuses this with ngram
+            command.append("--async-scheduling")
         if speculative is not None:
             command += ["--speculative-config", json.dumps(speculative)]
-        super().__init__(command, {**os.environ, **variables}, PORT, work / "v2-server.log")
+        super().__init__(command, variables, PORT, work / "v2-server.log")
 
-    def answers(self) -> list[str]:
-        """Return the answers to chats, one of them without drafts and one under a schema."""
+    def answers(self) -> dict[str, str]:
+        """Return the answers to requests of every kind, by name."""
         properties = {"name": {"type": "string"}}
         schema = {"type": "object", "properties": properties, "required": ["name"]}
         form = {"type": "json_schema", "json_schema": {"name": "p", "schema": schema}}
-        bodies = [
-            *(chat(question, max_tokens=32) for question in QUESTIONS),
-            chat(QUESTIONS[1], max_tokens=24, vllm_xargs={"ngramkit": False}),
-            chat("Describe a person as JSON.", max_tokens=24, response_format=form),
-        ]
-        return texts([self.post("v1/chat/completions", {"model": MODEL, **b}) for b in bodies])
+        bodies = {
+            **{question: chat(question, max_tokens=32) for question in QUESTIONS},
+            "without drafts": chat(QUESTIONS[1], max_tokens=24, vllm_xargs={"ngramkit": False}),
+            "a schema": chat("Describe a person as JSON.", max_tokens=24, response_format=form),
+            # vLLM refuses n = 2 at temperature 0.
+            "n = 2": chat(QUESTIONS[1], max_tokens=24, temperature=1, top_k=1, n=2, seed=1),
+        }
+        found = {
+            name: texts([self.post("v1/chat/completions", {"model": MODEL, **body})])[0]
+            for name, body in bodies.items()
+        }
+        found["a stream"] = "".join(
+            choice["delta"].get("content") or ""
+            for event in self.events(
+                "v1/chat/completions", {"model": MODEL, **chat(QUESTIONS[0], max_tokens=32)}
+            )
+            for choice in event["choices"]
+        )
+        return found
 
 
 def try_server(environment: Path, runner: Path, work: Path) -> Iterator[str]:
     """Compare a server's answers with and without drafts, and end one that V2 does not run."""
     written = []
     for speculative, words in ((None, []), (NGRAM, ["NGRAMKIT_DRAFT={}"])):
-        with Server(environment, runner, work, speculative, words) as server:
-            written.append(server.answers())
-            counts = prometheus_sums(server.get("metrics"))
-            steps = counts["vllm:iteration_tokens_total_count"]
-            drafted = counts.get("vllm:spec_decode_num_draft_tokens_total", 0.0)
-            print(f"server, {'ours' if words else 'no drafts'}: {steps:.0f} steps, {drafted:.0f} "
-                  "drafted", flush=True)  # fmt: skip
-            if words and "drafting in vLLM's Model Runner V2, fixed" not in server.log.read_text():
-                yield "the log does not name the runner and the mode"
-    if written[0] != written[1]:
-        yield "a server answers otherwise with drafts"
+        with tempfile.TemporaryDirectory() as shared:
+            words = [*words, f"PROMETHEUS_MULTIPROC_DIR={shared}"]
+            with Server(environment, runner, work, speculative, words) as server:
+                written.append(server.answers())
+                counts, log = prometheus_sums(server.get("metrics")), server.log.read_text()
+        steps = counts["vllm:iteration_tokens_total_count"]
+        drafted = counts.get("vllm:spec_decode_num_draft_tokens_total", 0.0)
+        print(f"server, {'ours' if speculative else 'no drafts'}: {steps:.0f} steps, "
+              f"{drafted:.0f} verified", flush=True)  # fmt: skip
+        if speculative is None:
+            continue
+        if "drafting in vLLM's Model Runner V2, fixed" not in log:
+            yield "the log does not name the runner and the mode"
+        names = ("ngramkit_draft_tokens_total", "ngramkit_requests_total")
+        print("/metrics: " + ", ".join(f"{name} {counts.get(name)}" for name in names), flush=True)
+        if not all(counts.get(name) for name in names):
+            yield "/metrics lacks our counters"
+    for name, text in written[0].items():
+        if written[1][name] != text:
+            yield f"{name}: a server answers otherwise with drafts"
     try:
         words = ["NGRAMKIT_DRAFT={}", "VLLM_USE_V2_MODEL_RUNNER=0"]
         with Server(environment, runner, work, NGRAM, words):

@@ -24,8 +24,8 @@ KNOWN = (
     Mode(
         "fixed",
         "",
-        "asynchronous scheduling is 20 to 39 % faster for n-gram drafts (vllm#29184); verifying "
-        "unused tokens costs 17 to 56 % (vllm#51788)",
+        "asynchronous scheduling is 20 to 39 % faster for n-gram drafts (vllm#29184); all slots "
+        "are verified, with a draft or without",
     ),
     Mode(
         "trimmed",
@@ -35,8 +35,8 @@ KNOWN = (
     Mode(
         "adaptive",
         '"enable_adaptive_verification": true in --speculative-config',
-        "19 % faster than fixed with a draft model (vllm#52228); needs full CUDA graphs, no LoRA, "
-        "no pipeline parallelism",
+        "15 to 22 % faster than fixed with a draft model (vllm#52228); needs full CUDA graphs, no "
+        "LoRA, no pipeline parallelism",
     ),
 )
 

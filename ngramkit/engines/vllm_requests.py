@@ -23,7 +23,6 @@ from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 DRAFT_KEY = "ngramkit"  # the parameter of a request that switches its drafts off
 WARM_UP = ("_warmup_", "_v2_mixed_warmup")  # ids of vLLM's own requests begin like this
-BEAM = "-beam-"  # in the id of every token of a beam search, a request of its own
 MOST_COUNTED = 1024  # requests whose predictions' counts are kept for the front end
 BEFORE_FLUSH = 30  # exit priority of Finalize: earlier than what it finishes is written
 
@@ -96,7 +95,8 @@ class RunningRequests:
         tenant = tenant_by(self._tenants, sampling, new.lora_request)
         # Prompt embeddings have zeros for ids; a picture has the same ids as any other.
         embedded = new.prompt_embeds is not None
-        kept = not (embedded or new.mm_features or BEAM in new.req_id)
+        kept = not (embedded or new.mm_features)
+        most = most_output(sampling, new.prompt_len, self._longest())
         self.rows.begin(
             new.req_id,
             np.array(tokens, np.int32),
@@ -106,9 +106,13 @@ class RunningRequests:
                 sampling,
                 tenant,
                 drafts=drafts,
-                remembered=kept and tenant is not None and not forbids_remembering(parameters),
+                # A request of one token is never drafted for; beam searches consist of them.
+                remembered=kept
+                and most > 1
+                and tenant is not None
+                and not forbids_remembering(parameters),
                 stops=frozenset(stop_tokens(sampling)),
-                most=most_output(sampling, new.prompt_len, self._longest()),
+                most=most,
                 references=self.texts.read(new.req_id, parameters.get(IDS_KEY) if drafts else None),
                 predicted=self._predicted(new.req_id, parameters) if drafts else None,
             ),

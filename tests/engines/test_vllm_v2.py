@@ -328,10 +328,10 @@ def test_what_finished_is_remembered(make, tmp_path):
     runner.schedule(
         new_request("eos", [1, 1], [1, 1, 3, 4], eos_token_id=7),
         new_request("0-beam-1", [1, 6], max_tokens=1),
-        new_request("picture", [1, 7], max_tokens=1, pictures=[object()]),
+        new_request("picture", [1, 7], max_tokens=2, pictures=[object()]),
         finished={"length", "aborted", "stop"},
     )
-    drafts = runner.step(eos=[7, 8], **{"0-beam-1": [3], "picture": [3]})
+    drafts = runner.step(eos=[7, 8], **{"0-beam-1": [3], "picture": [3, 4]})
     assert drafts["eos"] == [8] * SLOTS  # it has ended
     runner.schedule(finished={"eos", "0-beam-1", "picture"})
     assert kept(path, runner) == [([3, 4, 5], 0), ([3, 4, 5, 6][:3], 0), ([3, 4, 7], 0)]
@@ -468,7 +468,7 @@ def test_one_rank_of_the_first_engine_writes(rank, size, engine, writes, v2, mon
         rank=rank, tensor_parallel_size=size, data_parallel_index=engine
     )
     speculator = v2.Speculator(given, torch.device("cpu"), States())
-    speculator.requests.begin(new_request("a", [1, 2], [1, 2, 3], max_tokens=1))
+    speculator.requests.begin(new_request("a", [1, 2], [1, 2, 3, 4], max_tokens=2))
     speculator.requests.finish("a")
     speculator.batch.history.flush()
     assert len(History.open(tmp_path / "h").news()[0]) == writes

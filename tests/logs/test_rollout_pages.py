@@ -8,11 +8,13 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.vllm_options import wanted
 from ngramkit.logs.read import FORMATS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rl" / "README.md").read_text(encoding="utf-8")
@@ -49,12 +51,10 @@ def of_overrides():
 @pytest.mark.parametrize("options", [of_toml, of_yaml, of_overrides])
 def test_options_of_vllm(options):
     given = options()
-    speculative = given["speculative_config"]
-    assert speculative["method"] == "custom_class"
-    assert 0 < speculative["num_speculative_tokens"] <= 64
-    module, _, name = speculative["model"].rpartition(".")
-    source = Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
-    assert f"class {name}" in source
+    speculative = SimpleNamespace(**given["speculative_config"])
+    assert 0 < speculative.num_speculative_tokens <= 64
+    config = {"speculative_config": speculative, "additional_config": given["additional_config"]}
+    assert wanted(SimpleNamespace(**config))
     assert DraftConfig.parse(given["additional_config"]["ngramkit"]).history == "/data/past"
 
 
@@ -69,3 +69,9 @@ def test_options_of_sglang():
 def test_every_trainer_has_a_format_that_is_read_and_the_page_says_how():
     assert {"verl", "nemo-rl", "prime-rl", "slime"} <= FORMATS.keys() & SECTIONS.keys()
     assert "ngramkit history import" in PAGE
+
+
+def test_the_class_of_model_runner_v1_is_there():
+    module, _, name = re.search(r"`model: ([\w.]+)`", PAGE)[1].rpartition(".")
+    source = Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
+    assert f"class {name}" in source

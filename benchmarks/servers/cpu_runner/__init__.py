@@ -8,6 +8,7 @@ because vLLM assumes that any backend "cpu" compiles.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -32,3 +33,20 @@ def install(folder: Path) -> Path:
     (package / "__init__.py").write_text("")
     add_metadata(folder, PACKAGE.replace("_", "-"), "1.0", ENTRY_POINTS)
     return folder
+
+
+def cpu_variables(environment: Path, runner: Path | None) -> dict[str, str]:
+    """Return the variables of a process of vLLM's; `runner`: the folder that V2 needs, else V1."""
+    variables = {
+        "VLLM_TARGET_DEVICE": "cpu",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "LD_PRELOAD": str(environment / "lib" / "libiomp5.so"),
+        "VLLM_USE_V2_MODEL_RUNNER": "0" if runner is None else "1",
+    }
+    if runner is not None:
+        variables |= {"TRITON_INTERPRET": "1", "PYTHONPATH": str(runner)}
+    return {**os.environ, **variables}

@@ -1,0 +1,124 @@
+"""Steps of vLLM's Model Runner V2 with SmolLM2-135M-Instruct, by drafts.
+
+`benchmarks.servers.vllm_v2` runs it in vLLM's environment. Some questions are asked one at a time,
+others eight at once, and those once more of an engine that remembers its answers. Every text must
+equal the one without drafts. Steps are vLLM's count of iterations; Triton's interpreter takes most
+of the time, so times mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.servers.vllm_rows import ASYNC, OPTIONS, SYNC, answer, counted, drafts, variables
+
+SLOTS, AT_ONCE = 8, 8
+NGRAM = {"method": "ngram", "num_speculative_tokens": SLOTS, "prompt_lookup_max": 4}
+HEAD = (
+    "drafts", "steps, one at a time", "steps, eight at once", "steps, asked again",
+    "accepted / verified",
+)  # fmt: skip
+
+
+def ways(datastore: Path | None) -> dict[str, tuple[Any, Any, Any]]:
+    """Return name -> (speculative configuration, ours in NGRAMKIT_DRAFT, options)."""
+    stored = {} if datastore is None else {"datastores": [str(datastore)]}
+    found: dict[str, tuple[Any, Any, Any]] = {
+        "none": (None, None, ASYNC),
+        "vLLM's `ngram`": (NGRAM, None, ASYNC),
+        "ngramkit, own text": (NGRAM, {}, ASYNC),
+    }
+    if stored:
+        found["ngramkit, datastore"] = NGRAM, stored, ASYNC
+        found["ngramkit, datastore, trimmed"] = NGRAM, stored, SYNC
+    source = "datastore and its own answers" if stored else "its own answers"
+    found[f"ngramkit, {source}"] = NGRAM, {**stored, "history": True}, ASYNC
+    return found
+
+
+def main() -> None:
+    """Print a row for each engine, and write them with the failures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.servers.vllm_table")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("result", type=Path)
+    parser.add_argument("--datastore", type=Path)
+    parser.add_argument("--count", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=48)
+    given = parser.parse_args()
+    lines = given.questions.read_text("utf-8").splitlines()[: given.count + AT_ONCE]
+    questions = [json.loads(line)["turns"][0] for line in lines]
+    base: list[tuple[Any, int]] = []
+    rows: list[list[str]] = []
+    failures: list[str] = []
+    for name, (speculative, draft, options) in ways(given.datastore).items():
+        with variables(drafts(draft, given.result.parent)):
+            rounds, rate = ask(given.model, speculative, options, questions, given)
+        base = base or rounds
+        for i, (texts, _) in enumerate(rounds):
+            wanted = base[min(i, 1)][0]
+            same = sum(texts[each] == text for each, text in wanted.items())
+            if same != len(wanted):
+                failures.append(f"{name}: {len(wanted) - same} other texts in round {i}")
+        steps = [f"{base[min(i, 1)][1] / steps:.2f}" for i, (_, steps) in enumerate(rounds)]
+        repeats = draft is not None and "history" in draft
+        rows.append([name, *steps[:2], steps[2] if repeats else "", rate])
+        print(f"| {' | '.join(rows[-1])} | {[steps for _, steps in rounds]} steps", flush=True)
+        given.result.write_text(json.dumps({"head": HEAD, "rows": rows, "failures": failures}))
+
+
+def ask(
+    model: Path, speculative: Any, options: Any, questions: Sequence[str], given: Any
+) -> tuple[list[tuple[Any, int]], str]:
+    """Return texts and steps of each round, and which part of the drafted tokens was right."""
+    from vllm import LLM, SamplingParams
+
+    more = {
+        "skip_tokenizer_init": False, "max_num_seqs": AT_ONCE, "max_model_len": 1024,
+        "kv_cache_memory_bytes": 256 << 20,
+    }  # fmt: skip
+    llm = LLM(str(model), speculative_config=speculative, **{**OPTIONS, **options, **more})
+    tokenizer: Any = llm.get_tokenizer()
+    parameters = SamplingParams(temperature=0, max_tokens=given.tokens, detokenize=False)
+    asked = [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": each}], add_generation_prompt=True, return_dict=False
+        )
+        for each in questions
+    ]
+    requests = [({"prompt_token_ids": list(each)}, parameters) for each in asked]
+
+    alone, together = requests[: given.count], requests[given.count :]
+    rounds = [
+        ask_round(llm, batches) for batches in ([[each] for each in alone], [together], [together])
+    ]
+    counts = counted(llm.get_metrics())
+    rate = f"{counts['accepted'] / counts['drafted']:.2f}" if counts["drafted"] else ""
+    llm.llm_engine.engine_core.shutdown()
+    del llm
+    gc.collect()
+    return rounds, rate
+
+
+def ask_round(llm: Any, batches: Sequence[Any]) -> tuple[Any, int]:
+    """Ask one batch after another; return the texts and the engine's steps."""
+    before, texts = iterations(llm), {}
+    for i, batch in enumerate(batches):
+        found, _ = answer(llm.llm_engine, batch, ())
+        texts.update({f"{i} {name}": text for name, text in found.items()})
+    return texts, iterations(llm) - before
+
+
+def iterations(llm: Any) -> int:
+    return sum(
+        each.count for each in llm.get_metrics() if each.name == "vllm:iteration_tokens_total"
+    )
+
+
+if __name__ == "__main__":
+    main()
