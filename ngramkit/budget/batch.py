@@ -1,35 +1,53 @@
 """The controller of a serving engine: how many drafted tokens of all requests a pass verifies.
 
-It uses no clock, so every rank of a tensor-parallel engine decides the same.
+Unless it learns from measured passes it uses no clock, so every rank of a tensor-parallel engine
+decides the same.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.budget.costs import FADE
+from ngramkit.budget.costs import FADE, RECENT_PASSES, PassCosts, usual_seconds
+from ngramkit.budget.pass_timer import TimedPass
 from ngramkit.budget.pass_times import PassTimes
+from ngramkit.budget.pause import TRIAL_SHARE, Pause
 from ngramkit.kernels.draft_cut import BELIEF
 
 Scores = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+MAX_DRAFTED = 4096  # tokens of a pass whose times are learnt; more cost as these do
 
 
 class BatchBudget:
     """Verifies the likeliest drafted tokens, as many as write the most tokens in a pass's time.
 
     `cost`: of passes by their tokens; or of a drafted token in passes, then each token whose score
-    is not below it is verified. With `corrects` scores are corrected by their acceptance.
+    is not below it is verified. With `corrects` scores are corrected by their acceptance. With
+    `learns` measured passes correct the passes' times.
     """
 
-    def __init__(self, cost: PassTimes | float, *, corrects: bool = True) -> None:
+    def __init__(
+        self, cost: PassTimes | float, *, corrects: bool = True, learns: bool = False
+    ) -> None:
         self.cost, self._corrects = cost, corrects
         self.price = cost if isinstance(cost, int | float) else 0.0  # of a drafted token, in tokens
+        self.lookup = 0.0  # the time of drafting for a request, in tokens
+        self._measured = PassCosts(np.ones(MAX_DRAFTED + 1)) if learns else None
+        self._drafting: deque[float] = deque(maxlen=RECENT_PASSES)  # seconds
+        self.account = Pause()  # of all requests, in passes without drafts
+        self._since_trial = 0  # passes
         self._expected = self._accepted = 0.0  # sum of verified scores; accepted tokens
-        self._requests = 0
-        self._times: npt.NDArray[np.float64] = np.ones(1)  # by drafted tokens, for this pass
+        self._requests, self._context = 0, 0.0
+        self._times: Floats = np.ones(1)  # by drafted tokens, for this pass
+
+    @property
+    def learns(self) -> bool:
+        return self._measured is not None
 
     @property
     def _correction(self) -> float:
@@ -38,25 +56,43 @@ class BatchBudget:
             return 1.0
         return (self._expected + BELIEF) / (self._accepted + BELIEF)
 
-    def step(self, lengths: Sequence[int], context: float = 0.0) -> float:
+    def step(
+        self, lengths: Sequence[int], context: float = 0.0, requests: int | None = None
+    ) -> float:
         """Return the least score worth drafting; call once a pass.
 
-        `lengths`: maximum tokens of each request's chain; `context`: their mean length in tokens.
-        Observations fade, so that scores which never paid are tried again.
+        `lengths`: maximum tokens of each request's chain; `context`: their mean length in tokens;
+        `requests`: those of the pass, by default those with a length above 0. Observations fade, so
+        that scores which never paid are tried again.
         """
         self._expected *= FADE
         self._accepted *= FADE
         if isinstance(self.cost, int | float):
             return self.cost * self._correction
-        self._requests = sum(length > 0 for length in lengths)
-        if not self._requests:
+        drafting = sum(length > 0 for length in lengths)
+        self._requests = drafting if requests is None else max(requests, drafting)
+        self._context = context
+        if not drafting:
             return 0.0
-        tokens = np.arange(self._requests, self._requests + sum(lengths) + 1, dtype=np.float64)
-        times = self.cost.times(tokens, self._requests, context)
-        self._times = times / times[0]
+        self._times = self._relative_times(sum(lengths))
         # The best pass writes at least a token per request and plain pass's time; so a token whose
         # probability is below the least time that one can take is not in it.
-        return self._requests * float(np.diff(self._times).min()) * self._correction
+        least = self._requests * float(np.diff(self._times).min()) * self._correction
+        return max(least, 0.0)
+
+    def _relative_times(self, most: int) -> Floats:
+        """Return the times of passes with 0 to `most` drafted tokens, in passes without drafts."""
+        times = self._formula(np.arange(most + 1.0), self._requests)
+        times /= times[0]
+        if self._measured is not None:
+            factors = self._measured.at(self._requests)
+            times[: len(factors)] *= factors[: len(times)]
+            times[len(factors) :] *= factors[-1]
+        return times
+
+    def _formula(self, drafted: Floats, requests: int) -> Floats:
+        assert not isinstance(self.cost, int | float)
+        return self.cost.times(requests + drafted, requests, self._context)
 
     def cut(self, chains: Sequence[Scores]) -> list[int]:
         """Return how many tokens of each chain to verify; `chains`: their scores, float32[n].
@@ -67,16 +103,60 @@ class BatchBudget:
             return [len(chain) for chain in chains]
         scores = np.concatenate(chains)
         likeliest = np.argsort(-scores, kind="stable")  # so that equal scores of a chain keep order
-        expected = np.cumsum(scores[likeliest], dtype=np.float64) / self._correction
-        spent = self._times[1 : len(scores) + 1]
-        rates = (self._requests + expected) / spent
-        best = int(np.argmax(rates))
-        if rates[best] <= self._requests:
-            return [0] * len(chains)
-        self.price = self._requests * float(spent[best] - 1) / (best + 1)
+        earned = np.concatenate([[0.0], np.cumsum(scores[likeliest], dtype=np.float64)])
+        earned /= self._correction
+        count = self._worthwhile(earned, self._times[: len(earned)])
+        if count:
+            self.price = self._requests * float(self._times[count] - 1) / count
         owners = np.repeat(np.arange(len(chains)), [len(chain) for chain in chains])
-        kept = np.bincount(owners[likeliest[: best + 1]], minlength=len(chains))
+        kept = np.bincount(owners[likeliest[:count]], minlength=len(chains))
         return list(map(int, kept))
+
+    def _worthwhile(self, earned: Floats, times: Floats) -> int:
+        """Return how many tokens to verify.
+
+        `earned`: the accepted tokens to expect of the 0, 1, ... n likeliest, float64[n + 1].
+        """
+        rates = (1 + earned / self._requests) / times
+        if self._measured is None:
+            return int(np.argmax(rates))
+        reach = self._measured.reach(self._requests)  # 0 before a pass without drafts
+        if reach:
+            reach = max(reach, self._requests)  # a token for each costs what one token does
+        best = int(np.argmax(rates[: reach + 1]))
+        rate, sizes = float(rates[best]), np.arange(len(times))
+        self._since_trial += 1
+        trial = self._measured.trial(
+            self._requests,
+            sizes,
+            np.where(sizes > reach, -np.inf, earned / self._requests - rate * (times - 1)),
+            times,
+            rate,
+            max(self.account.credit, TRIAL_SHARE * self._since_trial),
+            reach,
+        )
+        if trial is None:
+            return best
+        self._since_trial = 0
+        return trial
+
+    def learn(self, timed: TimedPass) -> None:
+        """Learn the time of the last pass."""
+        if self._measured is not None:
+            drafted, requests = timed.drafted, timed.requests
+            expected = float(self._formula(np.array([float(drafted)]), requests)[0])
+            # By powers of two: the formula is right within these.
+            size = 1 << drafted.bit_length() >> 1
+            self._measured.learn(size, requests, timed.seconds / expected)
+
+    def learn_drafting(self, seconds: float, rows: int) -> None:
+        """Learn the time of drafting for `rows` requests of a pass."""
+        if self._measured is not None and rows:
+            self._drafting.append(seconds / rows)
+            unit = self._measured.unit(self._requests)
+            unit *= float(self._formula(np.zeros(1), self._requests)[0])
+            lost = self._requests * usual_seconds(self._drafting)
+            self.lookup = lost / unit if unit else 0.0
 
     def observe(self, chains: Sequence[Scores], accepted: Sequence[int]) -> None:
         """Learn from verified chains' scores, float32[n], and numbers of accepted tokens."""

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ngramkit.budget.model_cost import ModelCost, free_tokens
 from ngramkit.budget.model_size import model_size
+from ngramkit.budget.pause import TRIAL_SHARE
 from ngramkit.budget.profile import NOISY, Profile, context_class
 
 Costs = npt.NDArray[np.float64]
@@ -73,12 +74,42 @@ class PassCosts:
         """
         return self._after(length).untried(self.most)
 
-    def best(self, rows: int, length: int) -> float:
-        """Return the least possible cost of `rows` rows: kernels may have a plateau."""
-        after = self._after(length)
-        below = max((size for size in after.passes if size < rows), default=0)
-        costs = after.costs(self._prior)
-        return float(min(costs[rows], costs[below]))
+    def below(self, rows: int, length: int) -> int:
+        """Return the next smaller size that was timed: kernels may have a plateau from there on."""
+        return max((size for size in self._after(length).passes if size < rows), default=0)
+
+    def trial(
+        self,
+        length: int,
+        sizes: npt.NDArray[np.int64],
+        values: Costs,
+        costs: Costs,
+        rate: float,
+        credit: float,
+        reach: int,
+    ) -> int | None:
+        """Return how many draft tokens to verify to learn their cost; None if no trial is worth it.
+
+        Draft tokens have `sizes`, int64[n + 1], and are worth `values`, float64[n + 1], both for 0
+        to n. Sizes cost `costs`, and a pass without a draft is worth `rate` tokens. A size up to
+        `reach` is tried if it would be the best at its least possible cost, and its expected loss
+        is covered: by `credit`, and by the time since it ran.
+        """
+        best, most, found = float(np.max(values)), 0.0, None
+        for rows, age in self.untried(length):
+            if rows > min(reach, int(sizes[-1])):
+                break
+            nodes = int(np.searchsorted(sizes, rows))
+            if int(sizes[nodes]) != rows:
+                continue
+            saved = rate * max(float(costs[rows] - costs[self.below(rows, length)]), 0.0)
+            lost = best - float(values[nodes])
+            gain, due = saved - lost, age < 0 or max(lost, 1) < TRIAL_SHARE * age
+            if due and not rows and age > 0:
+                return 0
+            if gain > most and due and lost < credit:
+                most, found = gain, nodes
+        return found
 
     def unit(self, length: int) -> float:
         """Return the seconds of a pass without a draft; 0.0 if unknown."""
@@ -207,6 +238,12 @@ class _ContextTimes:
             age = self._now - self._last_run[size] if size in self._last_run else -1
             ages.append((rows, age / passes))
         return ages
+
+
+def usual_seconds(drafting: deque[float]) -> float:
+    """Return the usual time of a draft; the first ones may wait for disk or compiler."""
+    usual = sorted([0.0, 0.0, *drafting])
+    return usual[len(usual) // 2]
 
 
 def size_class(rows: int) -> int:

@@ -15,8 +15,8 @@ class Pause:
 
     __slots__ = ("_wait", "credit")
 
-    def __init__(self) -> None:
-        self.credit = CREDIT
+    def __init__(self, credit: float = CREDIT) -> None:
+        self.credit = min(credit, CREDIT)
         self._wait = 0
 
     def begin(self) -> None:

@@ -15,8 +15,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.budget.costs import FADE, MAX_NODES, RECENT_PASSES, Costs, PassCosts
-from ngramkit.budget.pause import TRIAL_SHARE, Pause
+from ngramkit.budget.costs import (
+    FADE,
+    MAX_NODES,
+    RECENT_PASSES,
+    Costs,
+    PassCosts,
+    usual_seconds,
+)
+from ngramkit.budget.pause import Pause
 from ngramkit.drafters.base import DraftTree
 from ngramkit.kernels.draft_cut import LEVELS, RUNS, cells, chances, cut, update_record
 
@@ -115,7 +122,10 @@ class AutoBudget:
         if replayed is not None:
             costs = costs + self._repeats(alone, chance, replayed)
         costs[1:][sizes[1:] > self.costs.reach(self._length)] = np.inf
-        trial = self._trial(sizes, chance, costs, alone)
+        earned = np.concatenate([[0.0], np.cumsum(-np.sort(-chance))])
+        values = earned - self.rate * (costs - costs[0])
+        credit, reach = self._state.pause.credit, self.costs.reach(self._length)
+        trial = self.costs.trial(self._length, sizes, values, alone, self.rate, credit, reach)
         if trial is not None:  # no other size is allowed
             costs = np.full(len(costs), np.inf)
             costs[trial] = 0.0
@@ -125,37 +135,6 @@ class AutoBudget:
         if len(kept) == len(tree):
             return tree, size
         return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept]), size
-
-    def _trial(
-        self,
-        sizes: npt.NDArray[np.int64],
-        chance: npt.NDArray[np.float32],
-        costs: Costs,
-        alone: Costs,
-    ) -> int | None:
-        """Return how many nodes to verify to learn their cost; None if no trial is worth it.
-
-        A size is tried if it would be the best at its least possible cost, and its expected loss is
-        covered: by the account if it never ran, else by the time since.
-        """
-        earned = np.concatenate([[0.0], np.cumsum(-np.sort(-chance))])
-        values = earned - self.rate * (costs - costs[0])
-        best, most, found = float(np.max(values)), 0.0, None
-        reach = min(self.costs.reach(self._length), int(sizes[-1]))
-        for rows, age in self.costs.untried(self._length):
-            if rows > reach:
-                break
-            nodes = int(np.searchsorted(sizes, rows))
-            if int(sizes[nodes]) != rows:
-                continue
-            saved = self.rate * (alone[rows] - self.costs.best(rows, self._length))
-            lost = best - float(values[nodes])
-            gain, due = saved - lost, age < 0 or max(lost, 1) < TRIAL_SHARE * age
-            if due and not rows and age > 0:
-                return 0
-            if gain > most and due and lost < self._state.pause.credit:
-                most, found = gain, nodes
-        return found
 
     def _repeats(self, alone: Costs, chance: npt.NDArray[np.float32], replayed: int) -> Costs:
         """Return the next pass's cost of replay for 0, 1, ... draft nodes, float64[n + 1].
@@ -192,11 +171,10 @@ class AutoBudget:
             )
 
     def _drafter_time(self, seconds: float) -> float:
-        """Return the usual time in passes; first drafts may wait for disk or compiler."""
+        """Return the usual time of a draft in passes."""
         self._drafting.append(seconds)
         unit = self.costs.unit(self._length)
-        usual = sorted([0.0, 0.0, *self._drafting])
-        return usual[len(usual) // 2] / unit if unit else 0.0
+        return usual_seconds(self._drafting) / unit if unit else 0.0
 
 
 def _state_of(drafter: object) -> DrafterState:

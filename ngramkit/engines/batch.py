@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import accumulate, product
 from multiprocessing.util import Finalize
@@ -21,9 +21,9 @@ import numpy.typing as npt
 from ngramkit.basics.errors import reason
 from ngramkit.basics.machine import cores
 from ngramkit.budget.batch import BatchBudget
+from ngramkit.budget.pass_timer import Clock, PassTimer
 from ngramkit.budget.pass_times import PassTimes
 from ngramkit.budget.pause import Pause
-from ngramkit.budget.rule import prepare
 from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.blend_request import Job
 from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
@@ -41,7 +41,6 @@ LOG = logging.getLogger("ngramkit")
 THREADS = 4  # default maximum
 SHARE = 128  # minimum nodes per thread: fewer are drafted before another thread is awake
 LAGGING = 8  # rows per version that past requests may lag: a lookup takes 0.1 ms
-NEVER = 2.0  # cost in passes at which no token is drafted
 FIRST = 20  # exit priority of Finalize
 
 Rows = Sequence[npt.ArrayLike]
@@ -61,8 +60,8 @@ class BatchDrafter:
 
     `cost`: the cost of a drafted token in passes, fixed or by the times of passes. A chain
     ends before a token whose corrected score is below it, or below the min_probability of `config`.
-    With `timed`, `engines.timed_drafter` decides on ends and pauses. `refers`: it can draft from
-    references.
+    By a `clock`, in seconds, the passes between calls of `chain_batch` correct their times.
+    `refers`: it can draft from references.
 
     A request joins a growing history in the first step without its row, unless the engine reports
     finished requests (`tells`, `finish`).
@@ -74,13 +73,19 @@ class BatchDrafter:
         config: DraftConfig,
         *,
         cost: float | PassTimes = 0.0,
-        timed: bool = False,
+        clock: Clock | None = None,
         counters: EngineCounters | None = None,
     ) -> None:
-        self.source, self.pause = source, config.pause and not timed
+        self.source, self.pause = source, config.pause
         self.refers = DRAFTERS[DrafterSpec.parse(config.drafter).name].references
         least = config.min_probability
-        self.budget = BatchBudget(cost if least is None else least, corrects=least is None)
+        learns = clock is not None and least is None and not isinstance(cost, int | float)
+        self.budget = BatchBudget(
+            cost if least is None else least, corrects=least is None, learns=learns
+        )
+        self._drafting = 0  # rows of this pass that are drafted for
+        self._judged: list[float] = []  # gains of this pass's rows, in tokens
+        self.timer = PassTimer(clock) if learns and clock is not None else None
         self.statistics = Statistics()
         self.sessions = Sessions(config.sessions, source.vocabulary)
         threads = config.threads or min(cores(), THREADS)
@@ -102,19 +107,17 @@ class BatchDrafter:
         *,
         vocabulary: int | None = None,
         cost: float | PassTimes = 0.0,
-        timed: bool = False,
+        clock: Clock | None = None,
         counters: EngineCounters | None = None,
         tokenizer: TokenizerRecord | None = None,
         writes: bool = True,
     ) -> BatchDrafter:
         """Open the sources of `config`, and compile all kernels.
 
-        `tokenizer` and `writes` as in `open_source`. Raises as `open_source`, and UsageError for a
-        `clock` without `timed`.
+        `tokenizer` and `writes` as in `open_source`. Raises as `open_source`.
         """
-        config.require_clock(timed=timed)
         source = open_source(config, vocabulary, tokenizer=tokenizer, writes=writes)
-        drafter = cls(source, config, cost=cost, timed=timed, counters=counters)
+        drafter = cls(source, config, cost=cost, clock=clock, counters=counters)
         drafter.warm()
         return drafter
 
@@ -128,7 +131,6 @@ class BatchDrafter:
 
     def warm(self) -> None:
         """Compile all kernels with dummy requests."""
-        prepare()
         prompt = np.tile(np.array([0, 1], np.int32), 8)
         pasts = [self.source.past("")]
         texts = [ReferenceTexts([[0, most]]) for most in (1, 1 << 16)] if self.refers else []
@@ -176,26 +178,28 @@ class BatchDrafter:
         cost: float | None = None,
         keep: Keep | None = None,
         asked: Sequence[Asked] | None = None,
+        sizes: Mapping[Hashable, int] | None = None,
     ) -> list[DraftTree]:
         """Return for each row the path that is worth most, at most lengths[i] tokens.
 
         `cost` of a token in passes, by default the controller's; `keep` returns the part of a chain
-        that is verified.
+        that is verified. `sizes`: the tokens of each row by its name, 0 for a row that wrote
+        nothing in this pass; by default the rows' own.
         """
-        budgeted = cost is None
-        if cost is None:
-            used = [len(row) for row, length in zip(rows, lengths, strict=True) if length > 0]  # type: ignore[arg-type]
-            cost = self.budget.step(lengths, sum(used) / max(len(used), 1))
-        return self._draft(rows, lengths, cost, keep, asked, budgeted=budgeted)
-
-    def skip(self, row: TokenArray | None = None, asked: Asked | None = None) -> None:
-        """Count a row without a draft; if given, its session reads its tokens."""
-        self.statistics.paused += 1
-        if row is not None:
-            self._draft([row], [1], NEVER, asked=None if asked is None else [asked])
-            return
-        self.statistics.rows += 1
-        self._report()
+        if cost is not None:
+            return self._draft(rows, lengths, cost, keep, asked)
+        if sizes is None:
+            names = [each.name or i for i, each in enumerate(asked)] if asked else range(len(rows))
+            sizes = dict(zip(names, map(len, rows), strict=True))  # type: ignore[arg-type]
+        if self.timer is not None and (timed := self.timer.begin(sizes)):
+            self.budget.learn(timed)
+        used = [size for size in sizes.values() if size]
+        least = self.budget.step(lengths, sum(used) / max(len(used), 1), len(used))
+        chains = self._draft(rows, lengths, least, keep, asked, budgeted=True)
+        if self.timer is not None:
+            seconds = self.timer.end(sizes, [len(chain) for chain in chains])
+            self.budget.learn_drafting(seconds, self._drafting)
+        return chains
 
     def _draft(
         self,
@@ -234,6 +238,10 @@ class BatchDrafter:
                 sessions, contexts, written, wanted, facts, strict=True
             )
         ]
+        self._drafting = sum(job.size > 0 for job in jobs)
+        if self._judged:
+            self.budget.account.judge(sum(self._judged) / len(self._judged), 0.0)
+            self._judged.clear()
         made = self._run(sessions, jobs, cost)
         if keep is not None:
             made = [keep(draft) for draft in made]
@@ -287,6 +295,7 @@ class BatchDrafter:
         given: Given = NONE
         if asked is not None and len(asked.references):
             given = asked.references
+        begins = session.request is None or prompt is not None
         refers = given is not session.references or (prompt is not None and len(given) > 0)
         begin = 0
         if refers:
@@ -305,9 +314,13 @@ class BatchDrafter:
             if len(written) and session.draft is not None:
                 accepted = accepted_length(session.draft, written)
                 session.outcome = session.draft, accepted
-                session.pause.judge(accepted, self.budget.price * len(session.draft))
+                spent = self.budget.price * len(session.draft)
+                spent += self.budget.lookup if session.drafting else 0.0
+                session.pause.judge(accepted, spent)
+                self._judged.append(accepted - spent)
+        if begins:
+            session.pause = Pause(self.budget.account.credit)
         if prompt is not None:
-            session.pause = Pause()
             written = session.request.begin(workspace, prompt, written)
         if refers:
             more = max(begin - session.request.size, 0)

@@ -116,7 +116,7 @@ def check_engine(
         checked = replace(config, store=False, history=True)  # the engine makes the folder
     else:
         checked = replace(config, store=False)
-    drafter = BatchDrafter.open(checked, vocabulary=vocabulary, timed=about.timed)
+    drafter = BatchDrafter.open(checked, vocabulary=vocabulary)
     if tokenizer is not None:
         drafter.require_same(tokenizer.encode)
     artifacts = drafter.source.artifacts
@@ -179,7 +179,6 @@ def require_fit(config: DraftConfig, engine: str) -> None:
     modules.
     """
     config.require_fit(engine)
-    config.require_clock(timed=ENGINES[engine].timed)
     config.require_sources()
     for role, folder in _folders(config):
         require_kind(folder, read_manifest(folder).kind, role)

@@ -33,14 +33,14 @@ class Engine(NamedTuple):
     distribution: str
     tried: tuple[str, ...]  # versions
     shows: tuple[str, ...]  # those of KEYS that it shows a drafter
-    timed: bool = False  # one text at a time, whose passes may be timed by `clock`
+    timed: bool = False  # the time of its passes may be learnt, see `clock`
     priced: bool = False  # verifies only what was drafted, as far as the passes' cost allows
 
 
 ENGINES = {
-    "vllm": Engine("vllm", ("0.32.0", "0.33.0"), ("lora", "key"), priced=True),
+    "vllm": Engine("vllm", ("0.32.0", "0.33.0"), ("lora", "key"), timed=True, priced=True),
     "sglang": Engine("sglang", ("0.5.23",), KEYS),
-    "llama-cpp": Engine("llama-cpp-python", ("0.3.36",), (), timed=True),
+    "llama-cpp": Engine("llama-cpp-python", ("0.3.36",), (), timed=True, priced=True),
     "tensorrt-llm": Engine("tensorrt-llm", ("1.2",), ("lora", "salt"), priced=True),
 }
 RANGES = {  # whole numbers: key -> least and most
@@ -80,7 +80,7 @@ class DraftConfig:
     sessions: int = 512  # requests remembered at once
     threads: int | None = None  # None: one per core, at most four
     pause: bool = True  # do not draft for requests whose drafts do not pay
-    # Learn the cost of drafted tokens by time, in one process. None: the engine decides.
+    # Learn the time of passes; None: if one rank drafts, without min_probability and pass_cost.
     clock: bool | None = None
     log_steps: int = 10_000  # rows between two lines in the log; 0: none
     metrics: str | None = None  # a file for Prometheus, written with each line in the log
@@ -124,9 +124,16 @@ class DraftConfig:
                 option="history_by",
             )
         if self.pass_cost is not None and not ENGINES[engine].priced:
-            why = "times its passes" if ENGINES[engine].timed else "pads every draft"
             raise UsageError(
-                f"cannot use pass_cost with {engine}: it {why}", "leave it out", option="pass_cost"
+                f"cannot use pass_cost with {engine}: it pads every draft",
+                "leave it out",
+                option="pass_cost",
+            )
+        if self.clock and self.min_probability is None and not ENGINES[engine].timed:
+            raise UsageError(
+                f"cannot use clock with {engine}: the time of its passes is not learnt",
+                "leave it out",
+                option="clock",
             )
 
     def require_vocabulary(self, known: int | None, hint: str) -> int:
@@ -143,14 +150,6 @@ class DraftConfig:
     def require_sources(self) -> None:
         given = {**self.artifacts, "history": self.history}
         require_sources(DrafterSpec.parse(self.drafter).name, given, "history")
-
-    def require_clock(self, *, timed: bool) -> None:
-        if self.clock and self.min_probability is None and not timed:
-            raise UsageError(
-                "cannot use clock: only llama.cpp, an engine of one text at a time, has it",
-                "leave it out, or set min_probability",
-                option="clock",
-            )
 
     @classmethod
     def read(cls, text: str) -> DraftConfig:

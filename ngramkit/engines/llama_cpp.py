@@ -24,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import UsageError
+from ngramkit.budget.pass_timer import Clock, PassTimer
+from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.drafters.references import reference_texts, require_references
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
@@ -33,7 +35,6 @@ from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.growth import Finished, is_off
 from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.engines.request_texts import Encode, given_texts, token_ids
-from ngramkit.engines.timed_drafter import Clock, TimedDrafter
 
 # Cost of a drafted token in passes, if they are not timed: a pass of two tokens took 1.6
 # passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread).
@@ -66,13 +67,18 @@ class Drafter:
         if not _has_artifacts(config):
             hint = f"give vocabulary=llama.n_vocab(), or name artifacts in {VARIABLE}"
             vocabulary = config.require_vocabulary(vocabulary, hint)
-        self.timed = config.min_probability is None and config.clock is not False
+        given = config.min_probability, config.pass_cost
+        self.timed = given == (None, None) and config.clock is not False
+        fixed = config.clock is False and config.pass_cost is None
         self._batch = BatchDrafter.open(
-            config, vocabulary=vocabulary, cost=MIN_PROBABILITY, timed=self.timed
+            config,
+            vocabulary=vocabulary,
+            cost=MIN_PROBABILITY if fixed else pass_times(config.pass_cost, device="cpu"),
+            clock=clock if self.timed else None,
         )
         self.history, self.statistics = self._batch.history, self._batch.statistics
         self._vocabulary = config.vocabulary if vocabulary is None else vocabulary
-        self._config, self._clock, self._pause = config, clock, config.pause
+        self._config, self._clock = config, clock
         self._length = config.tokens or TOKENS
         self.enabled = True
         self._checked = False
@@ -102,11 +108,11 @@ class Drafter:
                 self._follow(text, input_ids)
             grammar = self._grammar_of(input_ids.base)
             keep = partial(_obeying, grammar, input_ids)
-            asked = self._asked
-            if text.timed is None:
-                (chain,) = self._batch.chain_batch([input_ids], [self._length], None, keep, [asked])
-            else:
-                chain = text.timed.chain(input_ids, self._length, keep, asked)
+            if self.timed:
+                self._batch.timer = text.timer
+            (chain,) = self._batch.chain_batch(
+                [input_ids], [self._length], keep=keep, asked=[self._asked]
+            )
             text.drafted = len(chain)
             return chain.token_ids.astype(np.intc)
 
@@ -138,8 +144,6 @@ class Drafter:
         text = by_holder.get(id(holder)) or by_holder.get(id(None))
         if text is None:
             text = _Text(OwnClock(self._clock))
-            if self.timed:
-                text.timed = TimedDrafter(self._batch, text.clock, pause=self._pause)
             self._texts.append(text)
         text.holder = _nobody if holder is None else weakref.ref(holder)
         if self._running is not text:
@@ -223,8 +227,7 @@ def _encode(llama: Callable[[], Any], text: str) -> Any:
 
 class _Text:
     def __init__(self, clock: OwnClock) -> None:
-        self.clock = clock
-        self.timed: TimedDrafter | None = None
+        self.clock, self.timer = clock, PassTimer(clock)
         self.holder: Callable[[], Any] = _nobody  # the array that holds its ids
         self.ids = np.empty(0, np.int32)  # of the last call, if they are to be remembered
         self.drafted = 0  # tokens of the last draft

@@ -4,8 +4,8 @@
       '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer",
         "num_speculative_tokens": 8}'
 
-vLLM swaps rows between steps, so requests are found by their tokens. Nothing depends on time, so
-every rank drafts the same.
+vLLM swaps rows between steps, so requests are found by their tokens. With several ranks nothing
+depends on time, so all draft the same.
 """
 
 from __future__ import annotations

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.budget.model_size import model_size
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.base import NOTHING, DraftTree, Source, TokenArray
@@ -174,11 +176,16 @@ class RunningRequests:
         return found
 
     def chains(
-        self, names: Sequence[str], rows: Sequence[HostRow | None], most: int, cost: float | None
+        self,
+        names: Sequence[str],
+        rows: Sequence[HostRow | None],
+        most: int,
+        cost: float | None,
+        sizes: Mapping[Hashable, int] | None = None,
     ) -> list[DraftTree]:
         """Return a chain of at most `most` tokens for each row; an empty one without a row.
 
-        `cost` as in `BatchDrafter.chain_batch`.
+        `cost`, `sizes` as in `BatchDrafter.chain_batch`.
         """
         rest = self._longest() - 1
         contexts, lengths, asked = [], [], []
@@ -192,7 +199,7 @@ class RunningRequests:
             lengths.append(max(min(most, rest - row.hidden - row.length), 0))
             request = row.request
             asked.append(Asked(row.prompt, request.tenant or "", request.references, name=name))
-        chains = self.batch.chain_batch(contexts, lengths, cost, asked=asked)
+        chains = self.batch.chain_batch(contexts, lengths, cost, asked=asked, sizes=sizes)
         for row, chain in zip(rows, chains, strict=True):
             if row is not None and row.request.predicted is not None:
                 row.request.predicted.draft = chain
@@ -292,10 +299,19 @@ def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bo
     vocabulary = int(model.get_vocab_size())
     tokenizer = tokenizer_of(model) if config.named else None
     size = model_size(getattr(model, "hf_config", {}))
+    alone = int(getattr(parallel, "world_size", 1)) == 1
+    if config.clock and not alone:
+        raise UsageError(
+            "cannot use clock: several ranks must draft the same, and clocks differ",
+            "leave it out, or give the passes' times as pass_cost",
+            option="clock",
+        )
+    learns = alone and config.clock is not False and config.pass_cost is None
     batch = BatchDrafter.open(
         config,
         vocabulary=vocabulary,
         cost=pass_times(config.pass_cost, size, device),
+        clock=time.perf_counter if learns else None,
         counters=EngineCounters() if counts else None,
         tokenizer=engine_record(tokenizer, vocabulary),
         writes=is_first_of_layer(parallel) and getattr(parallel, "data_parallel_index", 0) == 0,

@@ -135,16 +135,24 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
         told = self._copy(input_batch.idx_mapping, num_sampled)
         names, drafted = input_batch.req_ids, input_batch.num_draft_tokens_per_req
         index = input_batch.idx_mapping_np
+        totals, counts = told[:, 0].tolist(), told[:, 1].tolist()
         rows = self.requests.follow(
             names,
-            told[:, 0].tolist(),
-            told[:, 1].tolist(),
+            totals,
+            counts,
             told[:, FACTS:],
             lambda i: self._whole(int(index[i]), int(told[i, 0])),
             () if drafted is None else drafted.tolist(),
         )
         chains = self.requests.chains(
-            names, rows, min(most, self._length), None if self.mode == "trimmed" else 0.0
+            names,
+            rows,
+            min(most, self._length),
+            None if self.mode == "trimmed" else 0.0,
+            {
+                name: total if count else 0
+                for name, total, count in zip(names, totals, counts, strict=True)
+            },
         )
         self._drafted = dict(zip(names, map(len, chains), strict=True))
         self._write(chains, told[:, -1])

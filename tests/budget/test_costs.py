@@ -216,7 +216,8 @@ def test_a_size_that_never_ran_may_cost_what_the_next_smaller_one_does():
     costs = by_device()
     costs.learn(0, 100, 1.0)
     costs.learn(4, 100, 2.0)
-    assert costs.best(16, 100) == costs.at(100)[4] < costs.at(100)[16]
+    assert costs.below(16, 100) == 4
+    assert costs.at(100)[4] < costs.at(100)[16]
     ages = dict(costs.untried(100))
     assert (ages[0], ages[4], ages[16]) == (1, 0, -1)
 

@@ -74,7 +74,7 @@ def test_what_cannot_work_is_refused(built, tmp_path, monkeypatch):
         with pytest.raises(UsageError, match=f'history_by="{by}": {engine}'):
             ngramkit.check_engine(engine, draft=f'{{"history": true, "history_by": "{by}"}}')
     with pytest.raises(UsageError, match="cannot use clock"):
-        ngramkit.check_engine("vllm", draft='{"clock": true}', model="demo")
+        ngramkit.check_engine("sglang", draft='{"clock": true}', model="demo")
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(UsageError, match="configuration or a model"):
         ngramkit.check_engine("vllm")

@@ -61,13 +61,13 @@ def test_each_mistake_has_its_message(text, says):
     assert caught.value.hint or "must be" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("engine", "why"), [("llama-cpp", "times its passes"), ("sglang", "pads every draft")]
-)
-def test_engines_that_do_not_price_passes_refuse_a_price(engine, why):
-    DraftConfig.read('{"pass_cost": 1.1}').require_fit("vllm")
-    with pytest.raises(UsageError, match=why):
-        DraftConfig.read('{"pass_cost": 1.1}').require_fit(engine)
+@pytest.mark.parametrize("key", ["pass_cost", "clock"])
+def test_engines_that_do_not_price_passes_refuse_a_price(key):
+    config = DraftConfig.parse({key: True if key == "clock" else 1.1})
+    for engine in ("vllm", "llama-cpp"):
+        config.require_fit(engine)
+    with pytest.raises(UsageError, match=f"cannot use {key} with sglang"):
+        config.require_fit("sglang")
 
 
 def test_a_file_may_hold_it(tmp_path, monkeypatch):

