@@ -66,8 +66,8 @@ class Watched:
                 for row, most, one in each
             ]
 
-        def chains(names: Any, rows: Any, most: int, cost: float | None) -> Any:
-            made = theirs(names, rows, most, cost)
+        def chains(names: Any, rows: Any, most: int, cost: float | None, sizes: Any) -> Any:
+            made = theirs(names, rows, most, cost, sizes)
             for name, row, chain in zip(names, rows, made, strict=True):
                 self.digest.update(repr((name, chain.token_ids.tolist())).encode())
                 if row is not None:

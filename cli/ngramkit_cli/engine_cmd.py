@@ -13,7 +13,7 @@ from ngramkit_cli import completion
 from ngramkit_cli.decode_options import TrustRemoteCode
 from ngramkit_cli.options import model_option
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import facts
+from ngramkit_cli.screen import facts, figures
 
 if TYPE_CHECKING:
     from ngramkit.engines.check import CheckedEngine
@@ -61,6 +61,8 @@ def check_engine(
         engine, model=model, draft=draft, budget=budget, trust_remote_code=trust_remote_code
     )
     out.show(*facts(checked.engine, _facts(checked)))
+    if checked.passes:
+        out.show("", *_passes(checked))
     out.result(**checked.to_dict())
 
 
@@ -90,6 +92,25 @@ def _facts(checked: CheckedEngine) -> dict[str, object]:
             for mode in checked.modes
         },
     }
+
+
+def _passes(checked: CheckedEngine) -> list[str]:
+    from ngramkit.budget.crossover import ACCEPTANCE, CONTEXT, MOST_REQUESTS
+
+    ends = f"From {checked.pays_below or 0:,} requests at once on, no draft pays."
+    if checked.pays_below is None:
+        ends = f"Drafts pay even for {MOST_REQUESTS:,} requests at once."
+    rows = [
+        (f"{each.tokens:,}", f"{each.cost:.2f}", f"{each.drafted:.1f}", f"{each.speed:.2f}")
+        for each in checked.passes
+    ]
+    return [
+        f"Cost of passes by {checked.passes_by}, in passes over one token. Drafts for as many",
+        f"requests as the pass has tokens, with contexts of {CONTEXT:,} tokens, if {ACCEPTANCE} of",
+        "the tokens after accepted ones are accepted; speed over no drafts.",
+        *figures(rows, ("tokens", "cost", "drafted for a request", "speed"), "right"),
+        ends,
+    ]
 
 
 WarmedDrafter = Annotated[

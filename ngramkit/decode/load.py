@@ -17,9 +17,9 @@ from ngramkit.basics.errors import InputError, NgramkitError, UsageError, first_
 from ngramkit.basics.models import ModelRef
 from ngramkit.basics.progress import show_downloads
 from ngramkit.basics.untrusted import read_json
+from ngramkit.budget.model_files import encoder_decoder
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
-from ngramkit.decode.model_files import encoder_decoder
 from ngramkit.decode.packed_weights import is_packed, pack_linears
 from ngramkit.decode.placement import require_placement
 from ngramkit.formats.admission import FILE_NAME

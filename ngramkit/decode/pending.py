@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.models import named_model
+from ngramkit.budget.model_files import read_facts
 from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
-from ngramkit.decode.model_files import read_facts
 from ngramkit.decode.options import DecodeOptions
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +12,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.errors import NgramkitError, UsageError, meant, one_line, require_between
+from ngramkit.basics.errors import (
+    InputError,
+    NgramkitError,
+    UsageError,
+    meant,
+    one_line,
+    require_between,
+)
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.results import Result, Rows
+from ngramkit.budget.crossover import gain, stops_paying
+from ngramkit.budget.model_files import read_facts
+from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.create import require_kind
 from ngramkit.engines.config import ENGINES, VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
@@ -30,6 +41,7 @@ if TYPE_CHECKING:
 
 TEXT = "The answer to the question is that"  # the prompt
 PROMPT = 16  # tokens of a datastore that are the prompt without a tokenizer
+SHOWN_TOKENS = tuple(1 << i for i in range(10))  # of passes
 CALLS = 20  # timed calls, whose median is shown
 
 
@@ -53,6 +65,19 @@ class CheckedMode(Result):
 
 
 @dataclass(frozen=True)
+class CheckedPass(Result):
+    """The cost of a pass, and the gain of drafts if as many requests as it has tokens are served.
+
+    Typical drafts: each token is accepted with `budget.crossover.ACCEPTANCE` after accepted ones.
+    """
+
+    tokens: int
+    cost: float  # in passes over one token
+    drafted: float  # tokens for each request that are worth verifying
+    speed: float  # with drafts, over no drafts
+
+
+@dataclass(frozen=True)
 class CheckedEngine(Result):
     """The findings about an engine; None if there was nothing to check."""
 
@@ -69,6 +94,9 @@ class CheckedEngine(Result):
     draft_tokens: int
     milliseconds: float  # of a call of one row
     modes: Rows[CheckedMode]  # the best known first; none for engines with one mode
+    passes: Rows[CheckedPass]  # none for engines whose drafts are padded
+    passes_by: str | None  # what the costs follow from
+    pays_below: int | None  # requests at once; None: drafts pay for thousands, or it is not known
 
 
 def check_engine(
@@ -84,6 +112,7 @@ def check_engine(
     `engine`: one of `engines.config.ENGINES`. `draft`: a JSON object or a file of one (default:
     NGRAMKIT_DRAFT, else the engines' default). `budget`: draft nodes, at most. `model`: a short
     name, a Hub id or a folder; without one nothing is compared, and a datastore gives the prompt.
+    Costs of passes follow from pass_cost of the configuration, else from `model`'s config.
 
     Raises UsageError for an unknown engine, InputError if metrics cannot be written, and as
     `DraftConfig.read`, `engines.source.open_source` and `require_same`.
@@ -145,7 +174,33 @@ def check_engine(
         len(chain),
         1e3 * sorted(seconds)[len(seconds) // 2] if seconds else 0.0,
         Rows(vllm_modes() if engine == "vllm" else ()),
+        *_passes(engine, config, model, budget),
     )
+
+
+def _passes(
+    engine: str, config: DraftConfig, model: str | None, length: int
+) -> tuple[Rows[CheckedPass], str | None, int | None]:
+    if not ENGINES[engine].priced:
+        return Rows(()), None, None
+    size, by = None, "pass_cost"
+    if config.pass_cost is None:
+        with suppress(InputError):  # a tokenizer is enough
+            size = read_facts(model).size if model else None
+        device = "cpu" if engine == "llama-cpp" else "cuda"
+        what = "a dense model" if size is None else f"the config of {model}"
+        by = f"{what}, on a {'CPU' if device == 'cpu' else 'GPU'}"
+        times = pass_times(None, size, device)
+    else:
+        times = pass_times(config.pass_cost)
+    length = min(config.tokens or length, length)
+    rows = []
+    one = float(times.times(np.ones(1))[0])
+    for tokens in SHOWN_TOKENS:
+        drafted, speed = gain(times, tokens, length)
+        cost = float(times.times(np.array([float(tokens)]))[0]) / one
+        rows.append(CheckedPass(tokens, round(cost, 3), round(drafted, 2), round(speed, 3)))
+    return Rows(rows), by, stops_paying(times, length)
 
 
 def vllm_modes() -> Iterator[CheckedMode]:

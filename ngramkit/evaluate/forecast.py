@@ -15,10 +15,10 @@ from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.models import chosen_model
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Entries, Tabular
+from ngramkit.budget.model_files import read_facts
 from ngramkit.budget.pass_times import SHOWN, Cost, PassTimes, cost_shown, pass_times
 from ngramkit.choose import DrafterChoice, choose, drafts_from_evidence
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.decode.model_files import read_facts
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.engines.config import DraftConfig

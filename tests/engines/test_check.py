@@ -12,12 +12,16 @@ import pytest
 
 import ngramkit
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
+from ngramkit.budget.crossover import gain, stops_paying
+from ngramkit.budget.model_cost import ModelCost
+from ngramkit.budget.model_size import ModelSize
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines import check
 from ngramkit.engines.config import VARIABLE
 
 ROOT = Path(__file__).parents[2]
+EXPERTS = ModelSize(dense=1e8, expert=1.5e7, experts=64, chosen=6)
 
 
 @pytest.fixture
@@ -38,6 +42,35 @@ def test_an_engine_s_artifacts_tokenizer_and_draft_are_told(built):
     assert 0 < checked.draft_tokens <= 4
     assert checked.milliseconds > 0
     assert checked.to_dict()["artifacts"][0]["vocabulary"] == 4096
+
+
+def test_what_passes_cost_and_where_drafts_stop_paying(built):
+    checked = ngramkit.check_engine("vllm", model="demo", budget=4)
+    costs = [each.cost for each in checked.passes]
+    assert costs[0] == 1
+    assert costs == sorted(costs)
+    assert checked.passes_by == "the config of demo, on a GPU"
+    first, last = checked.passes[0], checked.passes[-1]
+    assert first.drafted == 4
+    assert first.speed > last.speed > 1
+    assert checked.pays_below is None  # the model is tiny: most of a pass reads contexts
+    given = f'{{"datastores": ["{built}"], "pass_cost": "1:50,9:100"}}'
+    dear = ngramkit.check_engine("llama-cpp", draft=given, budget=4)
+    assert (dear.passes_by, dear.passes[3].tokens) == ("pass_cost", 8)
+    assert dear.passes[3].cost == pytest.approx(1.875)
+    assert dear.passes[-1].speed == 1
+    assert 8 < dear.pays_below < 16
+    assert not ngramkit.check_engine("sglang", budget=4).passes
+
+
+@pytest.mark.parametrize("size", [None, EXPERTS])
+@pytest.mark.parametrize("acceptance", [0.3, 0.7])
+def test_no_draft_pays_from_where_they_stop_paying(size, acceptance):
+    """The naive twin tries every number of requests."""
+    times = ModelCost(24, size)
+    ends = stops_paying(times, 3, acceptance)
+    paying = [n for n in range(1, 400) if gain(times, n, 3, acceptance).drafted]
+    assert ends == (max(paying) + 1 if paying else 1)
 
 
 def test_the_file_of_a_running_server_s_metrics_is_left_as_it_is(built, tmp_path):

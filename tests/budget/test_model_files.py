@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from importlib import metadata
 
-import huggingface_hub
 import pytest
 from gguf_files import demo_metadata, write_gguf
+from huggingface_hub import constants
 
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.decode.model_files import ModelFacts, read_facts
+from ngramkit.budget.model_files import ModelFacts, read_facts
 from ngramkit.decode.placement import require_placement
 
 CONFIG = {"max_position_embeddings": 96, "num_hidden_layers": 3}
 
 
 def test_a_hub_model_in_the_cache_is_known_without_a_network(tmp_path, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     cached = tmp_path / "models--acme--tiny"
     for commit, facts in (("a" * 40, CONFIG), ("b" * 40, {"text_config": CONFIG})):
         (cached / "snapshots" / commit).mkdir(parents=True)

@@ -75,10 +75,10 @@ def _cached(repository: str, revision: str | None) -> Path | None:
 def require_model(folder: Path) -> None:
     names = {file.name for file in folder.iterdir()}
     if CONFIG not in names:
-        raise InputError(f"{folder} holds no model: it has no {CONFIG}", "check the path")
+        raise InputError(f"cannot open {folder}: it has no {CONFIG}", "check the path")
     if not any(name.endswith(WEIGHTS + NAMING) for name in names):
         raise InputError(
-            f"{folder} holds no weights, neither {' nor '.join(f'*{end}' for end in WEIGHTS)}",
+            f"cannot open {folder}: it has no {' or '.join(f'*{end}' for end in WEIGHTS)}",
             "download the model again",
         )
 

@@ -1,0 +1,56 @@
+"""For how many requests at once drafts pay, by the times of passes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ngramkit.budget.pass_times import PassTimes
+
+ACCEPTANCE = 0.6  # of a typical drafted token, if those before it were accepted
+CONTEXT = 1024  # tokens
+MOST_REQUESTS = 4096
+
+
+class Gain(NamedTuple):
+    drafted: float  # tokens for each request
+    speed: float  # over no drafts
+
+
+def gain(
+    times: PassTimes,
+    requests: int,
+    length: int,
+    acceptance: float = ACCEPTANCE,
+    context: float = CONTEXT,
+) -> Gain:
+    """Return what drafts of at most `length` tokens gain for `requests` at once.
+
+    As many tokens are verified as write the most in the pass's time, see `budget.batch`.
+    """
+    chances = np.repeat(acceptance ** np.arange(1.0, length + 1), requests)
+    written = requests + np.concatenate([[0.0], np.cumsum(chances)])
+    spent = times.times(requests + np.arange(len(written), dtype=np.float64), requests, context)
+    rates = written / spent
+    best = int(np.argmax(rates))
+    return Gain(best / requests, float(rates[best] / rates[0]))
+
+
+def stops_paying(times: PassTimes, length: int, acceptance: float = ACCEPTANCE) -> int | None:
+    """Return the least number of requests from which on no draft pays.
+
+    Returns None if drafts pay for MOST_REQUESTS, the largest number that is tried.
+    """
+
+    def pays(requests: int) -> bool:
+        return gain(times, requests, length, acceptance).drafted > 0
+
+    if pays(MOST_REQUESTS):
+        return None
+    paying = max((n for n in (1 << i for i in range(12)) if pays(n)), default=0)
+    idle = 2 * paying or 1
+    while idle - paying > 1:
+        middle = (idle + paying) // 2
+        paying, idle = (middle, idle) if pays(middle) else (paying, middle)
+    return idle
