@@ -5,6 +5,10 @@ its request without the old text is the prompt, the old text is the reference or
 first token is given, and nothing is accepted beyond the answer's end. *All*: K tokens are drafted
 in each step, as asynchronous vLLM verifies them; *as many as pay*: a dense model's passes, with
 pauses. `shared/data/workloads` holds a FILE, aider-edits.
+
+With `--tools`, FILE holds an agent's calls (tau-airline). Its tools are defined in each prompt as
+Hermes' template does, with the arguments of the recorded calls. Steps with the tools' templates are
+compared with steps without.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from ngramkit.drafters.base import Source
 from ngramkit.drafters.references import NONE, ReferenceTexts
 from ngramkit.engines.batch import Asked, BatchDrafter, accepted_length
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.tool_templates import templates
 
 K = 8
 HEAD = (
@@ -40,7 +45,27 @@ Tokens = npt.NDArray[np.int32]
 class Edit(NamedTuple):
     prompt: Tokens  # without the old text
     answer: Tokens
-    old: Tokens
+    old: ReferenceTexts
+
+
+TOOLS_HEAD = ("answers", "number", "tokens", "steps", "with templates", "over no templates")
+CALL, END = "<tool_call>\n", "\n</tool_call>"
+TOOLS = """
+
+# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{}
+</tools>
+
+For each function call, return a json object with function name and arguments within XML tags:
+<tool_call>
+{{"name": <function-name>, "arguments": <args-json-object>}}
+</tool_call>
+"""
 
 
 class Count(NamedTuple):
@@ -57,8 +82,62 @@ def read_edits(file: Path, tokenizer: Any) -> Iterator[Edit]:
                 yield Edit(
                     tokenizer.encode_prompt(prompt),
                     tokenizer.encode(each["output"]),
-                    tokenizer.encode(each["reference"]),
+                    ReferenceTexts([tokenizer.encode(each["reference"])]),
                 )
+
+
+def read_tools(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return recorded answers, and the schema of each tool's arguments."""
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        answers = [json.loads(line) for line in lines]
+    tools: dict[str, Any] = {}
+    for each in answers:
+        if each["output"].startswith(CALL):
+            call = json.loads(each["output"].removeprefix(CALL).partition(END)[0])
+            known = tools.setdefault(call["name"], {"type": "object", "properties": {}})
+            for name, value in call["arguments"].items():
+                known["properties"].setdefault(name, _schema(value))
+    return answers, tools
+
+
+def _schema(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {"type": "object", "properties": {k: _schema(v) for k, v in value.items()}}
+    if isinstance(value, list):
+        return {"type": "array", "items": _schema(value[0]) if value else {"type": "string"}}
+    kind = "integer" if isinstance(value, int) else "string"
+    return {"type": kind, "description": "The value."}
+
+
+def tool_rows(file: Path, tokenizer: Any, limit: int | None) -> Iterator[list[str]]:
+    answers, tools = read_tools(file)
+    functions = [
+        {"name": name, "description": name.replace("_", " "), "parameters": schema}
+        for name, schema in tools.items()
+    ]
+    defined = "\n".join(json.dumps({"type": "function", "function": each}) for each in functions)
+    texts = [tokenizer.encode(text) for text in templates(tools.items())]
+    for name, called in (("tool calls", True), ("others", False)):
+        edits = [
+            Edit(
+                tokenizer.encode_prompt(
+                    each["prompt"].replace("<|system|>\n", f"<|system|>{TOOLS.format(defined)}", 1)
+                ),
+                tokenizer.encode(each["output"]),
+                ReferenceTexts(texts, begins=0),
+            )
+            for each in answers
+            if each["output"].startswith(CALL) == called
+        ][:limit]
+        without, with_it = (
+            replay(edits, tokenizer.record.vocabulary, given=given, everything=True).steps
+            for given in (False, True)
+        )
+        tokens = sum(len(edit.answer) - 1 for edit in edits)
+        yield [
+            name, f"{len(edits):,}", f"{tokens:,}", f"{without:,}", f"{with_it:,}",
+            f"{with_it / without:.3f}",
+        ]  # fmt: skip
 
 
 def replay(edits: Iterable[Edit], vocabulary: int, *, given: bool, everything: bool) -> Count:
@@ -67,7 +146,7 @@ def replay(edits: Iterable[Edit], vocabulary: int, *, given: bool, everything: b
     drafter = BatchDrafter.open(config, vocabulary=vocabulary, cost=pass_times())
     steps = drafted = accepted = 0
     for number, edit in enumerate(edits):
-        references = ReferenceTexts([edit.old]) if given else NONE
+        references = edit.old if given else NONE
         asked = [Asked(len(edit.prompt), references=references, name=str(number))]
         text, written = np.concatenate([edit.prompt, edit.answer]), 1
         while written < len(edit.answer):
@@ -87,11 +166,20 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--model", required=True, help="whose tokenizer: a name or a folder")
     parser.add_argument("--limit", type=int, help="only the first requests")
+    parser.add_argument("--tools", action="store_true", help="templates of tools")
     parser.add_argument("--write", action="store_true", help="keep the table")
     options = parser.parse_args()
     tokenizer = load_tokenizer(options.model)
+    if options.tools:
+        cells = list(tool_rows(options.file, tokenizer, options.limit))
+        print(markdown(TOOLS_HEAD, cells))
+        if options.write:
+            command = "python -m benchmarks.request_texts --tools --write"
+            write_figures("request_tools", command, {"head": TOOLS_HEAD, "rows": cells})
+        return 0
     edits = list(read_edits(options.file, tokenizer))[: options.limit]
-    tokens, cells = sum(len(edit.answer) - 1 for edit in edits), []
+    tokens = sum(len(edit.answer) - 1 for edit in edits)
+    cells = []
     for name, everything in (("all", True), ("as many as pay", False)):
         without, with_it = (
             replay(edits, tokenizer.record.vocabulary, given=given, everything=everything)

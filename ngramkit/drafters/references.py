@@ -25,12 +25,14 @@ MOST_TOKENS = 1 << 27  # in all references
 class ReferenceTexts:
     """References, int32[n] each, in one suffix array, for any number of requests.
 
-    Raises UsageError for an empty one or an invalid token id.
+    `begins`: how many of the first an answer may begin with; None: all. Raises UsageError for an
+    empty one or an invalid token id.
     """
 
-    def __init__(self, texts: Sequence[Any]) -> None:
+    def __init__(self, texts: Sequence[Any], *, begins: int | None = None) -> None:
         self.texts = [_token_ids(text, number) for number, text in enumerate(texts, start=1)]
         self.tokens = sum(map(len, self.texts))
+        self._begins = len(self.texts) if begins is None else begins
         if self.tokens > MOST_TOKENS:
             raise UsageError(
                 f"references must have at most {MOST_TOKENS:,} tokens, got {self.tokens:,}",
@@ -61,7 +63,7 @@ class ReferenceTexts:
         if any(_holds(each, text[-INSIDE:]) for each in self.texts):
             return
         start = 0
-        for place, each in zip(places, self.texts, strict=False):
+        for place, each in zip(places, self.texts[: self._begins], strict=False):
             follow_beginning(place, self.table[0], start)
             start += len(each) + 1
 

@@ -7,6 +7,7 @@ as a path, remembered, or shared between requests.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
@@ -21,10 +22,13 @@ from ngramkit.engines.metrics import Statistics
 LOG = logging.getLogger("ngramkit")
 REFERENCE_KEY = "ngramkit_reference"  # the parameter of a request
 IDS_KEY = "ngramkit_reference_ids"  # all texts' ids, as vLLM's front end adds them
+TEMPLATE_KEY = "ngramkit_templates"  # texts of its tools, as it adds them until they are encoded
+TEMPLATE_IDS_KEY = "ngramkit_template_ids"
 PREDICTION_KEY = "ngramkit_prediction"  # the texts of OpenAI's `prediction`, as it adds them
 MOST_BYTES = 1 << 18  # of a request's texts; an id counts as ID_BYTES
 ID_BYTES = 4
 MOST_RUNNING = 1 << 22  # tokens in the texts of all running requests
+KEPT = 32  # sorted templates, since an agent's requests have the same tools
 SEPARATOR = -1  # between the ids of two texts in a flat list
 
 Encode = Callable[[str], Sequence[int]]
@@ -121,6 +125,8 @@ class RequestTexts:
         self._vocabulary, self._statistics, self._able = vocabulary, statistics, able
         self._held: dict[str, ReferenceTexts] = {}
         self._logged: set[str] = set()
+        # Those with templates only, by tenant and ids, the oldest first.
+        self._kept: dict[tuple[str, str], ReferenceTexts] = {}
 
     @property
     def tokens(self) -> int:
@@ -135,17 +141,26 @@ class RequestTexts:
     def get(self, name: str) -> ReferenceTexts:
         return self._held.get(name, NONE)
 
-    def read(self, name: str, value: Any, encode: Encode | None = None) -> ReferenceTexts:
+    def read(
+        self,
+        name: str,
+        value: Any,
+        encode: Encode | None = None,
+        *,
+        templates: Any = None,
+        tenant: str = "",
+    ) -> ReferenceTexts:
         """Return what a request drafts from until `drop`.
 
         A value that cannot be used is counted and logged once, and nothing is drafted from it.
+        `templates`: ids of texts that an answer does not begin with.
         """
         self.drop(name)
-        if value is None:
+        if value is None and (templates is None or not self._able):
             return NONE
         texts = NONE
         try:
-            texts = self._texts(value, encode)
+            texts = self._texts(value, templates, encode, tenant)
         except UsageError as error:
             self._complain(one_line(error))
         except Exception as error:  # whatever a tokenizer raises
@@ -160,19 +175,28 @@ class RequestTexts:
         """Drop the texts of all other requests."""
         self._held = {name: texts for name, texts in self._held.items() if name in names}
 
-    def _texts(self, value: Any, encode: Encode | None) -> ReferenceTexts:
-        lists = token_ids(given_texts(value), encode, self._vocabulary)
-        if not lists:
-            return NONE
-        if not self._able:
+    def _texts(
+        self, value: Any, templates: Any, encode: Encode | None, tenant: str
+    ) -> ReferenceTexts:
+        own = token_ids(given_texts(value), encode, self._vocabulary)
+        if own and not self._able:
             raise UsageError(f"cannot use {REFERENCE_KEY}: the drafter takes no references")
+        lists = [*own, *token_ids(given_texts(templates), None, self._vocabulary + 1)]
         held, new = self.tokens, sum(map(len, lists))
         if held + new > MOST_RUNNING:
             raise UsageError(
                 f"the texts of running requests must have at most {MOST_RUNNING:,} tokens, "
                 f"got {held + new:,}"
             )
-        return ReferenceTexts([np.array(ids, np.int32) for ids in lists])
+        key = tenant, json.dumps(lists)
+        if not lists or key in self._kept:
+            return self._kept.get(key, NONE)
+        texts = ReferenceTexts([np.array(ids, np.int32) for ids in lists], begins=len(own))
+        if not own:
+            self._kept[key] = texts
+            if len(self._kept) > KEPT:
+                del self._kept[next(iter(self._kept))]
+        return texts
 
     def _complain(self, what: str) -> None:
         self._statistics.unused_references += 1

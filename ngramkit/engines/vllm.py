@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.engines.batch import Asked
 from ngramkit.engines.growth import Finished, forbids_remembering, is_off
-from ngramkit.engines.request_texts import IDS_KEY
+from ngramkit.engines.request_texts import IDS_KEY, TEMPLATE_IDS_KEY
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
 from ngramkit.engines.vllm_requests import (
     DRAFT_KEY,
@@ -113,9 +113,11 @@ class Proposer:
         self._states = dict(states)
         self._batch.tells()
         for name, state in self._states.items():
-            ids = _said(state).get(IDS_KEY)
-            if ids is not None and name not in self._texts:
-                self._texts.read(name, ids)
+            said = _said(state)
+            ids, more = said.get(IDS_KEY), said.get(TEMPLATE_IDS_KEY)
+            if (ids is not None or more is not None) and name not in self._texts:
+                tenant = self._tenant(state) or ""
+                self._texts.read(name, ids, templates=more, tenant=tenant)
 
     def left(self, name: str, state: Any) -> None:
         self._texts.drop(name)

@@ -20,13 +20,17 @@ from ngramkit.engines.request_texts import (
     IDS_KEY,
     PREDICTION_KEY,
     REFERENCE_KEY,
+    TEMPLATE_IDS_KEY,
+    TEMPLATE_KEY,
     Encode,
     encoder,
     flat,
     given_texts,
     token_ids,
 )
+from ngramkit.engines.tool_templates import templates
 
+ADDED = {IDS_KEY, TEMPLATE_KEY, TEMPLATE_IDS_KEY}  # never taken from a client
 LOG = logging.getLogger("ngramkit")
 PROTOCOL = "vllm.entrypoints.openai.chat_completion.protocol"
 SERVING = "vllm.entrypoints.openai.chat_completion.serving"
@@ -92,10 +96,15 @@ def _check_and_encode(parameters: Any, refused: type[Exception]) -> None:
 def with_ids(said: dict[str, Any], encode: Encode | None, vocabulary: int) -> dict[str, Any]:
     """Return a request's parameters with the ids of all its texts. Raises UsageError."""
     texts = given_texts(said.get(PREDICTION_KEY), said.get(REFERENCE_KEY))
-    if not texts and IDS_KEY not in said:
+    if not texts and said.keys().isdisjoint(ADDED):
         return said
-    kept = {key: value for key, value in said.items() if key != IDS_KEY}
-    return {**kept, IDS_KEY: flat(token_ids(texts, encode, vocabulary))} if texts else kept
+    found = {key: value for key, value in said.items() if key not in ADDED}
+    if texts:
+        found[IDS_KEY] = flat(token_ids(texts, encode, vocabulary))
+    written = given_texts(said.get(TEMPLATE_KEY))
+    if written and encode is not None:
+        found[TEMPLATE_IDS_KEY] = flat(token_ids(written, encode, vocabulary))
+    return found
 
 
 def _carry_predictions(requests: Any, refused: type[Exception]) -> None:
@@ -107,7 +116,11 @@ def _carry_predictions(requests: Any, refused: type[Exception]) -> None:
     def to_sampling_params(self: Any, *given: Any, **named: Any) -> Any:
         made = theirs(self, *given, **named)
         prediction = _prediction(self)
-        if prediction is not None:
+        if prediction is None and _is_asked():
+            written = _templates(self)
+            if written:
+                made.extra_args = {**(made.extra_args or {}), TEMPLATE_KEY: written}
+        elif prediction is not None:
             try:
                 text = predicted_text(prediction)
             except UsageError as error:
@@ -118,6 +131,16 @@ def _carry_predictions(requests: Any, refused: type[Exception]) -> None:
 
     to_sampling_params.wrapped_by_ngramkit = True  # type: ignore[attr-defined]
     requests.to_sampling_params = to_sampling_params
+
+
+def _templates(request: Any) -> list[str]:
+    """Return templates of what a chat's tools and response format let the model write."""
+    tools = [] if request.tool_choice == "none" else request.tools or []
+    schema = getattr(request.response_format, "json_schema", None)
+    return templates(
+        [(tool.function.name, tool.function.parameters) for tool in tools],
+        getattr(schema, "json_schema", None),
+    )
 
 
 def _prediction(request: Any) -> Any:

@@ -19,7 +19,12 @@ from ngramkit.engines.batch import Asked, BatchDrafter, accepted_length
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering, is_off, tenant_of
 from ngramkit.engines.metrics import EngineCounters
-from ngramkit.engines.request_texts import IDS_KEY, PREDICTION_KEY, REFERENCE_KEY
+from ngramkit.engines.request_texts import (
+    IDS_KEY,
+    PREDICTION_KEY,
+    REFERENCE_KEY,
+    TEMPLATE_IDS_KEY,
+)
 from ngramkit.engines.rows import HostRow, HostRows
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
@@ -115,7 +120,7 @@ class RunningRequests:
                 and not forbids_remembering(parameters),
                 stops=frozenset(stop_tokens(sampling)),
                 most=most,
-                references=self.texts.read(new.req_id, parameters.get(IDS_KEY) if drafts else None),
+                references=self._read(new.req_id, parameters, tenant) if drafts else NONE,
                 predicted=self._predicted(new.req_id, parameters) if drafts else None,
             ),
         )
@@ -221,9 +226,18 @@ class RunningRequests:
             return None
         return sum(each.accepted for each in found), sum(each.rejected for each in found)
 
+    def _read(self, name: str, parameters: Mapping[str, Any], tenant: str | None) -> ReferenceTexts:
+        return self.texts.read(
+            name,
+            parameters.get(IDS_KEY),
+            templates=parameters.get(TEMPLATE_IDS_KEY),
+            tenant=tenant or "",
+        )
+
     def _predicted(self, name: str, parameters: Mapping[str, Any]) -> Predicted | None:
         """Return a request's counts, also of a resumed one, if only a prediction is its text."""
-        if not self.counts or PREDICTION_KEY not in parameters or REFERENCE_KEY in parameters:
+        others = {REFERENCE_KEY, TEMPLATE_IDS_KEY} & parameters.keys()
+        if not self.counts or PREDICTION_KEY not in parameters or others:
             return None
         counts = self._counted.setdefault(name, Predicted())
         counts.draft = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -11,11 +13,12 @@ from ngramkit.drafters.base import Source
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.references import ReferenceTexts
-from ngramkit.engines import request_texts
+from ngramkit.engines import request_texts, tool_templates
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.request_texts import flat, given_texts, token_ids
+from ngramkit.engines.tool_templates import templates
 from ngramkit.engines.workspace import BlendSource
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -119,6 +122,71 @@ def test_a_drafter_without_references_leaves_texts_unused():
     batch = made("cacheback")
     assert len(batch.request_texts().read("a", [1, 2, 3])) == 0
     assert batch.statistics.unused_references == 1
+
+
+def test_templates_are_sorted_once_for_a_tenants_requests():
+    texts = made().request_texts()
+    one = texts.read("a", None, templates=[1, 2, -1, 3, 4])
+    assert len(one) == 2
+    assert texts.read("b", None, templates=[1, 2, -1, 3, 4]) is one
+    assert texts.read("c", None, templates=[1, 2, -1, 3, 4], tenant="t") is not one
+    both = texts.read("d", [5, 6], templates=[1, 2, -1, 3, 4])
+    assert [text.tolist() for text in both.texts] == [[5, 6], [1, 2], [3, 4]]
+    assert len(made("cacheback").request_texts().read("a", None, templates=[1, 2])) == 0
+
+
+@pytest.mark.parametrize("which", ["blend", "context"])
+def test_an_answer_does_not_begin_with_a_template(which):
+    drafter = made(which, 200)
+    texts = drafter.request_texts().read("a", None, templates=list(range(100, 140)))
+
+    def drafted(row):
+        (chain,) = drafter.chain_batch([ids(row)], [4], asked=[Asked(2, references=texts)])
+        return chain.token_ids.tolist()
+
+    assert drafted([1, 2]) == []
+    assert drafted([1, 2, 7, 104, 105]) == [106, 107, 108, 109]
+
+
+# Templates.
+
+HOSTILE = [
+    None, 5, [], {}, "x", {"properties": 5}, {"properties": {"a": 5}}, {"type": 5}, {"type": ["x"]},
+    {"enum": [{}]}, {"enum": "x"}, {"items": []}, {"properties": {"\ud83d": {}}},
+]  # fmt: skip
+
+
+def test_a_template_has_all_keys_of_a_schema():
+    schema = {
+        "type": "object",
+        "properties": {
+            "kind": {"enum": ["only"]},
+            "at": {"type": "array", "items": {"properties": {"x": {"type": "number"}}}},
+            "on": {"type": "boolean"},
+            "either": {"anyOf": [{"type": "null"}]},
+            "free": {"type": "object"},
+            "list": {"type": "array"},
+        },
+    }
+    assert templates([], schema)[1] == json.dumps(
+        {"kind": "only", "at": [{"x": 0}], "on": False, "either": "", "free": {}, "list": []}
+    )
+    assert templates([("é", None)]) == ['{"name": "é", "arguments": {}}']
+
+
+@pytest.mark.parametrize("schema", HOSTILE)
+def test_any_schema_has_templates(schema):
+    for text in templates([("f", schema)], schema):
+        json.loads(text)
+
+
+def test_templates_are_bounded():
+    deep = {}
+    for _ in range(500):
+        deep = {"properties": {"a": deep, "b": deep}}
+    assert sum(map(len, templates([("f", deep)] * 100, deep))) <= tool_templates.MOST_BYTES
+    wide = {"properties": {str(i): {} for i in range(100_000)}}
+    assert templates([], wide) == []
 
 
 # Drafts.

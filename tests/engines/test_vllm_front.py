@@ -99,7 +99,9 @@ def checked(front, extra, speculative=NGRAM, tokenizer=None):
 
 
 def chat(front, **given):
-    return front.chats(vllm_xargs=given.pop("vllm_xargs", None), model_extra=given, n=1)
+    fields = {"vllm_xargs": None, "tools": None, "tool_choice": "none", "response_format": None}
+    fields |= {name: given.pop(name) for name in list(fields) if name in given}
+    return front.chats(model_extra=given, n=1, **fields)
 
 
 def test_texts_become_ids_and_the_callers_object_stays(front):
@@ -163,6 +165,33 @@ def test_a_prediction_is_carried_and_the_clients_parameters_stay(front, content,
 def test_a_wrong_prediction_is_an_error_of_its_request(front, wrong):
     with pytest.raises(VLLMValidationError, match="prediction must be"):
         chat(front, prediction=wrong).to_sampling_params(5, {})
+
+
+def tool(name, parameters):
+    return SimpleNamespace(function=SimpleNamespace(name=name, parameters=parameters))
+
+
+def test_templates_of_tools_and_of_a_schema_become_ids(front):
+    schema = {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}
+    request = chat(front, tools=[tool("f", schema), tool("g", None)], tool_choice="auto")
+    made = request.to_sampling_params(5, {})
+    assert made.extra_args["ngramkit_templates"] == [
+        '{"name": "f", "arguments": {"a":"","b":0}}',
+        '{"name": "f", "arguments": {"a": "", "b": 0}}',
+        '{"name": "g", "arguments": {}}',
+    ]
+    said = checked(front, {**made.extra_args, "ngramkit_template_ids": [9]})
+    assert list(said) == ["ngramkit_template_ids"]
+    assert said["ngramkit_template_ids"].count(-1) == 2
+    assert checked(front, {"ngramkit_templates": "x", "a": 1, "ngramkit_template_ids": [1]}) == {
+        "a": 1, "ngramkit_template_ids": [23],
+    }  # fmt: skip
+    answered = SimpleNamespace(json_schema=SimpleNamespace(json_schema=schema))
+    made = chat(front, response_format=answered).to_sampling_params(5, {})
+    assert made.extra_args["ngramkit_templates"] == ['{"a":"","b":0}', '{"a": "", "b": 0}']
+    for given in ({"tool_choice": "none"}, {"prediction": PREDICTION}):
+        request = chat(front, **{"tools": [tool("f", schema)], "tool_choice": "auto", **given})
+        assert "ngramkit_templates" not in (request.to_sampling_params(5, {}).extra_args or {})
 
 
 def usage(front, serving, request):
@@ -236,6 +265,12 @@ def test_vllms_front_end_has_what_is_wrapped():
         begin = serving.index(f"async def chat_completion_{name}(")
         assert serving.index("request_id: str", begin) < serving.index("model_name: str", begin)
     assert "choices=[]," in serving
+    chats = released(f"{CHAT}/protocol.py")
+    for field in ("tools: list[ChatCompletionToolsParam] | None", "tool_choice: (",
+                  "response_format: AnyResponseFormat | None"):  # fmt: skip
+        assert f"    {field}" in chats
+    formats = released("vllm/entrypoints/generate/base/protocol.py")
+    assert 'json_schema: dict[str, Any] | None = Field(default=None, alias="schema")' in formats
     assert 'extra="allow"' in released("vllm/entrypoints/serve/engine/protocol.py")
     assert "class VLLMValidationError(VLLMClientError)" in released("vllm/exceptions.py")
     client = released("vllm/v1/engine/async_llm.py")
