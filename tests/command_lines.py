@@ -38,10 +38,10 @@ class Result:
 # is imported; they get the rest.
 TABLES = (
     "pandas", "pyarrow.parquet", "scipy.io", "multiprocess", "fsspec", "numba", "typer",
-    "matplotlib.pyplot", "gigatoken", "awkward",
+    "matplotlib.pyplot", "gigatoken", "awkward", "scipy.optimize", "torch", "torch._dynamo",
+    "torch.distributed.tensor", "torch.export",
 )  # fmt: skip
 MODELS = (
-    "torch",
     "transformers.models.llama.modeling_llama",
     "transformers.generation",
     "datasets",

@@ -19,9 +19,15 @@ from ngramkit.formats.tokens import TokenStore
 
 # No test fails because the machine is slow, or by chance: its examples are always the same.
 settings.register_profile(
-    "suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "suite",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("fuzz", settings.get_profile("suite"), derandomize=False)
+settings.register_profile(
+    "fuzz", settings.get_profile("suite"), derandomize=False, max_examples=200
+)
 settings.load_profile("fuzz" if "NGRAMKIT_FUZZ" in os.environ else "suite")
 if "NGRAMKIT_FUZZ" not in os.environ:
     # Else examples hold constants of the modules that tests before this one happened to import.

@@ -141,7 +141,7 @@ REFUSED = [
     (lambda: ngramkit.decode(pd.DataFrame({"a": ONE})), "prompts"),
     (lambda: ngramkit.decode("a", cache={"bits": 2}), "cache"),
     (lambda: ngramkit.decode("a", show=5), "show"),
-    (lambda: ngramkit.Conversation("demo", template="vicuna").ask(5), "prompt"),
+    (lambda: ngramkit.Conversation("demo", drafter="none", template="vicuna").ask(5), "prompt"),
     (lambda: ngramkit.SpeCache(bits=None), "bits"),
     (lambda: ngramkit.SpeCache(top_k="x"), "top_k"),
     (lambda: ngramkit.check_engine("vllm", model="demo", budget=0), "budget"),
