@@ -15,6 +15,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import urllib.error
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -32,6 +33,7 @@ from ngramkit.engines.growth import tenant_folder
 from ngramkit.formats.history import History
 
 PORT = 8377
+CHATS = "v1/chat/completions"
 SEEN = {"K by batch size": {"0", "2", "5"}}  # steps' K
 PLAIN = {"V2": "V1", "history, asked again": "history on disk"}  # groups whose texts are compared
 UNSHOWN = ("beam search", "streaming inputs")  # groups where a name is not an answer's
@@ -277,17 +279,43 @@ class Server(ServerProcess):
             "n = 2": chat(QUESTIONS[1], max_tokens=24, temperature=1, top_k=1, n=2, seed=1),
         }
         found = {
-            name: texts([self.post("v1/chat/completions", {"model": MODEL, **body})])[0]
+            name: texts([self.post(CHATS, {"model": MODEL, **body})])[0]
             for name, body in bodies.items()
         }
         found["a stream"] = "".join(
             choice["delta"].get("content") or ""
-            for event in self.events(
-                "v1/chat/completions", {"model": MODEL, **chat(QUESTIONS[0], max_tokens=32)}
-            )
+            for event in self.events(CHATS, {"model": MODEL, **chat(QUESTIONS[0], max_tokens=32)})
             for choice in event["choices"]
         )
         return found
+
+    def check_texts(self, answer: str) -> Iterator[str]:
+        """Ask QUESTIONS[2] again with its answer, as `texts` returns it, as a prediction.
+
+        Yield what is wrong.
+        """
+        body = {"model": MODEL, **chat(QUESTIONS[2], max_tokens=32)}
+        written = json.loads(answer)[0][0]
+        prediction = {"type": "content", "content": [{"type": "text", "text": written}]}
+        whole = self.post(CHATS, {**body, "prediction": prediction})
+        if texts([whole])[0] != answer:
+            yield "a server answers otherwise with a prediction"
+        said = {**body, "prediction": prediction, "stream_options": {"include_usage": True}}
+        usage = [whole["usage"], list(self.events(CHATS, said))[-1]["usage"]]
+        counts = [each["completion_tokens_details"] or {} for each in usage]
+        print(f"usage with a prediction: {counts}", flush=True)
+        if not all(each.get("accepted_prediction_tokens", 0) > 12 for each in counts):
+            yield "usage does not report accepted tokens of a prediction"
+        plain = self.post(CHATS, body)["usage"].get("completion_tokens_details") or {}
+        if "accepted_prediction_tokens" in plain:
+            yield "usage reports a prediction that was not given"
+        for wrong in ({"prediction": 5}, {"vllm_xargs": {"ngramkit_reference": [1.5]}}):
+            try:
+                self.post(CHATS, {**body, **wrong})
+                yield f"a server answers {wrong}"
+            except urllib.error.HTTPError as error:
+                if error.code != 400 or "must be" not in error.read().decode():
+                    yield f"{wrong}: status {error.code}"
 
 
 def try_server(environment: Path, runner: Path, work: Path) -> Iterator[str]:
@@ -298,6 +326,8 @@ def try_server(environment: Path, runner: Path, work: Path) -> Iterator[str]:
             words = [*words, f"PROMETHEUS_MULTIPROC_DIR={shared}"]
             with Server(environment, runner, work, speculative, words) as server:
                 written.append(server.answers())
+                if speculative is not None:
+                    yield from server.check_texts(written[0][QUESTIONS[2]])
                 counts, log = prometheus_sums(server.get("metrics")), server.log.read_text()
         steps = counts["vllm:iteration_tokens_total_count"]
         drafted = counts.get("vllm:spec_decode_num_draft_tokens_total", 0.0)
