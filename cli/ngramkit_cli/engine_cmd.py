@@ -61,8 +61,7 @@ def check_engine(
         engine, model=model, draft=draft, budget=budget, trust_remote_code=trust_remote_code
     )
     out.show(*facts(checked.engine, _facts(checked)))
-    if checked.passes:
-        out.show("", *_passes(checked))
+    out.show("", *_passes(checked))
     out.result(**checked.to_dict())
 
 
@@ -101,14 +100,21 @@ def _passes(checked: CheckedEngine) -> list[str]:
     if checked.pays_below is None:
         ends = f"Drafts pay even for {MOST_REQUESTS:,} requests at once."
     rows = [
-        (f"{each.tokens:,}", f"{each.cost:.2f}", f"{each.drafted:.1f}", f"{each.speed:.2f}")
+        (
+            f"{each.tokens:,}",
+            f"{each.cost:.2f}",
+            f"{each.drafted:.1f}",
+            f"{each.speed:.2f}",
+            f"{each.padded:.2f}",
+        )
         for each in checked.passes
     ]
     return [
         f"Cost of passes by {checked.passes_by}, in passes over one token. Drafts for as many",
         f"requests as the pass has tokens, with contexts of {CONTEXT:,} tokens, if {ACCEPTANCE} of",
-        "the tokens after accepted ones are accepted; speed over no drafts.",
-        *figures(rows, ("tokens", "cost", "drafted for a request", "speed"), "right"),
+        "the tokens after accepted ones are accepted. Speed over no drafts; padded: all tokens of",
+        "each draft are verified, as in SGLang and in vLLM's fixed mode.",
+        *figures(rows, ("tokens", "cost", "drafted for a request", "speed", "padded"), "right"),
         ends,
     ]
 

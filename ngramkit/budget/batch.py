@@ -20,7 +20,7 @@ from ngramkit.kernels.draft_cut import BELIEF
 
 Scores = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
-MAX_DRAFTED = 4096  # tokens of a pass whose times are learnt; more cost as these do
+MAX_DRAFTED = 1 << 12  # tokens of a pass that trials try
 
 
 class BatchBudget:
@@ -38,6 +38,7 @@ class BatchBudget:
         self.price = cost if isinstance(cost, int | float) else 0.0  # of a drafted token, in tokens
         self.lookup = 0.0  # the time of drafting for a request, in tokens
         self._measured = PassCosts(np.ones(MAX_DRAFTED + 1)) if learns else None
+        self._places = np.zeros(1)  # log2(n + 1) of numbers of drafted tokens
         self._drafting: deque[float] = deque(maxlen=RECENT_PASSES)  # seconds
         self.account = Pause()  # of all requests, in passes without drafts
         self._since_trial = 0  # passes
@@ -85,9 +86,9 @@ class BatchBudget:
         times = self._formula(np.arange(most + 1.0), self._requests)
         times /= times[0]
         if self._measured is not None:
-            factors = self._measured.at(self._requests)
-            times[: len(factors)] *= factors[: len(times)]
-            times[len(factors) :] *= factors[-1]
+            if len(self._places) <= most:
+                self._places = np.log2(np.arange(2 * most + 2) + 1.0)
+            times *= self._measured.factors(self._places[: most + 1], self._requests)
         return times
 
     def _formula(self, drafted: Floats, requests: int) -> Floats:

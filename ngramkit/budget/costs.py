@@ -7,7 +7,7 @@ in tiles, engines have graph sizes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isfinite, log
 from statistics import median
 from types import MappingProxyType
@@ -66,8 +66,16 @@ class PassCosts:
     def at(self, length: int) -> Costs:
         return self._after(length).costs(self._prior)
 
-    def untried(self, length: int) -> list[tuple[int, float]]:
-        """Return sizes worth a trial, with the passes since their last, -1 if none.
+    def factors(self, places: Costs, length: int) -> Costs:
+        """Return the costs of sizes n, `places` being log2(n + 1), without the prior."""
+        if not self.unit(length):
+            return np.ones(len(places))
+        sizes, logs = self._after(length).logs(self.most + 1)
+        factors: Costs = np.exp(np.interp(places, np.log2(np.array(sizes) + 1.0), logs))
+        return factors
+
+    def untried(self, length: int) -> Iterator[tuple[int, float]]:
+        """Yield sizes worth a trial, with the passes since their last, -1 if none.
 
         These are divided by the passes that still count: a size is tried less often the better it
         is known. Only passes without a draft, to which all others are compared, stay as frequent.
@@ -99,6 +107,8 @@ class PassCosts:
         for rows, age in self.untried(length):
             if rows > min(reach, int(sizes[-1])):
                 break
+            if 0 <= age <= 1 / TRIAL_SHARE:
+                continue
             nodes = int(np.searchsorted(sizes, rows))
             if int(sizes[nodes]) != rows:
                 continue
@@ -186,13 +196,16 @@ class _ContextTimes:
         self._window: deque[_Timed] = deque(maxlen=2 * ENOUGH_PASSES - 1)
         self._last_run = dict.fromkeys(times, 0)  # number of the pass, by size
         self._now = 0
+        self._medians: dict[int, float] = {}  # of sizes that no pass has changed since
         self._cached: Costs | None = None  # until the next pass
 
     def moved(self) -> _ContextTimes:
         return _ContextTimes({size: self.typical(size) for size in self.passes}, self.pace)
 
     def typical(self, size: int) -> float:
-        return median(sample[0] for sample in self.passes.get(size, ([0.0],)))
+        if size not in self._medians:
+            self._medians[size] = median(sample[0] for sample in self.passes.get(size, ([0.0],)))
+        return self._medians[size]
 
     def is_steady(self, size: int) -> bool:
         """Return whether a size ran often enough, and half of its passes took about as long."""
@@ -210,34 +223,39 @@ class _ContextTimes:
         sample = [seconds / self.pace]
         ratio = seconds / self.typical(size) if len(own) >= ENOUGH_PASSES else 1.0
         own.append(sample)
+        self._medians.pop(size, None)
         self._window.append(_Timed(size, seconds, ratio, sample))
         if len(self._window) >= ENOUGH_PASSES:
             units = [timed.ratio for timed in self._window if timed.size == 0]
             self.pace = median(units or [timed.ratio for timed in self._window])
             amid = self._window[-ENOUGH_PASSES]
             amid.sample[0] = amid.seconds / self.pace
+            self._medians.pop(amid.size, None)
         self._cached = None
 
     def costs(self, prior: Costs) -> Costs:
         """Return measured costs; other sizes: the prior, scaled as the measured sizes around."""
-        unit = self.typical(0)
-        if not unit:
+        if not self.typical(0):
             return prior
         if self._cached is None:
-            sizes = [0, *sorted(n for n in self.passes if 0 < n < len(prior))]
-            factors = [log(self.typical(n) / unit / prior[n]) for n in sizes]
+            sizes, logs = self.logs(len(prior))
             place = np.log2(np.arange(len(prior)) + 1.0)
+            factors = [each - log(prior[n]) for n, each in zip(sizes, logs, strict=True)]
             self._cached = prior * np.exp(np.interp(place, place[sizes], factors))
         return self._cached
 
-    def untried(self, most: int) -> list[tuple[int, float]]:
-        ages: list[tuple[int, float]] = []
+    def logs(self, most: int) -> tuple[list[int], list[float]]:
+        """Return measured sizes below `most` and the logarithms of their costs."""
+        sizes = [0, *sorted(n for n in self.passes if 0 < n < most)]
+        unit = self.typical(0)
+        return sizes, [log(self.typical(n) / unit) for n in sizes]
+
+    def untried(self, most: int) -> Iterator[tuple[int, float]]:
         for rows in (0, *(1 << i for i in range(most.bit_length())), most):
             size = size_class(rows)
             passes = len(self.passes[size]) if size in self.passes and rows else 1
             age = self._now - self._last_run[size] if size in self._last_run else -1
-            ages.append((rows, age / passes))
-        return ages
+            yield rows, age / passes
 
 
 def usual_seconds(drafting: deque[float]) -> float:

@@ -16,6 +16,7 @@ MOST_REQUESTS = 4096
 class Gain(NamedTuple):
     drafted: float  # tokens for each request
     speed: float  # over no drafts
+    padded: float  # the same if the whole draft of each request is verified
 
 
 def gain(
@@ -34,17 +35,21 @@ def gain(
     spent = times.times(requests + np.arange(len(written), dtype=np.float64), requests, context)
     rates = written / spent
     best = int(np.argmax(rates))
-    return Gain(best / requests, float(rates[best] / rates[0]))
+    return Gain(best / requests, float(rates[best] / rates[0]), float(rates[-1] / rates[0]))
 
 
-def stops_paying(times: PassTimes, length: int, acceptance: float = ACCEPTANCE) -> int | None:
+def stops_paying(
+    times: PassTimes, length: int, acceptance: float = ACCEPTANCE, *, padded: bool = False
+) -> int | None:
     """Return the least number of requests from which on no draft pays.
 
-    Returns None if drafts pay for MOST_REQUESTS, the largest number that is tried.
+    `padded`: whole drafts are verified. Returns None if drafts pay for MOST_REQUESTS, the largest
+    number that is tried.
     """
 
     def pays(requests: int) -> bool:
-        return gain(times, requests, length, acceptance).drafted > 0
+        found = gain(times, requests, length, acceptance)
+        return (found.padded if padded else found.speed) > 1
 
     if pays(MOST_REQUESTS):
         return None

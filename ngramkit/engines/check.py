@@ -75,6 +75,7 @@ class CheckedPass(Result):
     cost: float  # in passes over one token
     drafted: float  # tokens for each request that are worth verifying
     speed: float  # with drafts, over no drafts
+    padded: float  # the same if all tokens of a draft are verified, as in SGLang
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,9 @@ class CheckedEngine(Result):
     draft_tokens: int
     milliseconds: float  # of a call of one row
     modes: Rows[CheckedMode]  # the best known first; none for engines with one mode
-    passes: Rows[CheckedPass]  # none for engines whose drafts are padded
-    passes_by: str | None  # what the costs follow from
-    pays_below: int | None  # requests at once; None: drafts pay for thousands, or it is not known
+    passes: Rows[CheckedPass]
+    passes_by: str  # what their costs follow from
+    pays_below: int | None  # requests at once; None: drafts pay for thousands
 
 
 def check_engine(
@@ -180,9 +181,7 @@ def check_engine(
 
 def _passes(
     engine: str, config: DraftConfig, model: str | None, length: int
-) -> tuple[Rows[CheckedPass], str | None, int | None]:
-    if not ENGINES[engine].priced:
-        return Rows(()), None, None
+) -> tuple[Rows[CheckedPass], str, int | None]:
     size, by = None, "pass_cost"
     if config.pass_cost is None:
         with suppress(InputError):  # a tokenizer is enough
@@ -193,14 +192,14 @@ def _passes(
         times = pass_times(None, size, device)
     else:
         times = pass_times(config.pass_cost)
-    length = min(config.tokens or length, length)
-    rows = []
+    length, rows = min(config.tokens or length, length), []
     one = float(times.times(np.ones(1))[0])
     for tokens in SHOWN_TOKENS:
-        drafted, speed = gain(times, tokens, length)
+        found = gain(times, tokens, length)
         cost = float(times.times(np.array([float(tokens)]))[0]) / one
-        rows.append(CheckedPass(tokens, round(cost, 3), round(drafted, 2), round(speed, 3)))
-    return Rows(rows), by, stops_paying(times, length)
+        figures = (round(each, 3) for each in (cost, *found))
+        rows.append(CheckedPass(tokens, *figures))
+    return Rows(rows), by, stops_paying(times, length, padded=not ENGINES[engine].priced)
 
 
 def vllm_modes() -> Iterator[CheckedMode]:

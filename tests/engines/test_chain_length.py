@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from benchmarks.load import served
 from ngramkit.budget.batch import BatchBudget
 from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.model_size import ModelSize
@@ -22,7 +23,8 @@ LENGTH = 16
 
 
 DENSE = ModelCost()
-# 64 experts, of which a token uses 6, with nine tenths of the weights.
+# 64 and 128 experts, of which a token uses 6 and 8, with nine tenths of the weights.
+WIDE = ModelCost(128, ModelSize(dense=1e8, expert=7.5e6, experts=128, chosen=8))
 MIXED = ModelCost(128, ModelSize(dense=1e8, expert=1.5e7, experts=64, chosen=6))
 STEPS = MeasuredTimes(
     Profile("", "", "", [Pass(n, 0, t) for n, t in ((0, 1), (3, 2), (7, 2.1), (40, 9))]), ""
@@ -72,55 +74,22 @@ def test_experts_are_dear_for_few_rows_then_cheaper_then_dear_again():
     assert drafted(512) <= 1
 
 
-class Falling(NoDraft):
-    """A drafter of zeros, of which each is right with a probability of 0.8 after right ones."""
-
-    def draft(self, budget):
-        n = min(budget, LENGTH)
-        return DraftTree(
-            np.zeros(n, np.int32), np.arange(-1, n - 1, dtype=np.int32),
-            (0.8 ** np.arange(1, n + 1)).astype(np.float32), np.zeros(n, np.uint8),
-        )  # fmt: skip
-
-
-def served(rows, length, steps=200, seed=0, cost=DENSE, right=0.8):
-    """Return the tokens drafted and accepted per step and row, and the time over no drafts."""
-    random = np.random.default_rng(seed)
-    drafter = BatchDrafter(DrafterSource(Falling, 9), DraftConfig(threads=1), cost=cost)
-    spent = written = 0.0  # without the steps in which scores are corrected first
-    texts = [[1, row] for row in range(1, rows + 1)]
-    for step in range(steps):
-        if step == steps // 3:
-            spent = written = 0.0
-        chains = drafter.chain_batch([np.array(t, np.int32) for t in texts], [length] * rows)
-        tokens = rows + sum(map(len, chains))
-        spent += float(cost.times(np.array([float(tokens)]), rows)[0])
-        for text, chain in zip(texts, chains, strict=True):
-            accepted = min(int(random.geometric(1 - right)) - 1, len(chain))
-            written += accepted + 1
-            text += [0] * accepted + [1]
-    counts = drafter.statistics
-    plain = float(cost.times(np.array([float(rows)]), rows)[0])
-    share = spent / written * rows / plain
-    return counts.draft_tokens / counts.rows, counts.accepted_tokens / counts.rows, share
-
-
 def test_chains_are_long_for_few_requests_and_short_for_many():
-    few, right, _ = served(1, LENGTH)
-    assert few > 10
-    assert served(96, LENGTH, steps=40)[0] < 4
-    assert right > served(1, LENGTH // 2)[1]
+    few = served(1, LENGTH, DENSE)
+    assert few.drafted > 10
+    assert served(96, LENGTH, DENSE, steps=40).drafted < 4
+    assert few.accepted > served(1, LENGTH // 2, DENSE).accepted
 
 
-@pytest.mark.parametrize("cost", [DENSE, MIXED])
+@pytest.mark.parametrize("cost", [DENSE, MIXED, WIDE])
 @pytest.mark.parametrize("right", [0.1, 0.8])  # scores of 0.8 are too high, or right
-@pytest.mark.parametrize(("rows", "steps"), [(1, 240), (16, 60), (128, 45)])
+@pytest.mark.parametrize(("rows", "steps"), [(1, 240), (16, 60), (128, 45), (256, 12)])
 def test_drafts_never_make_a_server_slower(cost, right, rows, steps):
-    assert served(rows, LENGTH, steps, cost=cost, right=right)[2] < 1.02
+    assert served(rows, LENGTH, cost, steps=steps, right=right).time < 1.02
 
 
 def test_ranks_decide_alike():
-    assert served(3, LENGTH) == served(3, LENGTH)
+    assert served(3, LENGTH, DENSE) == served(3, LENGTH, DENSE)
 
 
 @pytest.mark.parametrize("truth", [0.5, 1.0, 1.5])
