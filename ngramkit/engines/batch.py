@@ -295,8 +295,8 @@ class BatchDrafter:
         given: Given = NONE
         if asked is not None and len(asked.references):
             given = asked.references
-        begins = session.request is None or prompt is not None
         refers = given is not session.references or (prompt is not None and len(given) > 0)
+        begins = session.request is None or prompt is not None or refers
         begin = 0
         if refers:
             known = None if asked is None else asked.prompt
@@ -322,12 +322,16 @@ class BatchDrafter:
             session.pause = Pause(self.budget.account.credit)
         if prompt is not None:
             written = session.request.begin(workspace, prompt, written)
-        if refers:
-            more = max(begin - session.request.size, 0)
+        if refers:  # its text is read before its answer
+            request = session.request
+            again = request.tokens[begin:].copy()
+            request.rewind(workspace, begin)
+            more = max(begin - request.size, 0)
             if more and len(written):
-                session.request.accept(workspace, written[:more])
-            session.request.refer(reference_texts(given))
-            session.references, session.pause, written = given, Pause(), written[more:]
+                request.accept(workspace, written[:more])
+            request.refer(reference_texts(given))
+            written = np.concatenate([again, written[more:]])
+            session.references = given
         session.drafting = not self.pause or session.pause.opens()
         lag += session.number % max(lag, 1)  # so that not all catch up in one step
         evidence = asked.evidence if asked and len(written) else None

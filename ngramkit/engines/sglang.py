@@ -32,7 +32,7 @@ from ngramkit.engines.growth import (
     tenant_of,
 )
 from ngramkit.engines.metrics import EngineCounters
-from ngramkit.engines.request_texts import REFERENCE_KEY, encoder
+from ngramkit.engines.request_texts import MOST_RUNNING, REFERENCE_KEY, encoder
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 LOG = logging.getLogger("ngramkit")
@@ -88,6 +88,8 @@ class NgramCorpus:
         self._requests = {request.rid: request for request in requests}
         if requests and all(hasattr(request, "finished_reason") for request in requests):
             self._batch.tells()
+        if self._references.tokens > MOST_RUNNING // 2:  # SGLang may not report all ends
+            self._references.keep(self._requests)
         for name, request in self._requests.items():
             given = _parameters(request).get(REFERENCE_KEY)
             if given is not None and name not in self._references and self._is_on(name):

@@ -6,6 +6,7 @@ drafter with the request's other parameters. Wrong values are an error of their 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -36,6 +37,7 @@ PROTOCOL = "vllm.entrypoints.openai.chat_completion.protocol"
 SERVING = "vllm.entrypoints.openai.chat_completion.serving"
 WORKER = "vllm.v1.worker.worker_base"
 COUNTS = "ngramkit_predicted"  # the worker's method that returns the counts of a prediction
+PATIENCE = 10.0  # seconds that an answer waits for its counts
 OURS = "ngramkit."  # begins the model of a custom class
 
 
@@ -207,9 +209,10 @@ async def _add_counts(serving: Any, request: Any, name: str, answer: Any) -> Non
     if _prediction(request) is None or not drafts_for(config.speculative_config):
         return
     try:
-        replies = await engine.collective_rpc(COUNTS, args=(name, request.n or 1))
+        asked = engine.collective_rpc(COUNTS, args=(name, request.n or 1))
+        replies = await asyncio.wait_for(asked, PATIENCE)
     except Exception as error:  # an answer is never lost for its counts
-        LOG.warning("cannot report the tokens of a prediction: %s", error)
+        LOG.warning("cannot report the tokens of a prediction: %s", error or type(error).__name__)
         return
     found = next((reply for reply in replies if reply is not None), None)
     if found is None:

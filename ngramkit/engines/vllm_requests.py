@@ -121,7 +121,10 @@ class RunningRequests:
                 stops=frozenset(stop_tokens(sampling)),
                 most=most,
                 references=self._read(new.req_id, parameters, tenant) if drafts else NONE,
-                predicted=self._predicted(new.req_id, parameters) if drafts else None,
+                # The front end alone knows where a stop text ended the answer.
+                predicted=None
+                if sampling.stop or not drafts
+                else self._predicted(new.req_id, parameters),
             ),
         )
         self.batch.sessions.rewrite(new.req_id)

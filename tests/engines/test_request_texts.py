@@ -290,6 +290,10 @@ def test_the_next_request_with_these_tokens_has_no_text_of_this_one(which, after
     asked = [Asked(len(begun), references=other)]
     (chain,) = drafter.chain_batch([ids([*begun, 50])], [3], asked=asked)
     assert chain.token_ids.tolist() == [51, 52, 53]
+    third = ReferenceTexts([ids([*after, 50, 60, 61, 62])])
+    asked = [Asked(len(row), references=third)]
+    (chain,) = drafter.chain_batch([ids([*begun, 50])], [3], asked=asked)
+    assert chain.token_ids.tolist() == [60, 61, 62]
     assert drafter.statistics.requests == 1
 
 

@@ -24,7 +24,7 @@ from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
-from ngramkit.engines import sglang
+from ngramkit.engines import request_texts, sglang
 from ngramkit.engines.config import VARIABLE
 from ngramkit.engines.sglang import NgramCorpus, pack_trees
 from ngramkit.engines.sglang_plugin import LateCorpus, plugin
@@ -208,6 +208,16 @@ def test_a_request_brings_text(folder):
     assert corpus.statistics.unused_references == 2
     corpus.erase_match_state(["text"])
     corpus.reset()
+
+
+def test_texts_of_requests_whose_end_is_not_reported_are_dropped(folder, monkeypatch):
+    for module in (sglang, request_texts):
+        monkeypatch.setattr(module, "MOST_RUNNING", 8)
+    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
+    for name in "abcdef":
+        request = Req(name, [9, 9, 9], custom={"ngramkit_reference": [5, 4, 3, 2]})
+        request.output_ids = [5]
+        assert decode(corpus, request) == [4]
 
 
 def growing(monkeypatch, tmp_path, **keys):

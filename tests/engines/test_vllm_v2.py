@@ -422,8 +422,9 @@ def test_tokens_of_a_prediction_are_counted(mode, make):
         new_request("0_chat-1-0123abcd", [0, 1], max_tokens=8, **predicted),
         new_request("1_chat-1-0123abcd", [0, 1], **predicted),
         new_request("chat-2-0123abcd", [0, 1], extra_args=named),
+        new_request("chat-3-0123abcd", [0, 1], stop=["x"], **predicted),
     )
-    first, second, other = runner.order
+    first, second, other, _ = runner.order
     counts = runner.speculator.requests.predicted
     runner.step(verified={}, **{first: [2], second: [2], other: [2]})
     # Of 3 4 5 6 the first accepts two, the second all of those that were verified.
@@ -433,7 +434,7 @@ def test_tokens_of_a_prediction_are_counted(mode, make):
         return
     assert counts("chat-1", 2) == (4, 2)
     assert counts("chat-1", 1) is None
-    assert counts("chat-2", 1) is None
+    assert counts("chat-2", 1) is counts("chat-3", 1) is None
     drafts = runner.step(verified={}, **{first: [10], second: [6], other: [4]})
     assert drafts[first][:1] == [11]
     runner.step(verified={first: 1}, **{first: [11, 5, 5, 5]})  # its answer has 8 tokens
