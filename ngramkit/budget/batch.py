@@ -44,6 +44,7 @@ class BatchBudget:
         self._since_trial = 0  # passes
         self._expected = self._accepted = 0.0  # sum of verified scores; accepted tokens
         self._requests, self._context = 0, 0.0
+        self._plain = 1.0  # the formula's time of this pass without drafts
         self._times: Floats = np.ones(1)  # by drafted tokens, for this pass
 
     @property
@@ -84,7 +85,8 @@ class BatchBudget:
     def _relative_times(self, most: int) -> Floats:
         """Return the times of passes with 0 to `most` drafted tokens, in passes without drafts."""
         times = self._formula(np.arange(most + 1.0), self._requests)
-        times /= times[0]
+        self._plain = float(times[0])
+        times /= self._plain
         if self._measured is not None:
             if len(self._places) <= most:
                 self._places = np.log2(np.arange(2 * most + 2) + 1.0)
@@ -154,8 +156,7 @@ class BatchBudget:
         """Learn the time of drafting for `rows` requests of a pass."""
         if self._measured is not None and rows:
             self._drafting.append(seconds / rows)
-            unit = self._measured.unit(self._requests)
-            unit *= float(self._formula(np.zeros(1), self._requests)[0])
+            unit = self._measured.unit(self._requests) * self._plain
             lost = self._requests * usual_seconds(self._drafting)
             self.lookup = lost / unit if unit else 0.0
 

@@ -153,6 +153,23 @@ def test_a_given_price_or_probability_is_not_learnt():
     assert Server(seconds, min_probability=0.1).run(40)[1] > 5
 
 
+def test_rows_that_are_not_drafted_for_count_in_a_pass():
+    """vLLM's pass has a row that switched drafts off, or reads its prompt."""
+    now, learnt = [0.0], []
+    drafter = BatchDrafter(
+        DrafterSource(Zeros, 9), DraftConfig(threads=1), cost=PRIOR, clock=lambda: now[0]
+    )
+    drafter.budget.learn = learnt.append
+    asked = [Asked(1, name="drafts"), Asked(0, name="off")]
+    for step, read in enumerate((True, True, False, False)):
+        now[0] += PASS
+        rows = [np.arange(1, 5 + step, dtype=np.int32), np.empty(0, np.int32)]
+        sizes = {"drafts": len(rows[0]), "off": 0 if read else 10 + step}
+        drafter.chain_batch(rows, [8, 0], asked=asked, sizes=sizes)
+    assert [(timed.requests, timed.drafted) for timed in learnt] == [(2, 0)]
+    assert learnt[0].seconds == pytest.approx(PASS)
+
+
 @settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(-1, 4), min_size=3, max_size=3), max_size=12))
 def test_only_passes_of_continuing_rows_are_timed(steps):

@@ -23,7 +23,7 @@ from ngramkit.budget.model_cost import FREE_TOKENS
 from ngramkit.budget.pass_times import cost_shown, pass_times
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines import vllm, vllm_requests
-from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.vllm import Proposer
 from ngramkit.formats.history import History
 
@@ -176,6 +176,26 @@ def test_a_pass_costs_what_it_does_on_the_device(device, monkeypatch, caplog):
     monkeypatch.setenv(VARIABLE, json.dumps({"pass_cost": "1:50,9:100"}))
     Proposer(given)
     assert cost_shown(made[1]) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "ranks", "learns"),
+    [({}, 1, True), ({}, 2, False), ({"clock": False}, 1, False), ({"pass_cost": 1.5}, 1, False),
+     ({"min_probability": 0.1}, 1, False), ({"clock": True}, 1, True)],
+)  # fmt: skip
+def test_one_rank_learns_what_passes_cost_and_several_do_not(said, ranks, learns):
+    given = config()
+    given.parallel_config = SimpleNamespace(world_size=ranks)
+    draft = DraftConfig.parse({"drafter": "context", **said})
+    batch = vllm_requests.open_batch(given, draft, "cpu", counts=False)
+    assert batch.budget.learns == learns
+
+
+def test_several_ranks_refuse_a_clock():
+    given = config()
+    given.parallel_config = SimpleNamespace(world_size=2)
+    with pytest.raises(UsageError, match="several ranks must draft the same"):
+        vllm_requests.open_batch(given, DraftConfig(clock=True), "cpu", counts=False)
 
 
 def test_additional_config_configures_it(monkeypatch):
