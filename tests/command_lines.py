@@ -52,7 +52,7 @@ MODELS = (
     "ngramkit.builders.frozen",
 )
 BEFORE_IMPORTS = ("HF_", "TRANSFORMERS_", "XDG_CACHE_HOME")
-BEFORE_PYTHON = ("OMP_", "NUMBA_", "PYTHON", "TORCH", "MKL_", "LD_")
+BEFORE_PYTHON = ("OMP_", "NUMBA_", "PYTHON", "TORCH_", "MKL_", "LD_")
 ENVIRONMENT = dict(os.environ)
 
 
@@ -101,6 +101,9 @@ def serve() -> None:
     """Do what is asked, each in a fork that ends as a command does."""
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    if MODELS[0] in sys.argv:
+        with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+            run_here(["decode", "--prompt", "x", "--max-new-tokens", "2", "--drafter", "context"])
     del sys.argv[1:]
     gc.freeze()
     for line in sys.stdin:
