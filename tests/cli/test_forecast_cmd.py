@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import ngramkit
+
 TEXT = "    return self.name, self.value\n" * 4
 
 
@@ -19,6 +21,7 @@ def test_a_log_is_forecast_and_drawn(ngramkit_cli, tmp_path):
     ]
     (tmp_path / "out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "profile.json").write_text("{}")
+    ngramkit.build_datastore("python-stdlib", tmp_path / "artifacts/d", model="demo", limit=5)
     options = ["--model", "demo", "--concurrency", "2"]
     told, costly, wrong, none, many, spoilt = ngramkit_cli(
         ["forecast", "out.jsonl", *options, "--budget", "4,8", "--plot", "warm.png"],
