@@ -254,16 +254,11 @@ def packed_gain() -> str:
 
 
 def vllm_steps() -> str:
-    """Return README's part of the table of a real vLLM server."""
+    """Return README's part of the table of vLLM's Model Runner V2."""
     from benchmarks._figures import table
 
-    rows = {
-        "ngramkit, datastore, k = 8",
-        "ngramkit, own text, k = 8",
-        "vLLM's `ngram`, k = 8",
-        "vLLM's `suffix`, k = 8",
-    }
-    return table("vllm", ["drafts", "steps, one at a time", "steps, eight at once"], rows)
+    columns = ["one at a time", "eight at once", "asked again"]
+    return table("vllm_v2", ["drafts", *(f"steps, {column}" for column in columns)])
 
 
 def figure(name: str) -> str:

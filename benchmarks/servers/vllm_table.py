@@ -35,9 +35,10 @@ def ways(datastore: Path | None) -> dict[str, tuple[Any, Any, Any]]:
     }
     if stored:
         found["ngramkit, datastore"] = NGRAM, stored, ASYNC
-        found["ngramkit, datastore, trimmed"] = NGRAM, stored, SYNC
     source = "datastore and its own answers" if stored else "its own answers"
     found[f"ngramkit, {source}"] = NGRAM, {**stored, "history": True}, ASYNC
+    if stored:
+        found["ngramkit, datastore, trimmed"] = NGRAM, stored, SYNC
     return found
 
 
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("questions", type=Path)
     parser.add_argument("result", type=Path)
     parser.add_argument("--datastore", type=Path)
-    parser.add_argument("--count", type=int, default=8)
+    parser.add_argument("--count", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=48)
     given = parser.parse_args()
     lines = given.questions.read_text("utf-8").splitlines()[: given.count + AT_ONCE]
@@ -56,9 +57,11 @@ def main() -> None:
     base: list[tuple[Any, int]] = []
     rows: list[list[str]] = []
     failures: list[str] = []
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
     for name, (speculative, draft, options) in ways(given.datastore).items():
+        repeats = draft is not None and "history" in draft
         with variables(drafts(draft, given.result.parent)):
-            rounds, rate = ask(given.model, speculative, options, questions, given)
+            rounds, rate = ask(given, speculative, options, questions, again=repeats)
         base = base or rounds
         for i, (texts, _) in enumerate(rounds):
             wanted = base[min(i, 1)][0]
@@ -66,14 +69,13 @@ def main() -> None:
             if same != len(wanted):
                 failures.append(f"{name}: {len(wanted) - same} other texts in round {i}")
         steps = [f"{base[min(i, 1)][1] / steps:.2f}" for i, (_, steps) in enumerate(rounds)]
-        repeats = draft is not None and "history" in draft
         rows.append([name, *steps[:2], steps[2] if repeats else "", rate])
         print(f"| {' | '.join(rows[-1])} | {[steps for _, steps in rounds]} steps", flush=True)
         given.result.write_text(json.dumps({"head": HEAD, "rows": rows, "failures": failures}))
 
 
 def ask(
-    model: Path, speculative: Any, options: Any, questions: Sequence[str], given: Any
+    given: Any, speculative: Any, options: Any, questions: Sequence[str], *, again: bool
 ) -> tuple[list[tuple[Any, int]], str]:
     """Return texts and steps of each round, and which part of the drafted tokens was right."""
     from vllm import LLM, SamplingParams
@@ -82,7 +84,7 @@ def ask(
         "skip_tokenizer_init": False, "max_num_seqs": AT_ONCE, "max_model_len": 1024,
         "kv_cache_memory_bytes": 256 << 20,
     }  # fmt: skip
-    llm = LLM(str(model), speculative_config=speculative, **{**OPTIONS, **options, **more})
+    llm = LLM(str(given.model), speculative_config=speculative, **{**OPTIONS, **options, **more})
     tokenizer: Any = llm.get_tokenizer()
     parameters = SamplingParams(temperature=0, max_tokens=given.tokens, detokenize=False)
     asked = [
@@ -94,9 +96,8 @@ def ask(
     requests = [({"prompt_token_ids": list(each)}, parameters) for each in asked]
 
     alone, together = requests[: given.count], requests[given.count :]
-    rounds = [
-        ask_round(llm, batches) for batches in ([[each] for each in alone], [together], [together])
-    ]
+    batches = [[[each] for each in alone], [together], *([[together]] if again else [])]
+    rounds = [ask_round(llm, each) for each in batches]
     counts = counted(llm.get_metrics())
     rate = f"{counts['accepted'] / counts['drafted']:.2f}" if counts["drafted"] else ""
     llm.llm_engine.engine_core.shutdown()

@@ -1,8 +1,9 @@
 """Patches of vLLM 0.33's Model Runner V2 on a CPU, as a general plugin; without effect elsewhere.
 
-Asynchronous scheduling stays as it was asked for; vLLM's CPU platform would switch it off. With
-V2_ON_CPU_ADAPTIVE=1, adaptive verification works without CUDA graphs, at costs that are given
-instead of measured: a pass over t tokens takes 1 + t / FREE of a pass over none.
+Asynchronous scheduling stays as it was asked for; vLLM's CPU platform would switch it off. The
+sampler's kernel searches a row of logits in one program, as the interpreter takes milliseconds for
+each. With V2_ON_CPU_ADAPTIVE=1, adaptive verification works without CUDA graphs, at costs that are
+given instead of measured: a pass over t tokens takes 1 + t / FREE of a pass over none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from typing import Any
 
 FREE = 24.0
+BLOCK, WHOLE = 1024, 1 << 16  # logits of a program: vLLM's, and any vocabulary of the benchmarks
 
 
 def plugin() -> None:
@@ -23,6 +25,15 @@ def plugin() -> None:
     if os.environ.get("V2_ON_CPU_ADAPTIVE") == "1":
         _verify_adaptively()
     _schedule_asynchronously()
+    _sample_in_one_block()
+
+
+def _sample_in_one_block() -> None:
+    from vllm.v1.worker.gpu.sample import gumbel
+
+    code = gumbel.gumbel_sample.__code__
+    constants = tuple(WHOLE if each == BLOCK else each for each in code.co_consts)
+    gumbel.gumbel_sample.__code__ = code.replace(co_consts=constants)
 
 
 def _schedule_asynchronously() -> None:
