@@ -1,6 +1,6 @@
 """`ngramkit.warm`: compile kernels before they are needed.
 
-Each task runs in its own process:
+Processes share the tasks:
 
     NAME              a drafter's requests
     serve-NAME        a serving engine's process with that drafter
@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,35 +85,45 @@ def warm(
         require_engine(engine)
         tasks = (SERVE + (DEFAULT_DRAFTER if drafter == ALL else tasks[0]),)
     processes = min(threads(workers), len(tasks))
+    shares = [tasks[first::processes] for first in range(processes)]
     folder = code_folder.folder()
     if folder is None or not os.access(folder, os.W_OK):
         raise InputError(
             f"cannot keep compiled kernels in {folder or 'any folder'}",
             "set NUMBA_CACHE_DIR to a folder of yours that others cannot write",
         )
-    begun, compiled = time.perf_counter(), {}
+    begun, found = time.perf_counter(), dict[str, list[str]]()
     reporter.stage("compile", len(tasks), "tasks")
     with ThreadPoolExecutor(processes) as pool:
-        for task, names in zip(tasks, pool.map(_compile, tasks), strict=True):
-            compiled[task] = names
-            reporter.advance(1)
-            reporter.note(f"{task}: {many(len(names), 'kernel')} compiled")
+        for share in [pool.submit(_compile, share, found, reporter) for share in shares]:
+            share.result()
+    compiled = {task: found[task] for task in tasks}
     kernels = len(list(folder.glob(f"*{code_folder.file_ending()}")))
     return Warmed(folder, compiled, kernels, processes, time.perf_counter() - begun)
 
 
-def _compile(task: str) -> list[str]:
-    with start(PROGRAM, [task], out=subprocess.PIPE, errors=subprocess.PIPE) as process:
-        out, errors = process.communicate()
-    if process.returncode:
-        last = (errors.strip().splitlines() or ["it was killed"])[-1]
+def _compile(tasks: Sequence[str], found: dict[str, list[str]], reporter: Reporter) -> None:
+    """Run tasks in a process; add the kernels that each has compiled to `found`."""
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        start(PROGRAM, tasks, out=subprocess.PIPE, errors=errors.fileno()) as process,
+    ):
+        assert process.stdout is not None
+        for task, line in zip(tasks, process.stdout, strict=False):
+            found[task] = json.loads(line)
+            reporter.advance(1)
+            reporter.note(f"{task}: {many(len(found[task]), 'kernel')} compiled")
+        process.wait()
+        errors.seek(0)
+        said = errors.read()
+    failed = next((task for task in tasks if task not in found), None)
+    if failed is not None:
+        last = (said.strip().splitlines() or ["it was killed"])[-1]
         raise InputError(
-            f"cannot compile the kernels of {task}: {last}",
+            f"cannot compile the kernels of {failed}: {last}",
             "run it with workers=1 if memory is short",
             option="workers",
         )
-    names: list[str] = json.loads(out.splitlines()[-1])
-    return names
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -99,16 +100,18 @@ def main() -> None:
 
 
 def run_tasks(run: Callable[[str, Path], None]) -> None:
-    """Run each task in sys.argv; print the compiled kernels as JSON."""
+    """Run each task in sys.argv; print the kernels that it has compiled, a line of JSON a task."""
     from ngramkit.kernels import jit
 
-    folder = code_folder.folder()
+    folder, known = code_folder.folder(), Counter[str]()
     for task in sys.argv[1:]:
         with tempfile.TemporaryDirectory(prefix="ngramkit-warm-") as scratch:
             run(task, Path(scratch))
         if folder is not None:
             (folder / done_file(task)).touch()
-    sys.stdout.write(json.dumps(jit.compiled()) + "\n")
+        now = Counter(jit.compiled())
+        print(json.dumps(sorted((now - known).elements())), flush=True)
+        known = now
 
 
 def run_first_draft(task: str, scratch: Path) -> None:

@@ -94,7 +94,7 @@ def _quick_reading() -> Iterator[None]:
     """Let transformers read the header once, and make its map of tensor names once."""
     import gguf
 
-    class Reader(gguf.GGUFReader):  # type: ignore[misc]
+    class Reader(gguf.GGUFReader):
         @property
         def data(self) -> Any:
             return self._data
@@ -103,13 +103,14 @@ def _quick_reading() -> Iterator[None]:
         def data(self, mapped: Any) -> None:
             self._data = np.asarray(mapped)  # slices of a memmap take three times as long
 
-    names, reader = gguf.get_tensor_name_map, gguf.GGUFReader
-    gguf.get_tensor_name_map = functools.cache(names)
-    gguf.GGUFReader = functools.cache(Reader)
+    package: Any = gguf
+    names, reader = package.get_tensor_name_map, package.GGUFReader
+    package.get_tensor_name_map = functools.cache(names)
+    package.GGUFReader = functools.cache(Reader)
     try:
         yield
     finally:
-        gguf.get_tensor_name_map, gguf.GGUFReader = names, reader
+        package.get_tensor_name_map, package.GGUFReader = names, reader
 
 
 def _plain(header: Header, dtype: torch.dtype) -> Any:
