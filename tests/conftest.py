@@ -12,9 +12,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-import ngramkit
-from ngramkit import warming
-from ngramkit.decode.compile_while_loading import is_done
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -45,12 +42,6 @@ LONGEST = (
     "ggufs/test_real_model.py", "test_killed_builds.py", "decode/test_sampling.py",
     "test_warming.py",
 )  # fmt: skip
-
-
-def pytest_configure(config):
-    """Compile the kernels that several test processes would compile each."""
-    if (config.getoption("numprocesses", 0) or 0) > 1 and not all(map(is_done, warming.TASKS)):
-        ngramkit.warm()
 
 
 def pytest_collection_modifyitems(items):
