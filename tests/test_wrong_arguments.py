@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -217,3 +218,17 @@ def test_a_replay_of_a_written_file_is_what_the_error_recommends():
     assert ngramkit.replay("answers.jsonl", keep_state=True, **words).kept_state
     with pytest.raises(ngramkit.UsageError, match="columns"):
         ngramkit.replay("answers.jsonl", columns="prompt", **words)
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new"),
+    [
+        (ngramkit.forecast, "tokens", "budgets"),
+        (ngramkit.replay, "oracle", "evidence"),
+        (ngramkit.check_engine, "tokens", "budget"),
+    ],
+)
+def test_an_earlier_name_is_refused_by_the_new_one(function, old, new):
+    assert new in inspect.signature(function).parameters
+    with pytest.raises(TypeError, match=f"unknown argument '{old}' of .*: use {new}$"):
+        function("x", **{old: 1})

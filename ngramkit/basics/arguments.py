@@ -1,13 +1,14 @@
-"""Type checks of parameters. numpy's numbers are accepted, wrong types raise TypeError."""
+"""Checks of parameters: types (numpy's numbers are accepted), and earlier names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import wraps
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ngramkit.basics.errors import require_list
 from ngramkit.basics.progress import Reporter
@@ -22,6 +23,29 @@ TAKEN: dict[type, tuple[Any, str]] = {
     Reporter: (Reporter, "an ngramkit.Reporter"),
 }
 BY_NAME = {kind.__name__: kind for kind in TAKEN}
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Let a function refuse earlier names of its parameters; the TypeError has the new ones.
+
+    >>> renamed(tokens="budget")(len)(tokens=3)
+    Traceback (most recent call last):
+    TypeError: unknown argument 'tokens' of len: use budget
+    """
+
+    def refusing(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def checked(*values: P.args, **named: P.kwargs) -> T:
+            for old in sorted(names.keys() & named.keys()):
+                new, name = names[old], function.__name__
+                raise TypeError(f"unknown argument {old!r} of {name}: use {new}")
+            return function(*values, **named)
+
+        return checked
+
+    return refusing
 
 
 def check_type(name: str, value: Any, kinds: Sequence[type]) -> Any:

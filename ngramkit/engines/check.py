@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.arguments import renamed
 from ngramkit.basics.errors import (
     InputError,
     NgramkitError,
@@ -100,6 +101,7 @@ class CheckedEngine(Result):
     pays_below: int | None  # requests at once; None: drafts pay for thousands
 
 
+@renamed(tokens="budget")
 def check_engine(
     engine: str,
     *,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.arguments import renamed
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.models import chosen_model
 from ngramkit.basics.progress import SILENT, Reporter
@@ -173,6 +174,7 @@ class Forecasts(Entries[Forecast], Tabular):
         return f"<Forecasts of {self.drafter}: {self.sentence}>"
 
 
+@renamed(tokens="budgets")
 def forecast(
     files: str | Path | Sequence[str | Path] | Sequence[Record],
     *,

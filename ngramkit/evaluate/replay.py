@@ -8,7 +8,7 @@ from numbers import Integral
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from ngramkit.basics.arguments import check_fields, check_types
+from ngramkit.basics.arguments import check_fields, check_types, renamed
 from ngramkit.basics.errors import NgramkitError, UsageError, require_between, require_list
 from ngramkit.basics.kinds import ROLES
 from ngramkit.basics.machine import version_of
@@ -177,6 +177,7 @@ class Replays(Entries[Replay], Tabular):
         return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
 
 
+@renamed(oracle="evidence")
 def replay(
     answers: str | Path | Sequence[str | Path] | Sequence[Record] | None = None,
     questions: str | Path | None = None,
