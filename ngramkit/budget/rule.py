@@ -121,10 +121,10 @@ class AutoBudget:
         costs = alone[sizes]
         if replayed is not None:
             costs = costs + self._repeats(alone, chance, replayed)
-        costs[1:][sizes[1:] > self.costs.reach(self._length)] = np.inf
+        credit, reach = self._state.pause.credit, self.costs.reach(self._length)
+        costs[1:][sizes[1:] > reach] = np.inf
         earned = np.concatenate([[0.0], np.cumsum(-np.sort(-chance))])
         values = earned - self.rate * (costs - costs[0])
-        credit, reach = self._state.pause.credit, self.costs.reach(self._length)
         trial = self.costs.trial(self._length, sizes, values, alone, self.rate, credit, reach)
         if trial is not None:  # no other size is allowed
             costs = np.full(len(costs), np.inf)

@@ -271,8 +271,9 @@ def _finish_ended(rows: HostRows, batch: BatchDrafter) -> None:
 
 def external_id(name: str) -> str:
     """Return the id of which vLLM made a request's: 1_ID-xxxxxxxx is the second answer to ID."""
-    number, _, rest = name.rpartition("-")[0].partition("_")
-    return rest if number.isdecimal() else name.rpartition("-")[0]
+    asked = name.rpartition("-")[0]
+    number, _, rest = asked.partition("_")
+    return rest if number.isdecimal() else asked
 
 
 def tenant_by(by: str | None, sampling: Any, lora: Any) -> str | None:

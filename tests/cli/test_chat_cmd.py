@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -135,5 +136,6 @@ def test_a_terminal_is_a_conversation():
         terminal.type("/exit\n")
         assert terminal.end() == 0
     except BaseException:
-        os.kill(terminal.process, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended
+            os.kill(terminal.process, signal.SIGKILL)
         raise

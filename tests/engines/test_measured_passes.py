@@ -5,27 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from zeros import Zeros
 
 from ngramkit.budget.batch import BatchBudget
 from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.pass_timer import PassTimer, TimedPass
-from ngramkit.drafters.base import DraftTree
-from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
 
 PRIOR = ModelCost(24)  # supposed to be nearly free
 PASS = 0.01  # seconds of a pass over one token
-
-
-class Zeros(NoDraft):
-    """A drafter of zeros with a probability of 0.8 each."""
-
-    def draft(self, budget):
-        parents = np.arange(-1, budget - 1, dtype=np.int32)
-        scores = (0.8 ** np.arange(1, budget + 1)).astype(np.float32)
-        return DraftTree(np.zeros(budget, np.int32), parents, scores, np.zeros(budget, np.uint8))
 
 
 class Server:

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from zeros import Zeros
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.pass_timer import PassTimer
-from ngramkit.drafters.base import DraftTree
-from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.llama_cpp import Drafter
 
 PASS = 0.01  # seconds of one without a draft
-
-
-class Zeros(NoDraft):
-    """A drafter of zeros with a probability of 0.8 each."""
-
-    def draft(self, budget):
-        parents = np.arange(-1, budget - 1, dtype=np.int32)
-        scores = (0.8 ** np.arange(1, budget + 1)).astype(np.float32)
-        return DraftTree(np.zeros(budget, np.int32), parents, scores, np.zeros(budget, np.uint8))
 
 
 class Engine:
