@@ -40,6 +40,7 @@ MAX_RETRIES = 3  # restarts of one task
 TASKS_PER_CORE = 2  # tasks in flight, so that no core waits for the driver
 ADDRESS = re.compile(r"auto|[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 AUTO = "auto"
+CANCEL_SECONDS = 10.0  # wait for cancelled tasks
 BASE_MEMORY = 224 << 20  # bytes of Python, libraries and kernels; measured: 214 MB
 
 
@@ -223,8 +224,11 @@ class Cluster:
                     else:
                         yield task, written
         finally:
-            for left in running:
-                self._ray.cancel(left, force=True)
+            left = list(running)
+            for each in left:
+                self._ray.cancel(each, force=True)
+            if left:  # they write until they are dead
+                self._ray.wait(left, num_returns=len(left), timeout=CANCEL_SECONDS)
 
     def _begin(self, task: Task) -> Any:
         self._require_room(task)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -84,12 +84,21 @@ class Replacement:
         remove(ours_in(self.partial))
         self.partial.mkdir(mode=mode)
 
-    def put_in_place(self) -> None:
+    def put_in_place(self, names: Collection[str] | None = None) -> None:
+        """Give the folder its name, with only the files `names` (default: all entries).
+
+        A task that a cluster cancelled or lost may still write others in the meantime.
+        """
         for entry in ours_in(self.partial):
-            sync_folder(entry) if entry.is_dir() else sync_file(entry)
+            if entry.is_dir():
+                sync_folder(entry)
+            elif names is None or entry.name in names:
+                sync_file(entry)
         self._require_free()
         self.keep = False
         old = put_over(self.partial, self.path)
+        if names is not None:  # nobody can write to `partial` now
+            remove(entry for entry in self.path.iterdir() if entry.name not in names)
         sync_folder(self.path.parent)
         if old is not None:
             _clear(old)

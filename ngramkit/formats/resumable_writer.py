@@ -154,7 +154,7 @@ class ArtifactWriter:
             write_text(self.partial / RECIPE, recipe_text(self.build, self._recipe))
             keep.add(RECIPE)
         remove(entry for entry in self.partial.iterdir() if entry.name not in keep)
-        self._place.put_in_place()
+        self._place.put_in_place(keep)
         if not self._recalled and not foreign:
             write_proof_of_own_files(self.path, manifest)
         return self.path

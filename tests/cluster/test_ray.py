@@ -176,7 +176,7 @@ def test_a_killed_worker_is_replaced_and_a_deadly_task_given_up(cluster, tmp_pat
     with open_executor("ray") as executor:
         assert [name for _, name in executor.run([once])] == ["once"]
         assert executor.retries == 1
-        with pytest.raises(InputError, match="deadly was lost 4 times") as error:
+        with pytest.raises(InputError, match="cannot finish deadly: lost 4 times") as error:
             list(executor.run([Task("deadly", "x", slow_tasks.die, (), 1 << 20)]))
     assert "the same command again" in error.value.hint
 
@@ -192,7 +192,7 @@ def test_what_a_task_raises_is_raised_here(cluster):
 
 def test_a_task_that_fits_no_node_is_refused_at_once(cluster):
     huge = Task("huge", "x", slow_tasks.refuse, (), 8 << 30)
-    said = r"huge needs 8,192 MiB, the largest node has 4,096"
+    said = r"cannot run huge: it needs 8,192 MiB, the largest node has 4,096"
     with open_executor("ray") as executor, pytest.raises(InputError, match=said):
         list(executor.run([huge]))
 

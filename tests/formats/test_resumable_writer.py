@@ -87,6 +87,18 @@ def test_an_unrecorded_file_is_neither_trusted_nor_kept(tmp_path, undisturbed):
     assert contents(build(tmp_path / "again")) == undisturbed
 
 
+def test_a_file_that_a_lost_task_writes_during_the_commit_is_not_kept(
+    tmp_path, undisturbed, monkeypatch
+):
+    def late(file):
+        (file.parent / "tokens-00007.safetensors").write_bytes(b"late")
+
+    monkeypatch.setattr("ngramkit.formats.replacing.sync_file", late)
+    path = tmp_path / "again"
+    build(path)
+    assert contents(path) == undisturbed
+
+
 def test_another_plan_starts_over(tmp_path):
     path = tmp_path / "x"
     with pytest.raises(KilledError):
