@@ -5,7 +5,7 @@ token for token, by a blend that knows their own text and the outputs before. Ea
 token is noted: its kind, the probability p that all else gave the token, and whether it was right.
 A logistic curve of logit p is fitted to each kind. A file counts as MOST offers of a kind at most,
 and a weak prior pulls towards p itself. Prints each curve beside FITTED of
-kernels.blend.copying.
+kernels.blend.copied_text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ngramkit.drafters.base import NOTHING
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.evaluate.records import read_records
-from ngramkit.kernels.blend.copying import FITTED, LEAST_P, PLACES, offer, point_to_live
+from ngramkit.kernels.blend.copied_text import FITTED, LEAST_P, PLACES, offer, point_to_live
 from ngramkit.kernels.blend.counts import listed_row
 from ngramkit.kernels.blend.prediction import extend, follow, move_on, new_place, predict
 from ngramkit.kernels.jit import entry

@@ -10,7 +10,8 @@ from typing import Any
 
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.basics.terminal_text import visible
-from ngramkit.corpus.shapes import is_null, is_turn
+from ngramkit.corpus.json_records import is_null
+from ngramkit.corpus.turns import is_turn
 from ngramkit.corpus.unpacking import is_string
 
 PREFERRED = ("text", "content")

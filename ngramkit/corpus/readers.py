@@ -15,6 +15,7 @@ from ngramkit.basics.errors import BadRecordError, InputError, first_line
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.columns import Columns, Holds, choose_text_column
 from ngramkit.corpus.document import Row
+from ngramkit.corpus.json_records import is_document
 from ngramkit.corpus.rows import (
     BATCH_ROWS,
     MAX_VALUES,
@@ -25,7 +26,6 @@ from ngramkit.corpus.rows import (
     table_rows,
 )
 from ngramkit.corpus.separated import read_separated
-from ngramkit.corpus.shapes import is_document
 from ngramkit.corpus.unpacking import (
     MAGIC,
     MAX_RATIO,

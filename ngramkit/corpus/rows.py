@@ -15,7 +15,8 @@ import numpy as np
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.corpus.columns import Columns, choose_text_column, listed
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.shapes import is_null, is_turn, value_at, written_text
+from ngramkit.corpus.json_records import is_null, value_at
+from ngramkit.corpus.turns import is_turn, written_text
 from ngramkit.corpus.unpacking import (
     MAX_DOCUMENT,
     MAX_RATIO,

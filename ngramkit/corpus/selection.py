@@ -10,7 +10,7 @@ from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError, reason, require_between
 from ngramkit.basics.untrusted import read_plain
-from ngramkit.formats.admission import SHA256
+from ngramkit.formats.limits import SHA256
 
 MAX_EXCLUSIONS_BYTES = 1 << 28  # about four million lines
 

@@ -24,7 +24,7 @@ from ngramkit.basics.errors import BadRecordError, InputError, from_hub, hub_err
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import ModelRef, embedded_model
 from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
-from ngramkit.formats.admission import LIMITS, SHA256
+from ngramkit.formats.limits import LIMITS, SHA256
 from ngramkit.formats.tokenizer_record import (
     DECISIVE,
     FORM,

@@ -22,7 +22,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
 from ngramkit.decode.packed_weights import is_packed, pack_linears
 from ngramkit.decode.placement import require_placement
-from ngramkit.formats.admission import FILE_NAME
+from ngramkit.formats.limits import FILE_NAME
 from ngramkit.gguf.model_folders import find_gguf
 
 # Minimum probabilities by device: a draft node costs almost nothing on a GPU.

@@ -34,7 +34,7 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.safetensors import open_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.kernels.blend.copying import new_copying, new_edits
+from ngramkit.kernels.blend.copied_text import new_copying
 from ngramkit.kernels.blend.counts import (
     SearchedCorpus,
     new_candidates,
@@ -53,6 +53,7 @@ from ngramkit.kernels.blend.mixture import (
     widened,
 )
 from ngramkit.kernels.blend.prediction import BlendSources
+from ngramkit.kernels.blend.references import new_edits
 
 FITTED = Path(__file__).with_name("blend_weights.safetensors")  # the mixture's weights
 MILLION = 1e6

@@ -19,7 +19,7 @@ from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NONE, ReferenceTexts
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import DatastoreShard, search_table
-from ngramkit.kernels.blend import copying
+from ngramkit.kernels.blend import copied_text
 from ngramkit.kernels.blend.counts import (
     MEMO_ROWS,
     SIZE,
@@ -34,6 +34,7 @@ from ngramkit.kernels.blend.counts import (
 from ngramkit.kernels.blend.evidence import SKIP_GRAM_LENGTH, learn_evidence, new_evidence
 from ngramkit.kernels.blend.mixture import HistoryCorpus, new_history, new_scratch
 from ngramkit.kernels.blend.prediction import BlendSources, new_place
+from ngramkit.kernels.blend.references import new_edits
 from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run
 from ngramkit.kernels.packed import Packed
 
@@ -96,7 +97,7 @@ class SharedSources:
         self.trust_ends: list[int] = np.cumsum([len(part) for part in first]).tolist()
         self._past_trust = slice(0, self.trust_ends[len(PAST) - 1])
         kinds = sources.copying.trust.shape[1]
-        begin = self._past_trust.stop + copying.SAME * kinds
+        begin = self._past_trust.stop + copied_text.SAME * kinds
         self.same = slice(begin, begin + kinds)  # the trust in answers to the same prompt
         self.live = Packed(new_live(vocabulary, 1))
         self.place = Packed(new_place(len(sources.corpus.table)))
@@ -153,7 +154,7 @@ class BlendRequest:
         self.live = shared.live.of_same_type(new_live(shared.vocabulary, room))
         self._evidence: Packed | None = None  # its own table, once evidence is given
         self._references = NONE
-        self._edits = copying.new_edits(0)  # with rows once there are references
+        self._edits = new_edits(0)  # with rows once there are references
         self._answer: TokenArray | None = None  # to the same prompt; the kernels read it
         self._first_trust = shared.trust_in(past)
         self._begun = self._first_trust[shared.same]  # initial trust in that answer
@@ -176,7 +177,7 @@ class BlendRequest:
         self.refer(references)
 
     def _first_learnt(self) -> States:
-        return np.concatenate([self._first_trust.view(np.int64), copying.new_places().ravel()])
+        return np.concatenate([self._first_trust.view(np.int64), copied_text.new_places().ravel()])
 
     @property
     def tokens(self) -> TokenArray:
@@ -198,11 +199,11 @@ class BlendRequest:
         """Draft from these references, from the first one's start unless the text ends in one."""
         if len(references) or len(self._references):
             self._references = references  # keeps the arrays of the table alive
-            self._edits = copying.new_edits()
+            self._edits = new_edits()
             self.bound.clear()
-            self._forget_place(copying.REFERENCE)
-            self._forget_place(copying.ALTERNATIVE)
-            references.place_at_start(self._copied[copying.REFERENCE :], self.tokens)
+            self._forget_place(copied_text.REFERENCE)
+            self._forget_place(copied_text.ALTERNATIVE)
+            references.place_at_start(self._copied[copied_text.REFERENCE :], self.tokens)
 
     @property
     def references(self) -> npt.NDArray[np.int64]:
@@ -211,7 +212,7 @@ class BlendRequest:
 
     @property
     def edits(self) -> npt.NDArray[np.int64]:
-        """The edits of references, see kernels.blend.copying."""
+        """The edits of references, see kernels.blend.references."""
         return self._edits
 
     def evidence(self, default: Packed) -> Packed:
@@ -298,9 +299,9 @@ class BlendRequest:
 
     def _follow(self, answer: TokenArray | None, prompt: int) -> None:
         self._answer, at = answer, self.size - prompt
-        self._forget_place(copying.SAME)
+        self._forget_place(copied_text.SAME)
         if answer is not None and np.array_equal(answer[:at], self.tokens[prompt:]):
-            copying.follow_answer(self._copied, answer, at, self._shared.vocabulary)
+            copied_text.follow_answer(self._copied, answer, at, self._shared.vocabulary)
 
     def catch_up(self, workspace: Workspace, lag: int = 0) -> None:
         """Draft from the newest past requests if `tables` is more than `lag` versions older."""
@@ -314,10 +315,10 @@ class BlendRequest:
     def _set_tables(self, tables: PastTables | None) -> None:
         self.tables = tables
         self.bound.clear()
-        self._forget_place(copying.PAST)
+        self._forget_place(copied_text.PAST)
 
     def _forget_place(self, which: int) -> None:
-        nowhere = copying.new_places()[which]
+        nowhere = copied_text.new_places()[which]
         for copied in self._copied, _places(self._checkpoints[:, len(self.trust) :]):
             copied[..., which, :] = nowhere
 
@@ -330,7 +331,7 @@ class BlendRequest:
 
 
 def _places(states: States) -> States:
-    return states.reshape(*states.shape[:-1], *copying.new_places().shape)
+    return states.reshape(*states.shape[:-1], *copied_text.new_places().shape)
 
 
 class Workspace:
@@ -349,7 +350,7 @@ class Workspace:
                 live=shared.live.parts,
                 past_at_start=_own_history(given.past_at_start),
                 past_since=_own_history(given.past_since),
-                copying=copying.new_copying(),
+                copying=copied_text.new_copying(),
                 evidence=new_evidence(1),
                 scratch=new_scratch(given.weights),
                 into=new_candidates(vocabulary),

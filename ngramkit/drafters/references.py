@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.drafters.base import Drafter, DraftTree, Source, TokenArray, tree_of_nodes
 from ngramkit.drafters.registry import DRAFTERS
-from ngramkit.formats.admission import LIMITS
+from ngramkit.formats.limits import LIMITS
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
 RECENT = 32  # maximum last tokens of the context that are matched
@@ -54,11 +54,11 @@ class ReferenceTexts:
         return f"<ReferenceTexts {len(self)} texts, {self.tokens:,} tokens>"
 
     def place_at_start(self, places: Array, text: TokenArray) -> None:
-        """Set places of kernels.blend.copying to the starts of the first two references.
+        """Set places of kernels.blend.copied_text to the starts of the first two references.
 
         If `text`, int32[n], ends inside a reference, the kernel finds that place.
         """
-        from ngramkit.kernels.blend.copying import follow_beginning
+        from ngramkit.kernels.blend.references import follow_beginning
 
         if any(_holds(each, text[-INSIDE:]) for each in self.texts):
             return
@@ -111,12 +111,13 @@ class Cursor:
         self._texts = reference_texts(references)
         if not len(self._texts):
             return
-        from ngramkit.kernels.blend import copying
+        from ngramkit.kernels.blend.copied_text import REFERENCE, new_copying, new_places
+        from ngramkit.kernels.blend.references import follow_references, new_edits
 
-        self._follow = copying.follow_references
-        self._places = copying.new_places()[copying.REFERENCE :]
-        self._trust = copying.new_copying().trust[copying.REFERENCE :]
-        self._edits = copying.new_edits()
+        self._follow = follow_references
+        self._places = new_places()[REFERENCE:]
+        self._trust = new_copying().trust[REFERENCE:]
+        self._edits = new_edits()
         self._size = len(prompt)
         self._recent = np.full(RECENT, NO_TOKEN, np.int32)
         last = np.asarray(prompt[-RECENT:], np.int32)[::-1]

@@ -22,7 +22,7 @@ from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.machine import cores
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import AGAIN, Identity, identity, whole_number
-from ngramkit.formats.admission import LIMITS
+from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.proofs import are_values_proven, is_copy_proven, write_proof
 from ngramkit.formats.safetensors import (

@@ -40,8 +40,8 @@ import numpy as np
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.untrusted import parse_json, read_json, whole_number
-from ngramkit.formats.admission import is_short_text
 from ngramkit.formats.artifact import Layout, require, require_layout
+from ngramkit.formats.limits import is_short_text
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, require_writable, sync_folder
 from ngramkit.formats.resumable_writer import write_text

@@ -48,7 +48,6 @@ from ngramkit.basics.untrusted import (
     owner_only,
     require_no_links,
 )
-from ngramkit.formats.admission import LIMITS
 from ngramkit.formats.artifact import (
     Artifact,
     Layout,
@@ -66,6 +65,7 @@ from ngramkit.formats.datastore import (
     requests_shard,
     with_first_token,
 )
+from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import NAME, Manifest, build_id
 from ngramkit.formats.replacing import Replacement, locked, sync_folder, tidy
 from ngramkit.formats.request_log import HEADER, Mark, PastRequest, Reading, RequestLog

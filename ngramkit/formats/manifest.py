@@ -27,7 +27,7 @@ from typing import Any
 
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.basics.untrusted import read_json, whole_number
-from ngramkit.formats.admission import FILE_NAME, LIMITS, SHA256, is_short_text
+from ngramkit.formats.limits import FILE_NAME, LIMITS, SHA256, is_short_text
 from ngramkit.formats.safetensors import FileRecord, require
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 

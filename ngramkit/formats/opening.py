@@ -9,12 +9,12 @@ from pathlib import Path
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import AGAIN, read_plain
-from ngramkit.formats.admission import LIMITS
 from ngramkit.formats.artifact import Artifact, check_whole, require
 from ngramkit.formats.card import PLACEHOLDER, card
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History
+from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram

@@ -18,8 +18,8 @@ from ngramkit.basics.machine import Lock
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many
 from ngramkit.basics.untrusted import not_linked, parse_json, read_plain
-from ngramkit.formats.admission import LIMITS
 from ngramkit.formats.card import card
+from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.proofs import write_proof_of_own_files

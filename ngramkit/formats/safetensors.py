@@ -42,7 +42,7 @@ from ngramkit.basics.untrusted import (
     parse_json,
     whole_number,
 )
-from ngramkit.formats.admission import LIMITS
+from ngramkit.formats.limits import LIMITS
 from ngramkit.kernels.arrays import Array as Array
 
 DTYPES = {

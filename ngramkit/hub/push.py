@@ -28,10 +28,10 @@ from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.basics.untrusted import read_json, read_plain, require_no_links
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.formats.admission import LIMITS
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.history import LOG, History, copy_of
+from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE

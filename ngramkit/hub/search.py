@@ -12,7 +12,7 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import whole_number
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.formats.admission import LIMITS, SHA256
+from ngramkit.formats.limits import LIMITS, SHA256
 from ngramkit.formats.opening import CLASSES
 from ngramkit.remote.fetch import silence_client
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from ngramkit.corpus.shapes import ASSISTANT, SYSTEM, USER, content_text, role_of, tool_result_text
+from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER, content_text, role_of, tool_result_text
 from ngramkit.logs.request import (
     ConversationReader,
     FilePlace,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ngramkit.corpus.chat import Message
-from ngramkit.corpus.shapes import ASSISTANT
+from ngramkit.corpus.turns import ASSISTANT
 from ngramkit.logs.request import LoggedRequest
 
 # How thoughts begin and end: in most models, in Mistral's, in gpt-oss.

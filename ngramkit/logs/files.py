@@ -19,7 +19,8 @@ from ngramkit.basics.errors import BadRecordError, InputError, UsageError, given
 from ngramkit.basics.untrusted import open_stream, parse_json
 from ngramkit.corpus import unpacking
 from ngramkit.corpus.files import is_hidden, walk_files
-from ngramkit.corpus.shapes import Unread, is_document
+from ngramkit.corpus.json_records import is_document
+from ngramkit.corpus.turns import Unread
 from ngramkit.logs.containers import unwrap_lines
 from ngramkit.logs.request import FilePlace, Line
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ngramkit.corpus.shapes import ASSISTANT, SYSTEM, content_text
+from ngramkit.corpus.turns import ASSISTANT, SYSTEM, content_text
 from ngramkit.logs.caches import FROM_CACHE, is_from_cache
 from ngramkit.logs.embedded_json import parse_embedded
 from ngramkit.logs.request import (

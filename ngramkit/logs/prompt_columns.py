@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from ngramkit.basics.errors import BadRecordError, UsageError, meant
-from ngramkit.corpus.shapes import ASSISTANT, ROLES, value_at
+from ngramkit.corpus.json_records import value_at
+from ngramkit.corpus.turns import ASSISTANT, ROLES
 from ngramkit.logs.caches import FROM_CACHE, is_from_cache
 from ngramkit.logs.embedded_json import parse_embedded
 from ngramkit.logs.request import (

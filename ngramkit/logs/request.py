@@ -15,7 +15,7 @@ import numpy as np
 
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.corpus.chat import Message
-from ngramkit.corpus.shapes import (
+from ngramkit.corpus.turns import (
     ASSISTANT,
     RESULT_ROLES,
     ROLES,

@@ -11,8 +11,8 @@ import numpy as np
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.chat import ANSWER, OWN, Message, Template, find_template
-from ngramkit.corpus.shapes import ASSISTANT, SYSTEM, USER
 from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER
 from ngramkit.drafters.base import TokenArray, common_beginning
 from ngramkit.logs.request import NO_TEXT, FilePlace, LoggedRequest, SkippedRecord
 from ngramkit.logs.skipped import SkipReport

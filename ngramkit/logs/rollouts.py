@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import BadRecordError, InputError, first_line
-from ngramkit.corpus.shapes import content_text
+from ngramkit.corpus.turns import content_text
 from ngramkit.drafters.base import TokenArray
 from ngramkit.logs.request import (
     NO_TEXT,

@@ -29,8 +29,8 @@ from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import AGAIN, parse_json
-from ngramkit.formats.admission import LIMITS, SHA256
 from ngramkit.formats.history import History
+from ngramkit.formats.limits import LIMITS, SHA256
 from ngramkit.formats.manifest import NAME, Manifest, parse_manifest
 from ngramkit.formats.opening import kind_of, open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, short_name

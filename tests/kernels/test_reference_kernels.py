@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 from hypothesis import example, given, settings, strategies as st
-from twins.copying import (
+from twins.copied_text import (
     ALTERNATIVE,
     FIRST,
     RATES,

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 import numpy as np
-from twins.copying import Copies
+from twins.copied_text import Copies
 from twins.counts import LEVELS, Counting
 from twins.evidence import SURENESS, EvidenceTwin, first_trust
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import HISTORY, MODEL, NO_TOKEN, Array
-from ngramkit.kernels.blend.copying import (
+from ngramkit.kernels.blend.copied_text import (
     ALTERNATIVE,
     LONG_LOST,
     OWN,
@@ -19,14 +19,10 @@ from ngramkit.kernels.blend.copying import (
     SAME,
     Copying,
     find_again_near_anchor,
-    find_alternative,
-    find_in_references,
     find_place,
-    forget_edits,
     mix_in_copies,
     new_places,
     point_to_live,
-    step_written,
 )
 from ngramkit.kernels.blend.counts import (
     DEPTH,
@@ -59,6 +55,12 @@ from ngramkit.kernels.blend.mixture import (
     mix_counts,
     mix_in_history,
 )
+from ngramkit.kernels.blend.references import (
+    find_alternative,
+    find_in_references,
+    forget_edits,
+    step_written,
+)
 from ngramkit.kernels.jit import part
 
 PAST_SHARDS = 6  # shards of past requests from the start or since, at most
@@ -73,7 +75,7 @@ class BlendSources(NamedTuple):
     bigram: BigramTable
     evidence: EvidenceTable
     references: Array  # int64[0 or 1, 7], see suffix.search.shard_table
-    edits: Array  # int64[0 or EDITS, ...], of references, see blend.copying
+    edits: Array  # int64[0 or EDITS, ...], see blend.references
     shares: Array  # float32[V + 1], see blend.mixture.correct
     limits: Array  # int64[4]: SCAN, SAMPLE, HOPS, EOS
     weights: Weights
@@ -91,7 +93,7 @@ class Place(NamedTuple):
     past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, at start and since
     root_after: Array  # scratch, as root
     past_after: Array  # scratch, as past
-    copied: Array  # int64[PLACES, COLUMNS], see blend.copying
+    copied: Array  # int64[PLACES, COLUMNS], see blend.copied_text
 
 
 def new_place(shards: int) -> Place:

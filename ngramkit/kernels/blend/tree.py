@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.copying import (
+from ngramkit.kernels.blend.copied_text import (
     COLUMNS,
     PLACES,
     copy_places,
@@ -58,7 +58,7 @@ class Tree(NamedTuple):
     intervals: Array  # int64[n + 1, DEPTH + 1, shards, 2]
     past: Array  # int64[n + 1, 2, DEPTH + 1, PAST_SHARDS, 2]
     recents: Array  # int32[n + 1, RECENT]
-    copied: Array  # int64[n + 1, PLACES, COLUMNS], see blend.copying
+    copied: Array  # int64[n + 1, PLACES, COLUMNS], see blend.copied_text
     # Waiting candidates, the highest rank first:
     ranks: Array  # float32[n], scores, or bounds of a chain's value
     waiting: Array  # int32[n, 3]: token, parent, source

@@ -1,4 +1,4 @@
-"""Shapes of JSON records, which corpora and logs share."""
+"""JSON records and turns, which corpora and logs share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from ngramkit.corpus.shapes import is_document, turn_text, value_at
+from ngramkit.corpus.json_records import is_document, value_at
+from ngramkit.corpus.turns import turn_text
 from ngramkit.logs.read import read_log
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ngramkit.kernels.blend.copying import FIRST  # the fitted numbers, not the rule
+from ngramkit.kernels.blend.copied_text import FIRST  # the fitted numbers, not the rule
 
 RECENT, SOLID, NEAR_WORTH, BACK, NEAR_MATCH, LONG_LOST = 32, 5, 4, 16, 8, 48
 FROM, NEAR_FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64), (1, 2, 4)

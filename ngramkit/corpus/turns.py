@@ -1,4 +1,4 @@
-"""Shapes of JSON records that corpora and logs share: lines or a document, paths, turns.
+"""Turns of conversations in corpora and logs: what is a turn, its role and its text.
 
 A turn is {"role": ..., "content": ...}, ShareGPT's {"from": ..., "value": ...} or Gemini's {"role":
 ..., "parts": ...}. Tool calls, results and thoughts take Hermes' and Qwen's form:
@@ -15,9 +15,6 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
-
-from ngramkit.basics.errors import InputError
-from ngramkit.basics.untrusted import parse_json
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
 RESULT_ROLES = frozenset({"tool", "function", "ipython", "observation", "tool_response"})
@@ -38,60 +35,6 @@ Unread = Counter[str]  # counts of parts that are not read, by reason
 
 class BadTurnError(TypeError):
     """A turn without a readable role or content."""
-
-
-def is_document(first: bytes, second: bytes | None = None) -> bool:
-    """Return whether JSON is one document, from its first two non-blank lines."""
-    if second is None or first.lstrip().startswith(b"["):
-        return first.lstrip().startswith(b"[")
-    return not (_is_whole(first) or _is_whole(second))
-
-
-def _is_whole(line: bytes) -> bool:
-    try:
-        parse_json(line, "", most_values=len(line) + 1)
-    except InputError:
-        return False
-    return True
-
-
-def value_at(record: Any, path: str) -> Any:
-    """Return the value at a path such as `a.b`, or raise KeyError; names may contain dots.
-
-    In a list, a number selects an item; other names apply to every item.
-    """
-    if record is None:
-        return None
-    if isinstance(record, list):
-        head, _, rest = path.partition(".")
-        if not head.isdecimal() and record:
-            return [value for item in record for value in _listed(value_at(item, path))]
-        if head.isdecimal() and int(head[:9]) < len(record):
-            item = record[int(head[:9])]
-            return value_at(item, rest) if rest else item
-    elif isinstance(record, Mapping):
-        if path in record:
-            return record[path]
-        at = path.rfind(".")
-        while at > 0:
-            if path[:at] in record:
-                try:
-                    return value_at(record[path[:at]], path[at + 1 :])
-                except KeyError:
-                    pass
-            at = path.rfind(".", 0, at)
-    raise KeyError(path)
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def is_null(value: Any) -> bool:
-    """Return whether a value is None, NaN or pandas' NA."""
-    if isinstance(value, float):
-        return value != value
-    return value is None or type(value).__name__ == "NAType"
 
 
 def is_turn(value: Any) -> bool:
