@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ngramkit.builders.merge import merge as merge
     from ngramkit.builders.model_table import BuiltTable as BuiltTable
     from ngramkit.builders.tokens import tokenize as tokenize
+    from ngramkit.catalog import list_ as list_, rm as rm
     from ngramkit.choose import choose_drafter as choose_drafter
     from ngramkit.corpus.open import corpora as corpora, open_corpus as open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer as load_tokenizer
@@ -92,6 +93,7 @@ _NAMES = {
     "ngramkit.builders.merge": "merge",
     "ngramkit.builders.model_table": "BuiltTable",
     "ngramkit.builders.tokens": "tokenize",
+    "ngramkit.catalog": "list_ rm",
     "ngramkit.choose": "choose_drafter",
     "ngramkit.corpus.open": "corpora open_corpus",
     "ngramkit.corpus.tokenizer": "load_tokenizer",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ngramkit.basics.errors import NgramkitError, require_between
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result, Rows
+from ngramkit.basics.terminal_text import REPLACEMENT, quoted
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.query import Occurrences, ask, most_frequent
@@ -44,22 +45,28 @@ def open_artifact(
 
 @dataclass(frozen=True)
 class Continuation(Result):
+    """Text that follows a phrase; `shown` is quoted, with \\xNN for incomplete characters."""
+
     text: str
     token_ids: list[int]
     count: int
+    shown: str
 
 
 @dataclass(frozen=True)
 class Phrase(Result):
+    """A phrase; `shown` as in Continuation."""
+
     phrase: str
     token_ids: list[int]
     matches: int
     continuations: Rows[Continuation]
+    shown: str
 
 
 @dataclass(frozen=True)
 class Inspection(Result):
-    """The content of an artifact: texts as repr, or ids if `ids_only` has a reason."""
+    """The content of an artifact: texts, or ids if `ids_only` has a reason."""
 
     artifact: Artifact
     most_frequent: Rows[Phrase]
@@ -99,25 +106,38 @@ def inspect(
         return Inspection(artifact, Rows([]), [], found)
     frequent = [_phrase(tokenizer, answer) for answer in most_frequent(artifact, top, FOLLOWERS)]
     store = islice(artifact.documents(), top) if isinstance(artifact, TokenStore) else ()
-    documents = [_shown(tokenizer, document[:DOCUMENT].tolist()) for document in store]
+    documents = [_beginning(tokenizer, document[:DOCUMENT].tolist()) for document in store]
     return Inspection(artifact, Rows(frequent), documents, None, why)
-
-
-def _shown(tokenizer: TextTokenizer | None, tokens: list[int], after: Sequence[int] = ()) -> str:
-    """Return the text that `tokens` add to `after`, or ids."""
-    if tokenizer is None:
-        return " ".join(map(str, tokens))
-    before, whole = tokenizer.decode(after), tokenizer.decode([*after, *tokens])
-    return repr(whole[len(before) :] if whole.startswith(before) else whole)
 
 
 def _phrase(tokenizer: TextTokenizer | None, answer: Occurrences) -> Phrase:
     continuations = [
-        Continuation(_shown(tokenizer, tokens, answer.phrase), tokens, count)
+        Continuation(text, tokens, count, shown)
         for tokens, count in answer.continuations
+        for text, shown in [_texts(tokenizer, tokens, answer.phrase)]
     ]
-    shown = _shown(tokenizer, answer.phrase)
-    return Phrase(shown, answer.phrase, answer.matches, Rows(continuations))
+    text, shown = _texts(tokenizer, answer.phrase)
+    return Phrase(text, answer.phrase, answer.matches, Rows(continuations), shown)
+
+
+def _texts(
+    tokenizer: TextTokenizer | None, tokens: list[int], after: Sequence[int] = ()
+) -> tuple[str, str]:
+    """Return the text that `tokens` add to `after`, plain and quoted, or ids."""
+    if tokenizer is None:
+        ids = " ".join(map(str, tokens))
+        return ids, ids
+    before, whole = tokenizer.decode(after), tokenizer.decode([*after, *tokens])
+    text = whole[len(before) :] if whole.startswith(before) else tokenizer.decode(tokens)
+    raw = tokenizer.raw(tokens) if REPLACEMENT in before + whole else None
+    return (text, repr(text)) if raw is None else (raw.decode("utf-8", "replace"), quoted(raw))
+
+
+def _beginning(tokenizer: TextTokenizer | None, tokens: list[int]) -> str:
+    """Return the text of `tokens`, up to the last whole character."""
+    if tokenizer is None:
+        return _texts(tokenizer, tokens)[0]
+    return tokenizer.decode(tokens).rstrip(REPLACEMENT)
 
 
 @dataclass(frozen=True)

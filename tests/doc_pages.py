@@ -99,7 +99,7 @@ def formats() -> str:
 # The public names of ngramkit by the package that they are from, in the order of the flow.
 CHAPTERS = {
     "Text to artifacts": "corpus builders decode.model_tables recipes",
-    "Artifacts": "inspection evaluate.prune exchange hub remote",
+    "Artifacts": "inspection catalog evaluate.prune exchange hub remote",
     "Drafters": "drafters choose",
     "Models": "basics.models gguf",
     "Decoding": "decode warming",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import json
@@ -28,7 +29,8 @@ COMMANDS = [name for name, _ in doc_pages.leaves()]
 def function_of(command):
     """The function of a command: its own name, as Python can say it."""
     name = re.sub("[- ]", "_", command)
-    return f"{name}_" if keyword.iskeyword(name) else name
+    taken = keyword.iskeyword(name) or hasattr(builtins, name)
+    return f"{name}_" if taken else name
 
 
 def signature(command):
@@ -109,6 +111,7 @@ SAID = {
     "verbose": None,
     "quiet": None,
     "help": None,
+    "yes": None,
     "plot": None,  # Replays.plot
     "model_name": "model",
     **dict.fromkeys(

@@ -1,21 +1,23 @@
-"""The commands about artifacts: `inspect`, `verify`, `merge` and `prune`."""
+"""The commands about artifacts: `list`, `inspect`, `verify`, `merge`, `prune` and `rm`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import ngramkit
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import many, size_text
+from ngramkit.formats.outputs import ARTIFACTS
 from ngramkit_cli.options import (
     WHERE,
     AnsweredQuestions,
     ExecutorOptions,
     Force,
     TemplateOfQuestions,
+    Yes,
     artifact_argument,
     checked_size,
     model_option,
@@ -43,6 +45,44 @@ ModelOfText = Annotated[
 Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum lines of each list.")]
 
 
+Folder = Annotated[
+    Path, typer.Option("--folder", metavar="DIR", help="The folder of the artifacts.")
+]
+
+
+def list_(*, folder: Folder = ARTIFACTS, out: Output) -> None:
+    """List the artifacts on this machine: kind, tokenizer, size and date.
+
+    Example: ngramkit list
+    """
+    listed = ngramkit.list_(folder)
+    rows = [
+        (
+            each.name,
+            each.problem or each.kind,
+            each.tokenizer,
+            _amount(each.counts),
+            size_text(each.bytes),
+            each.modified[:10],
+        )
+        for each in listed
+    ]
+    if rows:
+        head = ["", "kind", "tokenizer", "holds", "size", "date"]
+        out.show(*figures(rows, head))
+    else:
+        out.show(f"no artifacts in {folder}")
+    out.result(folder, artifacts=listed.to_dict())
+
+
+def _amount(counts: Mapping[str, int]) -> str:
+    """Return tokens of text, else drafts or rows of a model's table."""
+    for name in ("tokens", "drafts", "rows"):
+        if name in counts:
+            return many(counts[name], name.removesuffix("s"))
+    return ""
+
+
 @takes_urls
 def inspect(
     *,
@@ -63,7 +103,10 @@ def inspect(
         out.say(f"ids, not text: {inspection.ids_only}")
     _show_phrases("most frequent", inspection.most_frequent, out.show)
     for i, document in enumerate(inspection.documents):
-        out.show(*([] if i else [""]), f"document {i}: {document}")
+        out.show(
+            *([] if i else [""]),
+            f"document {i}: {document if inspection.ids_only else repr(document)}",
+        )
     if query is not None:
         _show_phrases("query", [inspection.query] if inspection.query else [], out.show)
     facts = {"kind": manifest.kind, "bytes": manifest.bytes, "counts": manifest.counts}
@@ -109,9 +152,9 @@ def _facts(manifest: Manifest) -> dict[str, object]:
 
 def _show_phrases(title: str, phrases: Iterable[Phrase], show: Callable[..., None]) -> None:
     for phrase in phrases:
-        show("", f"{title}: {phrase.phrase}  {many(phrase.matches, 'match', 'matches')}")
+        show("", f"{title}: {phrase.shown}  {many(phrase.matches, 'match', 'matches')}")
         rows = [
-            ("", f"{each.count:,}", f"{each.count / phrase.matches:.1%}", each.text)
+            ("", f"{each.count:,}", f"{each.count / phrase.matches:.1%}", each.shown)
             for each in phrase.continuations
         ]
         show(*figures(rows))
@@ -175,6 +218,32 @@ def prune(
         force=force,
     )
     out.made(artifact, from_bytes=artifact.manifest.corpus["pruned"]["of"]["bytes"])
+
+
+def rm(
+    *,
+    names: Annotated[
+        list[str],
+        artifact_argument("NAME...", "Artifacts of `ngramkit list`, or their folders."),
+    ],
+    folder: Folder = ARTIFACTS,
+    yes: Yes = False,
+    out: Output,
+) -> None:
+    """Delete artifacts, after a question. Histories, links and other files are refused.
+
+    Example: ngramkit rm python-stdlib-demo-frozen --yes
+    """
+    from ngramkit.catalog import removable_in
+
+    found = removable_in(names, folder)
+    size = size_text(sum(each.bytes for each in found))
+    named = ", ".join(str(each.path) for each in found)
+    out.confirm(f"delete {named} ({size})", sure=yes)
+    removed = ngramkit.rm(names, folder)
+    for each in removed:
+        out.show(f"deleted {each.path}: {each.kind}, {size_text(each.bytes)}")
+    out.result(removed=removed.to_dict())
 
 
 TaskMemory = Annotated[

@@ -10,7 +10,7 @@ import typer
 
 import ngramkit
 from ngramkit.basics.errors import UsageError
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import many, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.corpus_cmd import CorpusOptions
 from ngramkit_cli.options import ExecutorOptions, Force, Memory, Out, takes_urls
@@ -182,7 +182,7 @@ def _done(artifact: Artifact, contents: str, out: Output, **counts: int) -> None
     """Print the result; `counts` are extra JSON fields."""
     manifest = artifact.manifest
     rate = manifest.counts["tokens"] / out.seconds
-    out.show(f"{artifact.where}: {contents}, {manifest.bytes:,} bytes, {rate:,.0f} tokens/s")
+    out.show(f"{artifact.where}: {contents}, {size_text(manifest.bytes)}, {rate:,.0f} tokens/s")
     out.result(
         artifact.where,
         documents=manifest.counts["documents"],

@@ -12,6 +12,7 @@ output options, and a parameter that is a dataclass by its fields:
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import json
@@ -22,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -33,6 +34,7 @@ from ngramkit_cli.errors import get_current_context
 from ngramkit_cli.output import Output
 
 TYPED = "ngramkit.typed"  # key of a context's meta
+HELP = {"help_option_names": ["-h", "--help"]}
 NO_NUMBER = re.compile(r"is not a valid (int|float)(eger)?( range)?\.$")  # click's message
 WANTED = {"int": "is not a whole number: write it like 4000000", "float": "is not a number"}
 
@@ -65,6 +67,25 @@ class Command(TyperCommand):
         fit(formatter)
         super().format_usage(ctx, formatter)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """List options in panels, output options last."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for entry in self.get_params(ctx):
+            record = entry.get_help_record(ctx)
+            if record is not None:
+                panels.setdefault(_panel_of(entry), []).append(record)
+        output = panels.pop(OutputOptions.PANEL, [])
+        for title, rows in [*panels.items(), (OutputOptions.PANEL, output)]:
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def _panel_of(entry: Any) -> str:
+    if entry.param_type_name == "argument":
+        return "Arguments"
+    return OutputOptions.PANEL if entry.name == "help" else entry.rich_help_panel or "Options"
+
 
 def fit(formatter: Any) -> None:
     """Fit help to narrow terminals; the option parser assumes at least 50 columns."""
@@ -88,8 +109,12 @@ class Group(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List whole summaries, which Typer would truncate."""
-        with formatter.section("Commands"):
-            formatter.write_dl(self.summaries())
+        for title, rows in self.panels().items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def panels(self) -> dict[str, list[tuple[str, str]]]:
+        return {"Commands": self.summaries()}
 
     def summaries(self) -> list[tuple[str, str]]:
         return [(name, summary(each.help or "")) for name, each in self.commands.items()]
@@ -124,10 +149,10 @@ class App(typer.Typer):
     """A Typer with groups and commands of these classes."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"cls": Group, **settings})
+        super().__init__(**{"cls": Group, "context_settings": HELP, **settings})
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
-        register = super().command(name, **{"cls": Command, **settings})
+        register = super().command(name, **{"cls": Command, "context_settings": HELP, **settings})
 
         def registered(command: Callable[..., None]) -> Callable[..., None]:
             words = (self.info.name, name or command.__name__)
@@ -140,6 +165,8 @@ class App(typer.Typer):
 @dataclass(frozen=True)
 class OutputOptions:
     """Options of a command's output. A field is an option."""
+
+    PANEL: ClassVar[str] = "Output"
 
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object in place of the result.")
@@ -187,14 +214,22 @@ def _parsed(command: Callable[..., None], name: str) -> Callable[..., None]:
 
 
 def options_of(group: Any) -> list[inspect.Parameter]:
+    """Return a dataclass's fields as options, in the panel `PANEL` of the class."""
     hints = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY,
-            default=field.default, annotation=hints[field.name],
+            default=field.default, annotation=_in_panel(hints[field.name], group),
         )
         for field in fields(group)
     ]  # fmt: skip
+
+
+def _in_panel(annotation: Any, group: Any) -> Any:
+    kind, option = get_args(annotation)
+    option = copy.copy(option)
+    option.rich_help_panel = option.rich_help_panel or getattr(group, "PANEL", None)
+    return Annotated[kind, option]
 
 
 def with_parameters(

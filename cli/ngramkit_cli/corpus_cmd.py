@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -46,6 +46,8 @@ def corpora(*, out: Output) -> None:
 @dataclass(frozen=True)
 class CorpusOptions:
     """The chosen corpus, and how it becomes tokens. Each field is an option."""
+
+    PANEL: ClassVar[str] = "Text"
 
     corpus: Annotated[
         list[str] | None,

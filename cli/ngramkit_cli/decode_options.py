@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -47,6 +47,8 @@ TrustRemoteCode = Annotated[
 class LoadOptions:
     """Options of where a model runs. A field is an option."""
 
+    PANEL: ClassVar[str] = "Running the model"
+
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto"
     dtype: Annotated[
         str,
@@ -83,6 +85,8 @@ Color = Annotated[
 @dataclass(frozen=True)
 class SamplingOptions:
     """Options of how the next token is chosen. A field is an option."""
+
+    PANEL: ClassVar[str] = "Sampling"
 
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0
     top_p: Annotated[
@@ -135,6 +139,8 @@ class RunOptions(LoadOptions):
 @dataclass(frozen=True)
 class CacheOptions:
     """Options of the cache: in full, or a SpeCache. A field is an option."""
+
+    PANEL: ClassVar[str] = "Cache of keys and values"
 
     cache: Annotated[
         str,

@@ -24,6 +24,7 @@ from ngramkit_cli.options import (
 )
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
+from ngramkit_cli.stdin_log import with_stdin
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.forecast import Forecasts
@@ -135,20 +136,22 @@ def forecast(
         from ngramkit.evaluate.plots import require_picture
 
         require_picture(plot)
-    results = ngramkit.forecast(
-        files,
-        model=the_model(model, out),
-        **log.given(),
-        template=template,
-        drafter=drafter or DEFAULT_DRAFTER,
-        **sources.keywords(),
-        concurrency=concurrency,
-        budgets=whole_numbers(budget, "budget"),
-        pass_cost=pass_cost,
-        prompts=prompts,
-        limit=limit,
-        reporter=out.reporter,
-    )
+    chosen, budgets, fields = the_model(model, out), whole_numbers(budget, "budget"), log.given()
+    with with_stdin(files) as logs:
+        results = ngramkit.forecast(
+            logs,
+            model=chosen,
+            **fields,
+            template=template,
+            drafter=drafter or DEFAULT_DRAFTER,
+            **sources.keywords(),
+            concurrency=concurrency,
+            budgets=budgets,
+            pass_cost=pass_cost,
+            prompts=prompts,
+            limit=limit,
+            reporter=out.reporter,
+        )
     say(results, out)
     out.result(plot, **results.to_dict())
     if plot is not None:

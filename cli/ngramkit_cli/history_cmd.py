@@ -10,9 +10,17 @@ import typer
 import ngramkit
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli.command import App
-from ngramkit_cli.options import LogOptions, Logs, Model, RememberPrompts, TemplateOfQuestions
+from ngramkit_cli.options import (
+    LogOptions,
+    Logs,
+    Model,
+    RememberPrompts,
+    TemplateOfQuestions,
+    Yes,
+)
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import facts as facts_table
+from ngramkit_cli.stdin_log import with_stdin
 
 if TYPE_CHECKING:
     from ngramkit.logs.history_commands import HistorySize
@@ -39,7 +47,9 @@ Tokens = Annotated[
 Text = Annotated[
     str | None, typer.Option("--text", help="Forget the requests whose text holds this.")
 ]
-Everything = Annotated[bool, typer.Option("--everything", help="Forget all requests.")]
+Everything = Annotated[
+    bool, typer.Option("--everything", help="Forget all requests, after a question.")
+]
 
 app = App(
     name="history",
@@ -82,16 +92,18 @@ def import_(
 
     Example: ngramkit history import rollouts/step_7 --out past --model qwen3-8b --tokens 4000000
     """
-    added = ngramkit.history_import(
-        files,
-        into,
-        model=model,
-        **log.given(),
-        template=template,
-        prompts=prompts,
-        tokens=tokens,
-        reporter=out.reporter,
-    )
+    fields = log.given()
+    with with_stdin(files) as logs:
+        added = ngramkit.history_import(
+            logs,
+            into,
+            model=model,
+            **fields,
+            template=template,
+            prompts=prompts,
+            tokens=tokens,
+            reporter=out.reporter,
+        )
     dropped = f", {many(added.dropped, 'request')} dropped" if added.dropped else ""
     out.show(
         f"{into}: {many(added.imported, 'request')} added "
@@ -129,11 +141,22 @@ def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
 
 
 @app.command()
-def forget(*, path: Folder, text: Text = None, everything: Everything = False, out: Output) -> None:
+def forget(
+    *,
+    path: Folder,
+    text: Text = None,
+    everything: Everything = False,
+    yes: Yes = False,
+    out: Output,
+) -> None:
     """Delete matching requests, or all. Running engines see the change after a restart.
 
     Example: ngramkit history forget my-history --text "jane@example.org"
     """
+    if everything and text is None:
+        held = ngramkit.history_inspect(path)
+        size = f"{many(held.requests, 'request')}, {many(held.tokens, 'token')}"
+        out.confirm(f"forget everything in {path} ({size})", sure=yes)
     left = ngramkit.history_forget(path, text=text, everything=everything)
     out.show(
         f"{path}: {many(left.dropped, 'request')} forgotten, {left.requests:,} kept "

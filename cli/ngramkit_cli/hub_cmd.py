@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import many, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.options import Force, artifact_argument, takes_urls
 from ngramkit_cli.output import Output
@@ -62,7 +62,7 @@ def push(
         squash=squash,
         reporter=out.reporter,
     )
-    said = f"{many(done.files, 'file')}, {done.bytes:,} bytes sent, {done.skipped} there already"
+    said = f"{many(done.files, 'file')}, {size_text(done.bytes)} sent, {done.skipped} there already"
     out.show(f"{done.pull_request or done.url}: {said}")
     out.result(path, **done.to_dict())
 
@@ -86,7 +86,7 @@ def pull(
     """
     done = ngramkit.pull(source, out_dir, reporter=out.reporter, force=force)
     where = f"{done.repository}@{done.revision}"
-    out.show(f"{done.path}: a {done.kind} of {where}, {done.bytes:,} bytes")
+    out.show(f"{done.path}: a {done.kind} of {where}, {size_text(done.bytes)}")
     facts = {"kind": done.kind, "bytes": done.bytes, **done.counts}
     out.result(done.path, repository=done.repository, revision=done.revision, **facts)
 
@@ -114,7 +114,7 @@ def search(
     rows = [
         (
             f"hf://{each.id}",
-            each.problem or f"{each.kind} for {each.tokenizer}, {each.bytes:,} bytes",
+            each.problem or f"{each.kind} for {each.tokenizer}, {size_text(each.bytes)}",
         )
         for each in artifacts
     ]

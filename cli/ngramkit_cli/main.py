@@ -19,47 +19,65 @@ from ngramkit_cli import screen
 from ngramkit_cli.command import App, Group
 from ngramkit_cli.errors import FAILED
 
-# name -> (module and attribute, summary), in the order of use
-COMMANDS = {
-    "corpora": ("corpus_cmd.corpora", "List the corpora that have names"),
-    "tokenize": ("build_cmd.tokenize", "Tokenise a corpus"),
-    "build-datastore": ("build_cmd.build_datastore", "Build a datastore (REST)"),
-    "build-frozen": ("build_cmd.build_frozen", "Build a frozen table (Cacheback)"),
-    "models": ("model_cmd.models", "List the models that have short names"),
-    "use": ("model_cmd.use", "Set the default model"),
-    "model-bigram": ("model_cmd.model_bigram", "Build a model's bigram table (N-Grammys)"),
-    "model-unigram": ("model_cmd.model_unigram", "Build a model's unigram table (N-Grammys)"),
-    "inspect": ("artifact_cmd.inspect", "Show the content of an artifact"),
-    "verify": ("artifact_cmd.verify", "Verify an artifact's integrity"),
-    "drafters": ("drafters_cmd.drafters", "List the drafters"),
-    "replay": ("replay_cmd.replay", "Replay recorded answers"),
-    "forecast": (
-        "forecast_cmd.forecast",
-        "Forecast what drafts would save a server",
-    ),
-    "calibrate": ("model_cmd.calibrate", "Measure passes by draft size and context length"),
-    "decode": ("decode_cmd.decode", "Decode with drafts"),
-    "history": ("history_cmd.app", "Past requests"),
-    "bench": ("questions_cmd.bench", "Measure drafters on a model"),
-    "record": ("questions_cmd.record", "Record a model's answers and its top-k at verified nodes"),
-    "self-corpus": ("questions_cmd.self_corpus", "Write a model's own answers as a corpus"),
-    "build": ("build_cmd.build", "Build missing and stale artifacts from recipes"),
-    "push": ("hub_cmd.push", "Upload an artifact to the Hub"),
-    "pull": ("hub_cmd.pull", "Download an artifact from the Hub"),
-    "search": ("hub_cmd.search", "List the artifacts on the Hub"),
-    "export": (
-        "exchange_cmd.export",
-        "Write an artifact in the format of another engine or data tool",
-    ),
-    "import": ("exchange_cmd.import_", "Create an artifact from another engine's file"),
-    "merge": ("artifact_cmd.merge", "Merge several artifacts into one"),
-    "prune": ("artifact_cmd.prune", "Make a datastore or frozen table smaller"),
-    "check-engine": (
-        "engine_cmd.check_engine",
-        "Check the configuration of a serving engine",
-    ),
-    "warm": ("engine_cmd.warm", "Compile the kernels now"),
+# Panel of the help -> command -> (module and attribute, summary), in the order of use
+PANELS = {
+    "From text to artifacts": {
+        "corpora": ("corpus_cmd.corpora", "List the corpora that have names"),
+        "tokenize": ("build_cmd.tokenize", "Tokenise a corpus"),
+        "build-datastore": ("build_cmd.build_datastore", "Build a datastore (REST)"),
+        "build-frozen": ("build_cmd.build_frozen", "Build a frozen table (Cacheback)"),
+        "model-bigram": ("model_cmd.model_bigram", "Build a model's bigram table (N-Grammys)"),
+        "model-unigram": ("model_cmd.model_unigram", "Build a model's unigram table (N-Grammys)"),
+        "self-corpus": ("questions_cmd.self_corpus", "Write a model's own answers as a corpus"),
+        "build": ("build_cmd.build", "Build missing and stale artifacts from recipes"),
+    },
+    "Artifacts": {
+        "list": ("artifact_cmd.list_", "List the artifacts on this machine"),
+        "inspect": ("artifact_cmd.inspect", "Show the content of an artifact"),
+        "verify": ("artifact_cmd.verify", "Verify an artifact's integrity"),
+        "merge": ("artifact_cmd.merge", "Merge several artifacts into one"),
+        "prune": ("artifact_cmd.prune", "Make a datastore or frozen table smaller"),
+        "rm": ("artifact_cmd.rm", "Delete artifacts"),
+    },
+    "Decoding": {
+        "models": ("model_cmd.models", "List the models that have short names"),
+        "use": ("model_cmd.use", "Set the default model"),
+        "drafters": ("drafters_cmd.drafters", "List the drafters"),
+        "decode": ("decode_cmd.decode", "Decode with drafts"),
+        "calibrate": (
+            "model_cmd.calibrate",
+            "Measure passes by draft size and context length",
+        ),
+        "history": ("history_cmd.app", "Past requests"),
+    },
+    "Measuring": {
+        "replay": ("replay_cmd.replay", "Replay recorded answers"),
+        "bench": ("questions_cmd.bench", "Measure drafters on a model"),
+        "record": (
+            "questions_cmd.record",
+            "Record a model's answers and its top-k at verified nodes",
+        ),
+    },
+    "Serving": {
+        "forecast": ("forecast_cmd.forecast", "Forecast what drafts would save a server"),
+        "check-engine": (
+            "engine_cmd.check_engine",
+            "Check the configuration of a serving engine",
+        ),
+        "warm": ("engine_cmd.warm", "Compile the kernels now"),
+    },
+    "Sharing": {
+        "push": ("hub_cmd.push", "Upload an artifact to the Hub"),
+        "pull": ("hub_cmd.pull", "Download an artifact from the Hub"),
+        "search": ("hub_cmd.search", "List the artifacts on the Hub"),
+        "export": (
+            "exchange_cmd.export",
+            "Write an artifact in the format of another engine or data tool",
+        ),
+        "import": ("exchange_cmd.import_", "Create an artifact from another engine's file"),
+    },
 }
+COMMANDS = {name: row for panel in PANELS.values() for name, row in panel.items()}
 
 
 class LazyCommands(Mapping[str, Any]):
@@ -99,6 +117,13 @@ class Commands(Group):
 
     def summaries(self) -> list[tuple[str, str]]:
         return [(name, words) for name, (_, words) in COMMANDS.items()]
+
+    def panels(self) -> dict[str, list[tuple[str, str]]]:
+        widest = max(map(len, COMMANDS))  # the panels' columns are aligned
+        return {
+            title: [(name.ljust(widest), words) for name, (_, words) in panel.items()]
+            for title, panel in PANELS.items()
+        }
 
 
 app = App(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.basics.terminal_text import device_text
+from ngramkit.basics.terminal_text import device_text, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import LoadOptions
 from ngramkit_cli.options import Force, NamedModel, Out, takes_urls
@@ -135,7 +135,7 @@ def _done(
     table: ModelBigram | ModelUnigram, contents: str, width: int, seconds: float | None, out: Output
 ) -> None:
     took = "" if seconds is None else f"; {seconds:.2f} s after loading"
-    out.show(f"{table.where}: {contents}, {table.manifest.bytes:,} bytes{took}")
+    out.show(f"{table.where}: {contents}, {size_text(table.manifest.bytes)}{took}")
     out.result(
         table.where,
         vocabulary=table.tokenizer.vocabulary,

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -29,6 +29,7 @@ def artifact_argument(metavar: str, help: str, *kinds: str) -> Any:
 
 
 Force = Annotated[bool, typer.Option("--force", help="Replace what --out holds.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 WHICH_MODEL = "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo."
 
 
@@ -149,6 +150,8 @@ def _source(kind: str, help: str) -> Any:
 class SourceOptions:
     """The artifacts to draft from; without any, those that fit under artifacts/."""
 
+    PANEL: ClassVar[str] = "Sources of drafts"
+
     datastore: Annotated[
         list[str] | None, _source("datastore", "May be repeated. Default: all that fit.")
     ] = None
@@ -194,7 +197,7 @@ Logs = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE|DIR...",
-        help="Logs of servers, trajectories of agents, rollouts; see docs/logs.md.",
+        help="Logs of servers, trajectories of agents, rollouts; see docs/logs.md. - is stdin.",
     ),
 ]
 RememberPrompts = Annotated[
@@ -205,6 +208,8 @@ RememberPrompts = Annotated[
 @dataclass(frozen=True)
 class LogOptions:
     """The format of a log of requests. A field is an option."""
+
+    PANEL: ClassVar[str] = "Log"
 
     format: Annotated[
         str | None,
@@ -279,6 +284,8 @@ TemplateOfQuestions = Annotated[
 class QuestionOptions:
     """Options of what is asked. A field is an option."""
 
+    PANEL: ClassVar[str] = "Questions"
+
     questions: Questions = None
     template: TemplateOfQuestions = "auto"
     limit: Limit = None
@@ -292,6 +299,8 @@ EXECUTORS = "local|ray"
 @dataclass(frozen=True)
 class ExecutorOptions:
     """The executor options; a field is an option."""
+
+    PANEL: ClassVar[str] = "Cluster"
 
     executor: Annotated[
         str,
@@ -319,6 +328,8 @@ class ExecutorOptions:
 @dataclass(frozen=True)
 class StagingOptions:
     """Options of the cache of URLs. A field is an option."""
+
+    PANEL: ClassVar[str] = "Cache of downloads"
 
     cache_dir: Annotated[
         str | None,

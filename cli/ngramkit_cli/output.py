@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from ngramkit.basics.errors import NgramkitError
-from ngramkit.basics.terminal_text import visible, without_secrets
+from ngramkit.basics.errors import NgramkitError, UsageError
+from ngramkit.basics.terminal_text import size_text, visible, without_secrets
 from ngramkit_cli import screen
 from ngramkit_cli.errors import (
     FAILED,
@@ -66,6 +66,24 @@ class Output:
         self._finish()
         for line in lines or ("",):
             screen.write(visible(line))
+
+    def confirm(self, question: str, *, sure: bool) -> None:
+        """Ask on the terminal unless `sure`; end the command without a yes.
+
+        Raises UsageError if nobody can be asked.
+        """
+        if sure:
+            return
+        if self.json or sys.stdin is None or not sys.stdin.isatty():
+            raise UsageError(f"cannot {question}: nobody can be asked", "give --yes")
+        self._finish()
+        self._to_stderr(f"{question}? [y/N]")
+        answer = ""
+        with suppress(EOFError):
+            answer = input("> ")
+        if answer.strip().lower() not in ("y", "yes"):
+            self._to_stderr("nothing was changed")
+            raise typer.Exit(FAILED)
 
     @property
     def reporter(self) -> QuietReporter:
@@ -115,8 +133,8 @@ class Output:
         """Print a created artifact; `from_bytes` is the size before."""
         manifest, kind = artifact.manifest, artifact.kind
         counts = ", ".join(f"{count:,} {name}" for name, count in manifest.counts.items())
-        before = "" if from_bytes is None else f" of {from_bytes:,}"
-        self.show(f"{artifact.where}: a {kind}, {counts}, {manifest.bytes:,} bytes{before}")
+        before = "" if from_bytes is None else f" of {size_text(from_bytes)}"
+        self.show(f"{artifact.where}: a {kind}, {counts}, {size_text(manifest.bytes)}{before}")
         smaller = {} if from_bytes is None else {"from_bytes": from_bytes}
         self.result(artifact.where, kind=kind, **manifest.counts, bytes=manifest.bytes, **smaller)
 

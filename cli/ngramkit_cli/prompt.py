@@ -6,7 +6,7 @@ import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -20,6 +20,8 @@ MOST_BYTES = 1 << 26  # per prompt, more than any model reads
 @dataclass(frozen=True)
 class PromptOptions:
     """Options of the prompt. A field is an option."""
+
+    PANEL: ClassVar[str] = "Prompt"
 
     prompt: Annotated[
         list[str] | None,

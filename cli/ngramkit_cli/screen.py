@@ -164,8 +164,8 @@ class LineReporter(QuietReporter):
             return f"{self._name}, {seconds:.0f} s so far"
         if self._total and self._done >= self._total:  # the next stage has not started
             return f"{self._name} done, continuing"
-        unit = "" if self._unit == self._name else f" {self._unit}"
-        parts = [f"{self._name} {short(self._done)}{unit}"]
+        named = self._unit != self._name
+        parts = [f"{self._name} {_counted(self._done, self._unit) if named else short(self._done)}"]
         if self._total:
             parts.append(f"{min(self._done / self._total, 1):.0%}".replace("%", " %"))
         done, tokens = self._done, self._counts.get("tokens", 0)
@@ -260,7 +260,7 @@ def _new_bars() -> Any:
 
 def _counted(count: float, name: str) -> str:
     """Return a count with its noun (given in the plural) or name ("tokens/step blend")."""
-    one = {"retries": "retry"}.get(name, name.removesuffix("s"))
+    one = {"retries": "retry", "passes": "pass"}.get(name, name.removesuffix("s"))
     return f"{short(count)} {one if count == 1 and name.isalpha() else name}"
 
 

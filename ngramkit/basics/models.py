@@ -104,7 +104,7 @@ class ModelRef:
     def of(cls, model: str | Path | ModelRef, revision: str | None = None) -> ModelRef:
         """Resolve a name without asking the Hub.
 
-        Raises InputError for a missing path or unknown name, UsageError for a revision of local
+        Raises InputError for a missing path, UsageError for an unknown name and a revision of local
         files.
         """
         if isinstance(model, ModelRef):
@@ -160,7 +160,7 @@ def _resolve(name: str) -> str:
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise InputError(f"no such model folder: {name}", "check the path")
     if "/" not in name:
-        raise InputError(
+        raise UsageError(
             f"unknown model {name!r}",
             f"{meant(name, [DEFAULT, *HUB_IDS])}; or give a Hub id (owner/name), a folder or a "
             "GGUF file",
@@ -204,7 +204,7 @@ def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
     """Set the user's default model, and return the default.
 
     A folder or file is kept as an absolute path. `unset` and "demo" restore the embedded model;
-    without arguments nothing changes. Raises InputError for an unknown model; the Hub is not asked.
+    without arguments nothing changes. Raises UsageError for an unknown name; the Hub is not asked.
     """
     if unset and model is not None:
         raise UsageError("cannot use unset with a model", "give one of them", option="unset")

@@ -9,6 +9,9 @@ import textwrap
 # and the marks of a single letter's direction are needed for writing.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
+SURROGATE = re.compile(r"(\\\\)|\\udc([89a-f][0-9a-f])")  # of an undecodable byte, in repr's form
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete UTF-8 sequence
+
 
 def visible(value: object, most: int = 2000) -> str:
     """Return `value` as one line of at most `most` characters, unprintable ones escaped."""
@@ -56,6 +59,25 @@ def _escape(character: str) -> str:
 
 def many(count: int, what: str, plural: str | None = None) -> str:
     return f"{count:,} {what if count == 1 else plural or what + 's'}"
+
+
+def quoted(raw: bytes) -> str:
+    """Return UTF-8 as a quoted text; bytes of incomplete characters are \\xNN.
+
+    >>> quoted("a\u4f60".encode()[:-1])
+    "'a\\\\xe4\\\\xbd'"
+    """
+    text = repr(raw.decode("utf-8", "surrogateescape"))
+    # An escaped backslash is matched first: it does not begin an escape.
+    return SURROGATE.sub(lambda match: match[1] or f"\\x{match[2]}", text)
+
+
+def size_text(size: int) -> str:
+    """Return bytes in the units of `parse_size`: "512 bytes", "4.0 MiB"."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << power:
+            return f"{size / (1 << power):,.1f} {unit}"
+    return many(size, "byte")
 
 
 def fold_name(name: str, width: int = 26) -> str:

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +47,7 @@ SLOW_TOKENIZER = re.compile(r"vocab|merges|tekken|\.(model|spm|tiktoken|tokenize
 MAX_FILE_BYTES = 1 << 28  # the largest tokenizers take an eighth of it
 AGAIN = "download the model again"
 CACHE = TextCache("tokenizers", 256, 1 << 29)
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space in SentencePiece's tokens
 CACHE_VERSION = 2  # version of a cache entry
 PANIC = "PanicException"  # pyo3's, for Rust panics; a BaseException that cannot be imported
 log = logging.getLogger(__name__)
@@ -109,6 +111,33 @@ class TextTokenizer:
             refuse_fault(error, self.record.id)
             raise
 
+    def raw(self, ids: Sequence[int]) -> bytes | None:
+        """Return the UTF-8 bytes of `ids`, which may end inside a character; None if unknown."""
+        if not self._byte_of_letter and not self.byte_of_token:
+            return None
+        return b"".join(map(self._raw, ids))
+
+    def _raw(self, token: int) -> bytes:
+        if token in self.byte_of_token:
+            return bytes([self.byte_of_token[token]])
+        name = self.backend.id_to_token(token) or ""
+        if self._byte_of_letter:
+            letters = [self._byte_of_letter.get(letter) for letter in name]
+            known = [byte for byte in letters if byte is not None]
+            return bytes(known) if len(known) == len(letters) else name.encode()  # a special token
+        return str(name).replace(SPACE, " ").encode()
+
+    @cached_property
+    def byte_of_token(self) -> dict[int, int]:
+        """Byte-fallback token -> byte."""
+        return byte_tokens(self.backend)
+
+    @cached_property
+    def _byte_of_letter(self) -> dict[str, int]:
+        """Letter -> byte of a byte-level vocabulary, {} for others."""
+        space = self.backend.token_to_id("Ġ")
+        return byte_letters() if space is not None and self.decode([space]) == " " else {}
+
     @property
     def eos_token(self) -> str | None:
         return self.special.get("eos_token")
@@ -121,6 +150,22 @@ class TextTokenizer:
     @property
     def adds_bos(self) -> bool:
         return self.bos is not None and self.encode_prompt("a")[:1].tolist() == [self.bos]
+
+
+def byte_tokens(backend: Any) -> dict[int, int]:
+    """Return byte-fallback token -> byte."""
+    ids = {backend.token_to_id(f"<0x{byte:02X}>"): byte for byte in range(256)}
+    letter = backend.token_to_id("<0x41>")
+    is_fallback = letter is not None and backend.decode([letter]) == "A"
+    return {token: byte for token, byte in ids.items() if token is not None} if is_fallback else {}
+
+
+def byte_letters() -> dict[str, int]:
+    """Return the letters that GPT-2's byte-level vocabulary writes for bytes."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {chr(byte): byte for byte in printable}
+    return letters | {chr(256 + at): byte for at, byte in enumerate(others)}
 
 
 @dataclass(frozen=True)
@@ -169,7 +214,7 @@ class TokenizerFiles:
 def find_files(model: ModelRef) -> TokenizerFiles:
     """Find tokenizer files; fetch those missing in the Hub's cache.
 
-    Raises InputError for an unknown model, NetworkError if neither Hub nor cache has it.
+    Raises UsageError for an unknown name, NetworkError if neither Hub nor cache has it.
     """
     gguf = find_gguf(model)
     source = model.source if gguf is None else str(tokenizer_folder(gguf))

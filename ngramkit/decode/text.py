@@ -7,11 +7,11 @@ from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
+from ngramkit.basics.terminal_text import REPLACEMENT
 from ngramkit.corpus.chat import AUTO, OWN, Message, Template, find_template
-from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.corpus.tokenizer import TextTokenizer, byte_tokens
 from ngramkit.drafters.base import TokenArray
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete UTF-8 sequence
 SEEN = 6  # last tokens that affect the text of the next one (spaces, bytes)
 CHARACTER = 4  # maximum bytes of a UTF-8 character
 
@@ -151,11 +151,3 @@ class TextStream:
     def _decode(self, ids: Sequence[int]) -> str:
         text: str = self._backend.decode(ids, skip_special_tokens=not self._special)
         return text
-
-
-def byte_tokens(backend: Any) -> dict[int, int]:
-    """Return byte-fallback token -> byte."""
-    ids = {backend.token_to_id(f"<0x{byte:02X}>"): byte for byte in range(256)}
-    letter = backend.token_to_id("<0x41>")
-    is_fallback = letter is not None and backend.decode([letter]) == "A"
-    return {token: byte for token, byte in ids.items() if token is not None} if is_fallback else {}

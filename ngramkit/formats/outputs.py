@@ -24,6 +24,7 @@ from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 CARD = "README.md"
 RECIPE = "recipe.json"  # written by ngramkit.recipes
 PROGRESS = "progress.jsonl"  # in the folder of an unfinished build
+PARTIAL = ".partial"  # the end of that folder's name
 ARTIFACT = "artifact"  # an artifact's folder inside an export for transformers
 CODE = ("custom_generate/generate.py", "custom_generate/requirements.txt")
 # Every name that is written below a folder; data files are named by content and number.
@@ -197,7 +198,7 @@ class Found:
 def artifacts_in(folder: Path) -> Iterator[Found]:
     for manifest_path in sorted(folder.glob(f"*/{NAME}")):
         path = manifest_path.parent
-        if path.suffix == ".partial":
+        if path.suffix == PARTIAL:
             continue
         try:
             yield Found(path, read_manifest(path))

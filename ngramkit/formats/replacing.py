@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Self
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import (
+    PARTIAL,
     PROGRESS,
     ours_in,
     refusal,
@@ -34,7 +35,7 @@ class BusyError(InputError):
 
 
 def partial_of(path: Path) -> Path:
-    return path.parent / f"{path.name}.partial"
+    return path.parent / f"{path.name}{PARTIAL}"
 
 
 class Replacement:
@@ -196,6 +197,12 @@ def discard(path: Path) -> None:
     with claimed(path):
         _clear(partial_of(path))
         path.rename(partial_of(path))
+        _clear(partial_of(path))
+
+
+def discard_unfinished(path: Path) -> None:
+    """Delete what an unfinished build of `path` has kept."""
+    with claimed(path):
         _clear(partial_of(path))
 
 

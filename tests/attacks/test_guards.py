@@ -67,7 +67,8 @@ KNOWN = {
         "ngramkit/corpus/chat.py": ["jinja2.sandbox.ImmutableSandboxedEnvironment"],
         "ngramkit/evaluate/report.py": ["jinja2.Environment"],  # a template of the package's own
     },
-    "asking": {  # prompts; never for consent
+    "asking": {  # prompts, and whether to delete; never for consent to run code
+        "cli/ngramkit_cli/output.py": ["input", "sys.stdin.isatty"],
         "cli/ngramkit_cli/decode_cmd.py": ["input", "sys.stdin.isatty"],
         "cli/ngramkit_cli/prompt.py": ["sys.stdin.buffer.read", "sys.stdin.isatty"],
     },

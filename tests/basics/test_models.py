@@ -69,7 +69,7 @@ def test_the_command_shows_keeps_and_forgets():
 
 def test_the_command_refuses_what_no_model_is_called():
     refused = run("use", "vicunna")
-    assert (refused.exit_code, "unknown model" in refused.stderr) == (3, True)
+    assert (refused.exit_code, "unknown model" in refused.stderr) == (2, True)
     assert run("use", "./nowhere").exit_code == 3
     assert chosen_model().name == "demo"
 

@@ -85,6 +85,9 @@ model-bigram --out SYSTEM/x                      | SYSTEM/x
 model-bigram --out ds                            | ds
 model-unigram --rule nope                        | --rule
 model-unigram --out SYSTEM/x                     | SYSTEM/x
+list --folder EMPTY                              | --folder
+rm none                                          | none
+rm a.txt                                         | a.txt
 inspect EMPTY                                    |
 inspect ds --query EMPTY                         | --query
 inspect none                                     | none
@@ -98,6 +101,7 @@ replay --answers q.jsonl --questions empty       | empty
 replay --answers none.jsonl                      | none.jsonl
 replay --answers qa.jsonl --questions none.jsonl | none.jsonl
 replay --answers qa.jsonl --budget x             |
+replay --answers qa.jsonl --budget 100000        | --budget
 replay --answers qa.jsonl --drafter nope         | nope
 replay --answers qa.jsonl --template nope        | --template
 replay --answers qa.jsonl --plot x.xyz           | x.xyz
@@ -209,6 +213,7 @@ export ds --to llama.cpp --gguf none.gguf        | none.gguf
 export store --to llama.cpp                      | store
 export frozen --to rest-idx                      | frozen
 export frozen --to jsonl                         | frozen
+export frozen --to datasets                      | frozen
 import none.bin --from llama.cpp                 | none.bin
 import a.txt --from nope                         | nope
 import a.txt --from rest-idx --order 2           | --order --from rest-idx

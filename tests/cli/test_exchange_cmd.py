@@ -7,6 +7,7 @@ import json
 import pytest
 from command_lines import run_here
 
+from ngramkit.basics.terminal_text import size_text
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import tokenize
@@ -81,7 +82,7 @@ def test_an_artifact_is_made_smaller(parts, kind, size):
     assert done.code == 0, done.err
     made, whole = (open_folder(parts / name).manifest for name in (f"{kind}-{size}", kind))
     assert made.bytes <= 1024 * int(size[:-1]) < whole.bytes
-    assert f"{made.bytes:,} bytes of {whole.bytes:,}" in done.out
+    assert f"{size_text(made.bytes)} of {size_text(whole.bytes)}" in done.out
 
 
 def test_recorded_answers_decide_what_is_kept(parts, tmp_path):

@@ -41,13 +41,14 @@ def test_build_inspect_and_verify(ngramkit_cli, tmp_path):
     assert "table.safetensors: checksum" in whole.json["checks"]
     answer = asked.json["query"]
     assert answer["matches"] == 20
-    assert answer["continuations"][0]["text"].startswith("' main")
+    assert answer["continuations"][0]["text"].startswith(" main")
+    assert answer["continuations"][0]["shown"].startswith("' main")
     assert "20 matches" in looked.out
     assert unknown.code == 3
     assert "there is no artifact" in unknown.err
     assert usage.code == 2
     assert not (tmp_path / "g").exists()
-    assert foreign.code == 3
+    assert foreign.code == 2
     assert "1 match\n" in once.out
     assert "`ngramkit history inspect` shows them" in past.out
     assert "bytes" not in past.out

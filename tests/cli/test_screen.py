@@ -68,6 +68,9 @@ def test_a_line_of_slow_work_and_of_none_yet():
     reporter.stage("tokenize", 8, "parts")
     reporter.advance(2, parts=2, tokens=50_000, retries=1)
     assert reporter.line(10.0) == "tokenize 2 parts, 25 %, 50.0 k tokens, 5.0 k/s, 1 retry"
+    reporter.stage("compile", 4, "tasks")
+    reporter.advance(1)
+    assert reporter.line(10.0) == "compile 1 task, 25 %, 6/min"
     reporter.close()
 
 

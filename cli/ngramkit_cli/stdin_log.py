@@ -1,0 +1,31 @@
+"""A log from standard input: `-` in place of a file."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ngramkit.basics.errors import InputError, UsageError
+
+STDIN = Path("-")
+
+
+@contextmanager
+def with_stdin(files: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield the files; standard input, read to its end, is a temporary one in place of `-`."""
+    if STDIN not in files:
+        yield list(files)
+        return
+    if files.count(STDIN) > 1:
+        raise UsageError("- must be given once: it is standard input", "leave out the others")
+    if sys.stdin is None:
+        raise InputError("cannot read the log: stdin is closed", "name a file")
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "stdin"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield [copy if each == STDIN else each for each in files]

@@ -1,0 +1,159 @@
+"""The artifacts of a folder: listed by `list_`, deleted by `rm`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ngramkit.basics.errors import ArtifactError, UsageError, given_paths
+from ngramkit.basics.results import Result, Rows
+from ngramkit.basics.terminal_text import many
+from ngramkit.formats.history import History
+from ngramkit.formats.manifest import NAME, read_manifest
+from ngramkit.formats.outputs import (
+    ARTIFACTS,
+    AUTOMATIC,
+    CODE,
+    PARTIAL,
+    PROGRESS,
+    Found,
+    artifacts_in,
+    ours_in,
+    require_replaceable,
+)
+from ngramkit.formats.replacing import discard, discard_unfinished
+
+UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True)
+class ListedArtifact(Result):
+    """An artifact, an unfinished build, or a folder with a damaged manifest (`problem`)."""
+
+    name: str  # below the folder
+    kind: str  # "" if damaged
+    tokenizer: str
+    counts: Mapping[str, int]  # documents, tokens, rows, requests, ...
+    bytes: int  # on the disk
+    modified: str  # ISO 8601, UTC
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Removed(Result):
+    path: Path
+    kind: str
+    bytes: int
+
+
+def list_(folder: str | Path = ARTIFACTS) -> Rows[ListedArtifact]:
+    """Return the artifacts and unfinished builds of `folder` and its automatic/, by name."""
+    above = Path(folder)
+    places = [above, above / AUTOMATIC.name]
+    listed = [
+        *(_listed(found, above) for place in places for found in artifacts_in(place)),
+        *(_unfinished(path, above) for place in places for path in _partials(place)),
+    ]
+    return Rows(sorted(listed, key=lambda each: each.name))
+
+
+def rm(names: str | Path | Sequence[str | Path], folder: str | Path = ARTIFACTS) -> Rows[Removed]:
+    """Delete artifacts, unfinished builds and exports for transformers in `folder`.
+
+    Nothing is deleted unless all can be. Raises UsageError for a link, a path outside `folder`,
+    files that ngramkit did not write and a history, which cannot be built again; ArtifactError for
+    a missing or damaged artifact.
+    """
+    removable = removable_in(names, folder)
+    for each in removable:
+        if each.kind == UNFINISHED:
+            discard_unfinished(each.path.with_suffix(""))
+        else:
+            discard(each.path)
+    return Rows(removable)
+
+
+def removable_in(
+    names: str | Path | Sequence[str | Path], folder: str | Path = ARTIFACTS
+) -> list[Removed]:
+    """Return what `rm` would delete. Raises as `rm`."""
+    given = given_paths("names", names)
+    if not given:
+        raise UsageError("names must name at least one artifact, got none", "Name one.")
+    return [_removable(path, Path(folder)) for path in dict.fromkeys(given)]
+
+
+def _removable(name: Path, folder: Path) -> Removed:
+    path = folder / name if not name.is_absolute() and _exists(folder / name) else name
+    if not _exists(path):
+        raise ArtifactError(
+            f"no such artifact in {folder}: {name}", "Run `ngramkit list` to see the names."
+        )
+    if path.parent.resolve() not in (folder.resolve(), (folder / AUTOMATIC.name).resolve()):
+        raise UsageError(f"cannot delete {name}: it is outside {folder}", "Delete it yourself.")
+    if path.suffix == PARTIAL and (path / PROGRESS).is_file():
+        return Removed(path, UNFINISHED, _size(ours_in(path)))
+    if path.is_symlink() or not path.is_dir():
+        raise UsageError(
+            f"cannot delete {path}: it is not an artifact's folder", "Delete it yourself."
+        )
+    if (path / CODE[0]).is_file():
+        return Removed(path, "transformers", _size(require_replaceable(path)))
+    kind = read_manifest(path).kind
+    if kind == History.kind:
+        raise _history(path)
+    return Removed(path, kind, _size(require_replaceable(path)))
+
+
+def _history(path: Path) -> UsageError:
+    requests = History.open(path).log.read().requests
+    lost = many(sum(len(each.tokens) for each in requests), "token")
+    return UsageError(
+        f"cannot delete {path}: a history ({many(len(requests), 'request')}, {lost}) cannot be "
+        "built again",
+        f"Delete the folder yourself, or call history_forget({str(path)!r}, everything=True).",
+    )
+
+
+def _exists(path: Path) -> bool:
+    return path.is_symlink() or path.exists()
+
+
+def _partials(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.glob(f"*{PARTIAL}") if (path / PROGRESS).is_file())
+
+
+def _listed(found: Found, above: Path) -> ListedArtifact:
+    path, manifest = found.path, found.manifest
+    counts: Mapping[str, int] = {} if manifest is None else manifest.counts
+    return ListedArtifact(
+        name=path.relative_to(above).as_posix(),
+        kind="" if manifest is None else manifest.kind,
+        tokenizer="" if manifest is None else manifest.tokenizer.id,
+        counts=counts,
+        bytes=_size(path.iterdir()),
+        modified=_modified(path / NAME),
+        problem=found.problem,
+    )
+
+
+def _unfinished(path: Path, above: Path) -> ListedArtifact:
+    return ListedArtifact(
+        name=path.relative_to(above).as_posix(),
+        kind=UNFINISHED,
+        tokenizer="",
+        counts={},
+        bytes=_size(path.iterdir()),
+        modified=_modified(path / PROGRESS),
+    )
+
+
+def _size(files: Iterator[Path] | Sequence[Path]) -> int:
+    return sum(file.lstat().st_size for file in files if file.is_file())
+
+
+def _modified(file: Path) -> str:
+    seconds = file.stat().st_mtime
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
