@@ -19,7 +19,7 @@ from ngramkit_cli.options import (
 )
 from ngramkit_cli.output import Output
 
-FORMATS = "llama.cpp|ik_llama.cpp|rest-idx|parquet|jsonl|transformers"
+FORMATS = "llama.cpp|ik_llama.cpp|rest-idx|parquet|jsonl|datasets|transformers"
 ORIGINS = "llama.cpp|rest-idx"
 
 Source = Annotated[str, artifact_argument("PATH|hf://USER/NAME", "The artifact.")]

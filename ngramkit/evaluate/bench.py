@@ -179,17 +179,18 @@ def bench(
 
     Raises UsageError for options that cannot work, and if `out` holds another benchmark.
     """
-    names = listed_drafters(drafters)
+    asked = listed_drafters(drafters)
     check_types(bool, force=force)
-    for each in names:  # fail before loading a model
-        if not isinstance(each, str) or _is_transformers(each):
+    for each in asked:  # fail before loading a model
+        if not isinstance(each, str) or _is_transformers(each) or each == BASELINE:
             continue
         if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
             raise UsageError(
-                "drafters must not name none, which is always measured",
-                "leave out none",
+                f"drafters must name none without options, got {each!r}",
+                "Write none.",
                 option="drafters",
             )
+    names = [each for each in asked if each != BASELINE] if asked else DRAFTERS
     require_package("matplotlib", "the report")
     require_template(template)
     require_files(questions)
@@ -226,7 +227,7 @@ def bench(
         known = {} if prepared.context is None else question_facts(fitting(wanted, prepared, form))
         nodes = {"budget": options.budget or "auto"} if options.cache is None else {}
         require_begun_with(folder, {**settings, **known, **nodes})
-    budgets, choices, missing = _choices(names, prepared, sources, options)
+    budgets, choices, missing = _choices(names, bool(asked), prepared, sources, options)
     ways = list(dict.fromkeys(filter(_is_transformers, names)))
     labels = [*ways, *(choice.label for choice in choices)]
     settings |= {"drafters": labels, "artifacts": _artifacts(choices)}
@@ -259,7 +260,11 @@ def bench(
 
 
 def _choices(
-    names: Sequence[Any], model: PendingModel, artifacts: Sources, options: DecodeOptions
+    names: Sequence[Any],
+    named: bool,
+    model: PendingModel,
+    artifacts: Sources,
+    options: DecodeOptions,
 ) -> tuple[dict[str, Budget], list[DrafterChoice], dict[str, str]]:
     choices: list[DrafterChoice] = []
     budgets: dict[str, Budget] = {}
@@ -269,16 +274,16 @@ def _choices(
     names = list(
         {each if isinstance(each, str) else i: each for i, each in enumerate(names)}.values()
     )
-    for each in names or DRAFTERS:
+    for each in names:
         if _is_transformers(each):
             continue
         plain, budget = split_budget(each) if isinstance(each, str) else (each, 0)
         try:
             choice = choose(plain, record, artifacts, options.reporter, model.load)
         except MissingSourceError as error:
-            if names and len(missing) + 1 == len(names):
+            if named and len(missing) + 1 == len(names):
                 raise
-            if names:
+            if named:
                 missing[str(each)] = f"needs {error.needs}"
             options.reporter.note(f"without {each}: {error}")
             continue
@@ -286,9 +291,9 @@ def _choices(
         if budget:
             label += f"{',' if ':' in label else ':'}budget={budget}"
         if needs := choice.missing(evidence=True, learns=artifacts.past.store):
-            if names and len(missing) + 1 == len(names):
+            if named and len(missing) + 1 == len(names):
                 raise UsageError(f"cannot measure {label}: {needs}", "name another drafter")
-            if names:
+            if named:
                 missing[label] = needs
             options.reporter.note(f"without {label}: {needs}")
             continue

@@ -274,7 +274,9 @@ def legend_below(axes: Any, title: str = "") -> None:
     from matplotlib.transforms import ScaledTranslation
 
     labels = axes.get_legend_handles_labels()[1]
-    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+    if not labels:
+        return
+    longest = max(len(line) for label in labels for line in label.split("\n"))
     figure = axes.figure
     room = figure.get_figwidth() / len(figure.axes)  # inches
     columns = int(room / (0.6 + 0.085 * longest))

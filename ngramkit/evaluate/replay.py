@@ -30,7 +30,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
-from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 from ngramkit.evaluate.records import Record, Turn, read_records, require_files, units_of
@@ -238,7 +238,7 @@ def replay(
     if not budgets or not all(isinstance(nodes, Integral) for nodes in budgets):
         raise UsageError("budgets must be whole numbers of at least 1 each", option="budget")
     for nodes in budgets:
-        require_between("budget", nodes, 1)
+        require_between("budget", nodes, 1, MAX_BUDGET)
     if limit is not None:
         require_between("limit", limit, 1)
     if isinstance(keep_state, bool):

@@ -28,6 +28,7 @@ TARGETS = {
     "rest-idx": ".idx",
     "parquet": ".parquet",
     "jsonl": ".jsonl",
+    "datasets": "-text.jsonl",
     "transformers": "-transformers",
 }
 ORIGINS = {"llama.cpp": "frozen", "rest-idx": "datastore"}
@@ -76,7 +77,7 @@ def export(
         _refuse("to", to, dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams, gguf=gguf)
     if to != "rest-idx":
         _refuse("to", to, u32=u32)
-    if to not in ("jsonl", "parquet"):
+    if to not in ("jsonl", "datasets", "parquet"):
         _refuse("to", to, model=model)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
     if out:
@@ -119,10 +120,10 @@ def export(
 
         counts = export_parquet(artifact, _tokenizer(artifact, model), path, **options)
     else:
-        from ngramkit.exchange.text import export_jsonl
+        from ngramkit.exchange.text import export_jsonl, require_text
 
-        store = _datastore(artifact)
-        counts = export_jsonl(store, _tokenizer(artifact, model), path, **options)
+        options |= {"objects": to == "datasets"}
+        counts = export_jsonl(require_text(artifact), _tokenizer(artifact, model), path, **options)
     return Exported(path, artifact.path, to, counts)
 
 

@@ -1,4 +1,8 @@
-"""Export of n-gram tables as rows, for DuckDB, pandas and the Hub's viewer.
+"""Export as rows, for DuckDB, pandas, datasets and the Hub's viewer.
+
+A datastore or token store has one row per document that is not empty:
+
+    text           string
 
 A frozen table has one row per follower, in table order:
 
@@ -13,8 +17,8 @@ A model bigram has one row per token and candidate, best first:
     extended_text  string        extended       list<int32>
     log_prob       float32
 
-Compressed by Zstandard. N-grams are decoded separately, so partial characters become replacement
-characters and leading spaces may be missing.
+Compressed by Zstandard. N-grams are decoded separately, so leading spaces may be missing, and the
+bytes of partial characters are written as \\xNN.
 """
 
 from __future__ import annotations
@@ -27,17 +31,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ngramkit.basics.errors import UsageError
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.terminal_text import REPLACEMENT
 from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.exchange.text import texts_of
 from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.safetensors import Array
+from ngramkit.formats.tokens import TokenStore
 
 ROWS = 1 << 17  # rows per group
+CHARACTERS = 1 << 24  # of a group of documents
+ORIGIN = {b"ngramkit": b"text"}  # metadata of a file of documents
 
 
 def export_parquet(
@@ -48,19 +58,18 @@ def export_parquet(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write the rows of a frozen table or a model bigram; return counts.
-
-    Raises UsageError for other kinds.
-    """
+    """Write the rows of an artifact; return counts. Raises UsageError for other kinds."""
     artifact.tokenizer.require(tokenizer.record, str(artifact.path))
     if isinstance(artifact, FrozenTable):
         groups = _frozen_groups(artifact, tokenizer)
     elif isinstance(artifact, ModelBigram):
         groups = _bigram_groups(artifact, tokenizer)
+    elif isinstance(artifact, Datastore | TokenStore):
+        groups = _text_groups(artifact, tokenizer)
     else:
         raise UsageError(
             f"cannot export rows: {artifact.path} is {a_kind(artifact.kind)}",
-            "export a frozen-table or a model-bigram",
+            "export a datastore, a token store, a frozen-table or a model-bigram",
         )
     reporter.stage("rows", None, "rows")
     written = 0
@@ -72,16 +81,33 @@ def export_parquet(
             writer.write_table(group)
             written += len(group)
             reporter.advance(len(group))
+        if writer is None:
+            raise InputError(f"cannot export rows: {artifact.path} has no text", "build it again")
         writer.close()
         return {"rows": written, "bytes": file.tell()}
 
 
 def is_parquet(path: Path) -> bool:
     try:
-        names = set(pq.read_schema(path).names)
+        schema = pq.read_schema(path)
     except pa.ArrowException:
         return False
-    return {"leader_text", "follower_text"} <= names or {"token_text", "next_text"} <= names
+    names, ours = set(schema.names), ORIGIN.items() <= (schema.metadata or {}).items()
+    return ours or {"leader_text", "follower_text"} <= names or {"token_text", "next_text"} <= names
+
+
+def _text_groups(store: Datastore | TokenStore, tokenizer: TextTokenizer) -> Iterator[pa.Table]:
+    schema = pa.schema([("text", pa.string())], ORIGIN)
+    group: list[str] = []
+    characters = 0
+    for texts in texts_of(store, tokenizer):
+        group += texts
+        characters += sum(map(len, texts))
+        if len(group) >= ROWS or characters >= CHARACTERS:
+            yield pa.table({"text": group}, schema)
+            group, characters = [], 0
+    if group:
+        yield pa.table({"text": group}, schema)
 
 
 def _frozen_groups(table: FrozenTable, tokenizer: TextTokenizer) -> Iterator[pa.Table]:
@@ -126,7 +152,11 @@ def _bigram_groups(bigram: ModelBigram, tokenizer: TextTokenizer) -> Iterator[pa
 
 
 def _texts(tokenizer: TextTokenizer, rows: Array) -> list[str]:
-    texts: list[str] = tokenizer.backend.decode_batch(rows.tolist(), skip_special_tokens=False)
+    ids = rows.tolist()
+    texts: list[str] = tokenizer.backend.decode_batch(ids, skip_special_tokens=False)
+    for at, text in enumerate(texts):
+        if REPLACEMENT in text and (raw := tokenizer.raw(ids[at])) is not None:
+            texts[at] = raw.decode("utf-8", "backslashreplace")
     return texts
 
 

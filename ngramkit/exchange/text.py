@@ -1,7 +1,8 @@
-"""Export of a datastore's documents as text: one JSON string per line, UTF-8.
+"""Export of documents as text, UTF-8, one line of JSON per document that is not empty.
 
-For SGLang's `--speculative-ngram-external-corpus-path`. A final EOS is omitted, because SGLang adds
-its own separator.
+`jsonl` writes strings, for SGLang's `--speculative-ngram-external-corpus-path`. `datasets` writes
+objects with the field `text`, for datasets, pandas and `open_corpus`. A final EOS is omitted: these
+programs add their own.
 """
 
 from __future__ import annotations
@@ -13,37 +14,65 @@ from pathlib import Path
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.safetensors import Array
+from ngramkit.formats.tokens import TokenStore
 
 BATCH = 1024  # documents decoded at a time
+FIELD = "text"
 
 
 def export_jsonl(
-    store: Datastore,
+    store: Artifact,
     tokenizer: TextTokenizer,
     path: Path,
     *,
+    objects: bool = False,
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
+    """Write a datastore's or token store's documents as strings, or as `objects`.
+
+    Raises UsageError for other kinds.
+    """
+    store = require_text(store)
     store.tokenizer.require(tokenizer.record, str(store.path))
     reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
     written = 0
-    with whole_file(path, is_jsonl, force=force, inputs=[store.path]) as file:
-        remaining = documents(store)
-        while batch := list(islice(remaining, BATCH)):
-            ids = [document.tolist() for document in batch]
-            ids = [each[:-1] if each[-1:] == [store.tokenizer.eos] else each for each in ids]
-            texts = tokenizer.backend.decode_batch(ids, skip_special_tokens=False)
-            lines = [json.dumps(text, ensure_ascii=False) + "\n" for text in texts if text]
+    is_export = is_objects if objects else is_jsonl
+    with whole_file(path, is_export, force=force, inputs=[store.path]) as file:
+        for texts in texts_of(store, tokenizer):
+            values = ({FIELD: text} if objects else text for text in texts)
+            lines = [json.dumps(value, ensure_ascii=False) + "\n" for value in values]
             file.write("".join(lines).encode("utf-8", "replace"))
             written += len(lines)
-            reporter.advance(len(batch))
+            reporter.advance(len(lines))
         return {"documents": written, "bytes": file.tell()}
+
+
+def require_text(artifact: Artifact) -> Datastore | TokenStore:
+    if isinstance(artifact, Datastore | TokenStore):
+        return artifact
+    raise UsageError(
+        f"cannot export documents: {artifact.path} is {a_kind(artifact.kind)}",
+        "export a datastore or a token store",
+    )
+
+
+def texts_of(store: Datastore | TokenStore, tokenizer: TextTokenizer) -> Iterator[list[str]]:
+    """Yield the texts of documents that are not empty, in batches, without a final EOS."""
+    remaining, eos = documents(store), store.tokenizer.eos
+    while batch := list(islice(remaining, BATCH)):
+        ids = [document.tolist() for document in batch]
+        ids = [each[:-1] if each[-1:] == [eos] else each for each in ids]
+        texts = tokenizer.backend.decode_batch(ids, skip_special_tokens=False)
+        yield [text for text in texts if text]
 
 
 def is_jsonl(path: Path) -> bool:
@@ -51,8 +80,17 @@ def is_jsonl(path: Path) -> bool:
         return isinstance(json.loads(file.readline()), str)
 
 
-def documents(store: Datastore) -> Iterator[Array]:
+def is_objects(path: Path) -> bool:
+    with path.open("rb") as file:
+        first = json.loads(file.readline())
+    return isinstance(first, dict) and first.keys() == {FIELD}
+
+
+def documents(store: Datastore | TokenStore) -> Iterator[Array]:
     """Yield each document's ids, EOS included; some may be empty."""
+    if isinstance(store, TokenStore):
+        yield from store.documents()
+        return
     for shard in store.shards:
         begin = 0
         for end in np.flatnonzero(shard.tokens == store.separator).tolist():

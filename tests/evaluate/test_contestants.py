@@ -20,7 +20,7 @@ def measured(tmp_path_factory):
     return ngramkit.bench(
         embedded_questions(2),
         "demo",
-        drafters=["generate", "generate-lookup", "context:budget=16", "context:budget=2"],
+        drafters=["none", "generate", "generate-lookup", "context:budget=16", "context:budget=2"],
         max_new_tokens=24,
         out=tmp_path_factory.mktemp("bench") / "out",
     )
@@ -76,9 +76,13 @@ def test_a_bench_has_rows_ratios_and_a_repr(measured):
     assert repr(measured).startswith("<BenchResults of demo in ")
 
 
-def test_decoding_without_drafts_is_no_contestant():
-    with pytest.raises(UsageError, match="must not name none"):
-        ngramkit.bench(embedded_questions(1), "demo", drafters=["none"], out="x")
+def test_none_is_named_like_any_other_and_measured_once(tmp_path):
+    alone = ngramkit.bench(
+        embedded_questions(1), "demo", drafters=["none"], max_new_tokens=2, out=tmp_path / "x"
+    )
+    assert [result.drafter for result in alone.results] == ["none"]
+    with pytest.raises(UsageError, match="must name none without options"):
+        ngramkit.bench(embedded_questions(1), "demo", drafters=["none:budget=4"], out="x")
 
 
 def run(drafter, question, tokens, seconds, text):

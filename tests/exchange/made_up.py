@@ -1,4 +1,4 @@
-"""Documents of random ids, the same every time, n-grams and a model bigram."""
+"""Documents of random ids, the same every time, n-grams and a model's tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 from ngramkit.builders.merge import sum_rows
 from ngramkit.exchange.ngrams import Ngrams
 from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.resumable_writer import ArtifactWriter
 
 
@@ -42,3 +43,12 @@ def bigram(path, record, even=(0.4, 0.35, 0.0001), odd=(0.6, 0.3, 0.1)):
             counts={"rows": vocabulary, "drafts": 3 * vocabulary},
         )  # fmt: skip
     return ModelBigram.open(path)
+
+
+def unigram(path, record):
+    """Build a unigram table of tokens 3 and 4."""
+    arrays = {"tokens": np.array([3, 4], np.uint16), "scores": np.array([-1, -2], np.float32)}
+    with ArtifactWriter(path, ModelUnigram.kind, {}) as writer:
+        writer.write("table.safetensors", arrays)
+        writer.commit(record, parameters={"k": 2}, corpus={}, counts={"rows": 2})
+    return ModelUnigram.open(path)

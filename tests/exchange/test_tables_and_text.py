@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from made_up import bigram
 
-from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.exchange.parquet import export_parquet
@@ -62,12 +62,6 @@ def test_the_same_table_gives_the_same_bytes(tmp_path, words, word_tokenizer):
     for name in ("a", "b"):
         export_parquet(table, word_tokenizer, tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def test_other_kinds_have_no_rows(tmp_path, words, word_tokenizer):
-    with pytest.raises(UsageError, match="cannot export rows"):
-        export_parquet(words, word_tokenizer, tmp_path / "x")
-    assert not (tmp_path / "x").exists()
 
 
 def test_another_tokenizer_is_refused(tmp_path, token_store, word_tokenizer):
