@@ -46,6 +46,7 @@ from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import ModelRef
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result
+from ngramkit.basics.terminal_text import many, size_text
 from ngramkit.basics.untrusted import nests_within, read_json, read_plain
 from ngramkit.builders.tasks import Executor, open_executor, validate
 from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
@@ -200,7 +201,7 @@ def build(
             pass  # it raises at the first breach, so nothing unproven is published
         pushed = upload(path, wanted.destination, reporter=reporter)
         destination, revision = pushed.repository, pushed.revision
-        sent = f"{pushed.files} files, {pushed.bytes:,} bytes sent to {pushed.url}"
+        sent = f"{many(pushed.files, 'file')}, {size_text(pushed.bytes)} sent to {pushed.url}"
         reporter.note(f"{wanted.name}: {sent}")
     return RecipeResult(wanted.name, status, verdict.why, place, size, destination, revision)
 

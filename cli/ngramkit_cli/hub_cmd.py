@@ -46,6 +46,13 @@ def push(
             help="Drop the branch's older commits, so that what a history forgot is in none.",
         ),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Upload nothing; show what would be sent and replaced."),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an artifact of another kind.")
+    ] = False,
     out: Output,
 ) -> None:
     """Upload an artifact to the Hub: new files and a card.
@@ -60,10 +67,22 @@ def push(
         tag=tag,
         create_pr=create_pr,
         squash=squash,
+        dry_run=dry_run,
+        force=force,
         reporter=out.reporter,
     )
-    said = f"{many(done.files, 'file')}, {size_text(done.bytes)} sent, {done.skipped} there already"
-    out.show(f"{done.pull_request or done.url}: {said}")
+    readers = "private" if done.private else "public"
+    sent = f"{many(done.files, 'file')}, {size_text(done.bytes)}"
+    verb = "would be sent" if dry_run else "sent"
+    where = f"{'new, ' if dry_run and done.new else ''}{readers}"
+    out.show(
+        f"{done.pull_request or done.url} ({where}): {sent} {verb}, {done.skipped} there already"
+    )
+    if dry_run:
+        rows = [(f"  {name}", size_text(size)) for name, size in done.sent.items()]
+        out.show(*figures(rows))
+        if done.replaced:
+            out.show(f"would replace or delete: {', '.join(done.replaced)}")
     out.result(path, **done.to_dict())
 
 

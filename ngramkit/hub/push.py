@@ -23,6 +23,7 @@ from ngramkit.basics.errors import (
     UsageError,
     hub_errors,
 )
+from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
@@ -32,7 +33,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.history import LOG, History, copy_of
 from ngramkit.formats.limits import LIMITS
-from ngramkit.formats.manifest import NAME
+from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
 from ngramkit.formats.query import most_frequent
@@ -83,6 +84,30 @@ class Repository:
                 self.name, branch=self.revision, repo_type=self.kind, exist_ok=True
             )
 
+    def find(self) -> Repository | None:
+        """Return this repository, main if the branch is new, None if it does not exist."""
+        from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
+        try:
+            self.info()
+        except RevisionNotFoundError:
+            return replace(self, revision=None)
+        except RepositoryNotFoundError:
+            return None
+        return self
+
+    def artifact_kind(self, files: Mapping[str, Any]) -> str | None:
+        """Return the kind of the artifact among `files`; None if it has none or a damaged one."""
+        from huggingface_hub import hf_hub_download
+
+        name = NAME if self.kind == "dataset" else f"{ARTIFACT}/{NAME}"
+        if name not in files:
+            return None
+        manifest = hf_hub_download(self.name, name, **self._where)
+        with suppress(ArtifactError):
+            return read_manifest(Path(manifest).parent).kind
+        return None
+
     def files(self) -> dict[str, Any]:
         """Return all files by path. Raises UsageError for files that are not ngramkit's."""
         from huggingface_hub import RepoFolder
@@ -99,9 +124,9 @@ class Repository:
     def info(self) -> Any:
         return self.api.repo_info(self.name, **self._where)
 
-    def url(self, commit: str) -> str:
+    def url(self, commit: str = "") -> str:
         folder = "datasets/" if self.kind == "dataset" else ""
-        return f"{self.api.endpoint}/{folder}{self.name}/tree/{commit}"
+        return f"{self.api.endpoint}/{folder}{self.name}{commit and f'/tree/{commit}'}"
 
     def commit(
         self, send: Sequence[Upload], stale: Sequence[str], reporter: Reporter, *, create_pr: bool
@@ -148,13 +173,20 @@ class Repository:
 
 @dataclass(frozen=True)
 class Pushed(Result):
+    """The files that were sent, or that a dry run would send."""
+
     repository: str
-    revision: str  # the commit
+    revision: str  # the commit; "" in a dry run
     url: str
     files: int  # sent
     bytes: int  # sent
     skipped: int  # files that were already there
     counts: Mapping[str, int]  # of the artifact: tokens, requests of a history, ...
+    private: bool  # whether only people with access can read the repository
+    sent: Mapping[str, int]  # bytes by name
+    replaced: Sequence[str]  # files of the repository that change or are deleted
+    new: bool  # whether the repository did not exist
+    dry_run: bool = False
     pull_request: str | None = None
 
 
@@ -167,6 +199,8 @@ def push(
     tag: str | None = None,
     create_pr: bool = False,
     squash: bool = False,
+    dry_run: bool = False,
+    force: bool = False,
     reporter: Reporter = SILENT,
 ) -> Pushed:
     """Upload an artifact to the Hub with a card; files that are already there are not sent.
@@ -177,11 +211,14 @@ def push(
         tag: Tag for the commit.
         create_pr: Open a pull request.
         squash: Make the branch one commit, so that requests deleted from a history are gone.
+        dry_run: Change nothing on the Hub; return what would be sent and replaced.
+        force: Replace an artifact of another kind.
 
-    Raises UsageError if the repository must not be public, NetworkError without a login or if the
-    Hub refuses, ArtifactError if a file differs from the manifest.
+    Raises UsageError if the repository must not be public or holds another kind, NetworkError
+    without a login or if the Hub refuses, ArtifactError if a file differs from the manifest.
     """
     check_types(bool, private=private, create_pr=create_pr, squash=squash)
+    check_types(bool, dry_run=dry_run, force=force)
     if create_pr and (revision or tag or squash):
         raise UsageError(
             "cannot combine create_pr with revision, tag or squash",
@@ -212,40 +249,78 @@ def push(
         private = artifact.kind == History.kind
     with hub_errors(name, kind):
         remote = Repository(_api(name), name, kind, revision)
-        remote.create(private=private)
-        info = remote.info()
-        if private and not info.private:
-            raise UsageError(
-                f"cannot push {path} to {name}: the repository is public",
-                "choose another repository, or give private=False",
-                option="private",
-            )
-        files = remote.files()
+        there = remote.find()
+        is_private = private if there is None else _is_private(there, path, private)
+        files = {} if there is None else there.files()
+        if there == remote and not (create_pr or force):
+            _require_same_kind(remote, files, path, artifact.kind)
         send = [upload for upload in uploads if not upload.is_there(files.get(upload.name))]
         stale = sorted(
             filter(REMOVABLE_FILES[kind].fullmatch, files.keys() - {u.name for u in uploads})
         )
+        pushed = Pushed(
+            repository=name,
+            revision="",
+            url=remote.url(),
+            files=len(send),
+            bytes=sum(upload.bytes for upload in send),
+            skipped=len(uploads) - len(send),
+            counts=dict(counts),
+            private=is_private,
+            sent={upload.name: upload.bytes for upload in send},
+            replaced=[*(upload.name for upload in send if upload.name in files), *stale],
+            new=there is None,
+            dry_run=dry_run,
+        )
+        if dry_run:
+            return pushed
+        remote.create(private=private)
+        is_private = _is_private(remote, path, private)
+        readers = "private" if is_private else "public"
         if any(upload.name == LOG for upload in send):
             size = f"{many(counts['requests'], 'request')}, {many(counts['tokens'], 'token')}"
-            readers = "private" if info.private else "public"
             reporter.note(f"uploading user text to {name} ({readers}): {size}")
-        commit, pull_request = str(info.sha), None
+        elif not is_private:
+            reporter.note(f"{name} is public: everybody can download it")
+        commit, pull_request = str(remote.info().sha), None
         if send or stale:
             commit, pull_request = remote.commit(send, stale, reporter, create_pr=create_pr)
         if squash:
             commit = remote.squash()
         if tag:
             remote.tag(tag, commit)
-    return Pushed(
-        repository=name,
+    return replace(
+        pushed,
         revision=commit,
         url=remote.url(commit),
-        files=len(send),
-        bytes=sum(upload.bytes for upload in send),
-        skipped=len(uploads) - len(send),
-        counts=dict(counts),
+        private=is_private,
         pull_request=pull_request,
     )
+
+
+def _is_private(repository: Repository, path: Path, wanted: bool) -> bool:
+    """Return whether the repository is private. Raises UsageError if it must be but is not."""
+    is_private = bool(repository.info().private)
+    if wanted and not is_private:
+        raise UsageError(
+            f"cannot push {path} to {repository.name}: the repository is public",
+            "choose another repository, or give private=False",
+            option="private",
+        )
+    return is_private
+
+
+def _require_same_kind(
+    repository: Repository, files: Mapping[str, Any], path: Path, kind: str
+) -> None:
+    there = repository.artifact_kind(files)
+    if there not in (None, kind):
+        raise UsageError(
+            f"cannot push {path} to {repository.name}: it is {a_kind(kind)} and would replace "
+            f"{a_kind(str(there))}",
+            "choose another repository, or replace it with force=True",
+            option="force",
+        )
 
 
 def _history(history: History) -> tuple[Mapping[str, int], list[Upload]]:

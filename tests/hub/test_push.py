@@ -115,7 +115,7 @@ def test_a_connection_lost_while_uploading(hub, shared, artifacts, monkeypatch):
     [broken] = shared(["push", path, "acme/our-data"])
     assert broken.code == 4
     assert "cannot reach" in broken.err
-    assert [line.split()[0] for line in broken.err.splitlines()] == ["warning:", "error:", "->"]
+    assert [line.split()[0] for line in broken.err.splitlines()[1:]] == ["warning:", "error:", "->"]
     hub.faults.clear()
     since = len(hub.requests)
     [whole] = shared(["push", path, "acme/our-data"])
@@ -159,6 +159,61 @@ def test_branches_private_repositories_and_pull_requests(hub, shared, tmp_path, 
     assert not (tmp_path / "x").exists()
 
 
+def test_a_dry_run_shows_what_would_be_sent_and_changes_nothing(hub, shared, artifacts):
+    line = ["push", artifacts["frozen"], "acme/our-data"]
+    [new] = shared([*line, "--dry-run", "--json"])
+    assert new.code == 0, new.err
+    assert ("dataset", "acme/our-data") not in hub.repositories
+    names = {"manifest.json", "README.md", "table.safetensors"}
+    assert set(new.json["sent"]) == names
+    assert new.json["sent"]["table.safetensors"] == new.json["bytes"] - sum(
+        new.json["sent"][name] for name in names - {"table.safetensors"}
+    )
+    known = {name: new.json[name] for name in ("new", "private", "replaced", "revision")}
+    assert known == {"new": True, "private": False, "replaced": [], "revision": ""}
+    pushed, again, told = shared(
+        [*line, "--private", "--json"],
+        [*line, "--dry-run", "--json"],
+        ["push", artifacts["datastore"], "acme/our-data", "--dry-run", "--force"],
+    )
+    assert not pushed.json["dry_run"]
+    assert (again.json["files"], again.json["new"], again.json["private"]) == (0, False, True)
+    repository = hub.repositories["dataset", "acme/our-data"]
+    assert repository.refs["main"] == pushed.json["revision"]
+    assert f"{hub.endpoint}/datasets/acme/our-data (private): " in told.out
+    assert "shard-00000.safetensors" in told.out
+    last = told.out.splitlines()[-1]
+    assert last == "would replace or delete: manifest.json, README.md, table.safetensors"
+
+
+def test_another_kind_is_replaced_only_with_force(hub, shared, artifacts):
+    first, refused, same, sure = shared(
+        ["push", artifacts["frozen"], "acme/our-data", "--json"],
+        ["push", artifacts["datastore"], "acme/our-data"],
+        ["push", artifacts["frozen"], "acme/our-data"],
+        ["push", artifacts["datastore"], "acme/our-data", "--force", "--json"],
+    )
+    assert (refused.code, "--force" in refused.err) == (2, True)
+    assert "it is a datastore and would replace a frozen-table" in " ".join(refused.err.split())
+    assert same.code == 0
+    assert sure.json["replaced"] == ["manifest.json", "README.md", "table.safetensors"]
+    repository = hub.repositories["dataset", "acme/our-data"]
+    assert repository.refs["main"] == sure.json["revision"] != first.json["revision"]
+
+
+def test_every_push_says_that_the_repository_is_public(hub, shared, artifacts):
+    open_, again, own = shared(
+        ["push", artifacts["frozen"], "acme/our-data"],
+        ["push", artifacts["frozen"], "acme/our-data"],
+        ["push", artifacts["frozen"], "acme/our-own", "--private"],
+    )
+    for each in (open_, again):
+        assert "acme/our-data is public: everybody can download it" in each.err
+        assert "(public): " in each.out
+    assert "public" not in own.err + own.out
+    assert "(private): " in own.out
+
+
 def test_other_peoples_files_are_left_alone(hub, shared, artifacts):
     theirs = {"README.md": b"# Mine\n", "data/train.parquet": b"x"}
     hub.add("dataset", "acme/our-corpus", theirs)
@@ -178,7 +233,7 @@ def test_other_peoples_files_are_left_alone(hub, shared, artifacts):
 def test_a_tag_does_not_move(hub, shared, artifacts):
     first, second = shared(
         ["push", artifacts["frozen"], "acme/our-data", "--tag", "v1", "--json"],
-        ["push", artifacts["datastore"], "acme/our-data", "--tag", "v1"],
+        ["push", artifacts["datastore"], "acme/our-data", "--tag", "v1", "--force"],
     )
     assert second.code == 2
     assert "to another commit" in second.err
