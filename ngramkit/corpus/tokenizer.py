@@ -173,33 +173,29 @@ class TokenizerFiles:
     """A model's tokenizer files, from a folder or a Hub id."""
 
     source: str
-    paths: Mapping[str, Path]
+    folder: Path
+    contents: Mapping[str, bytes]  # by name
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.contents
 
     def json(self, name: str) -> dict[str, Any]:
         """Return a JSON object, {} without the file, or raise InputError."""
-        if name not in self.paths:
+        if name not in self:
             return {}
-        body = parse_json(self.text(name), str(self.paths[name]), hint=AGAIN)
+        body = parse_json(self.text(name), str(self.folder / name), hint=AGAIN)
         if not isinstance(body, dict):
-            raise InputError(f"{self.paths[name]} must hold a JSON object", AGAIN)
+            raise InputError(f"{self.folder / name} must hold a JSON object", AGAIN)
         return body
 
     def text(self, name: str) -> str:
         try:
-            return self.raw(name).decode("utf-8")
+            return self.contents[name].decode("utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(f"cannot read {self.paths[name]}: {reason(error)}", AGAIN) from error
-
-    def raw(self, name: str) -> bytes:
-        """Return bytes. Raises InputError if unreadable or too large."""
-        path = self.paths[name]
-        try:
-            return read_plain(path, MAX_FILE_BYTES, error=InputError, hint=AGAIN)
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {reason(error)}", AGAIN) from error
+            raise InputError(f"cannot read {self.folder / name}: {reason(error)}", AGAIN) from error
 
     def chat_template(self) -> str | None:
-        if TEMPLATE in self.paths:
+        if TEMPLATE in self:
             return self.text(TEMPLATE)
         template = self.json(CONFIG).get("chat_template")
         if isinstance(template, list):
@@ -212,9 +208,10 @@ class TokenizerFiles:
 
 
 def find_files(model: ModelRef) -> TokenizerFiles:
-    """Find tokenizer files; fetch those missing in the Hub's cache.
+    """Find and read tokenizer files; fetch those missing in the Hub's cache.
 
-    Raises UsageError for an unknown name, NetworkError if neither Hub nor cache has it.
+    Raises UsageError for an unknown name, InputError for a file that is unreadable or too large,
+    NetworkError if neither Hub nor cache has it.
     """
     gguf = find_gguf(model)
     source = model.source if gguf is None else str(tokenizer_folder(gguf))
@@ -226,7 +223,15 @@ def find_files(model: ModelRef) -> TokenizerFiles:
             folder = Path(
                 snapshot_download(source, revision=model.revision, allow_patterns=list(NAMES))
             )
-    return TokenizerFiles(source, {n: folder / n for n in NAMES if (folder / n).is_file()})
+    contents = {}
+    for path in (folder / name for name in NAMES):
+        if path.is_file():
+            try:
+                content = read_plain(path, MAX_FILE_BYTES, error=InputError, hint=AGAIN)
+            except OSError as error:
+                raise InputError(f"cannot read {path}: {reason(error)}", AGAIN) from error
+            contents[path.name] = content
+    return TokenizerFiles(source, folder, contents)
 
 
 def load_tokenizer(
@@ -249,16 +254,12 @@ def load_tokenizer(
             text = files.text(TOKENIZER)
             backend = Tokenizer.from_str(text)
             known = EMBEDDED[text] = EMBEDDED.get(text) or digests(backend)
-        elif (
-            TOKENIZER not in files.paths
-            and not trust_remote_code
-            and _has_no_tokenizer(files.source)
-        ):
+        elif TOKENIZER not in files and not trust_remote_code and _has_no_tokenizer(files.source):
             raise InputError(
                 f"cannot find a tokenizer in {files.source}",
                 f"add a tokenizer.json to {model}",
             )
-        elif trust_remote_code or TOKENIZER not in files.paths:
+        elif trust_remote_code or TOKENIZER not in files:
             backend, special = _load_by_transformers(model, files, revision, trust_remote_code)
         else:
             (backend, special), known = _load_cached(model, files, revision)
@@ -282,7 +283,9 @@ def _has_no_tokenizer(source: str) -> bool:
 
 
 def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tuple[Loaded, Digests]:
-    contents = {name: hashlib.sha256(files.raw(name)).hexdigest() for name in sorted(files.paths)}
+    contents = {
+        name: hashlib.sha256(raw).hexdigest() for name, raw in sorted(files.contents.items())
+    }
     # transformers overrides the files of some Hub ids, so the id is part of the key.
     source = None if Path(files.source).is_dir() else files.source
     versions = [version_of("transformers"), tokenizers.__version__]
@@ -323,10 +326,10 @@ def _parse(text: str) -> tuple[Loaded, Digests] | None:
 def _require_safe(files: TokenizerFiles) -> None:
     """Raise InputError for ids that would exhaust memory, or a replaced tokenizer.json."""
     files.json("config.json")  # transformers reads it too
-    path = files.paths[TOKENIZER]
+    path = files.folder / TOKENIZER
     if "fast_tokenizer_files" in files.json(CONFIG):
         raise InputError(
-            f"{files.paths[CONFIG]} names several tokenizer files",
+            f"{files.folder / CONFIG} names several tokenizer files",
             "Keep one tokenizer.json, and remove fast_tokenizer_files.",
         )
     text = files.text(TOKENIZER)
@@ -345,9 +348,9 @@ def _load_by_transformers(
 ) -> Loaded:
     from transformers import AutoTokenizer
 
-    here = TOKENIZER in files.paths and not trust_remote_code
+    here = TOKENIZER in files and not trust_remote_code
     if here and not Path(files.source).is_dir():
-        revision = files.paths[TOKENIZER].parent.name  # the commit, in the Hub's cache
+        revision = files.folder.name  # the commit, in the Hub's cache
     try:
         full = AutoTokenizer.from_pretrained(
             files.source,

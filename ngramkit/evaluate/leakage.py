@@ -15,32 +15,25 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.choose import DrafterChoice
 from ngramkit.drafters.base import TokenArray
 from ngramkit.evaluate.records import Record
-from ngramkit.formats.datastore import Datastore, search_table
+from ngramkit.formats.datastore import search_table
+from ngramkit.formats.safetensors import Array
 
 WINDOW = 32  # tokens
 STRIDE = 8  # tokens
 LEAKED = 0.5  # leaked: a larger share of an answer's windows
 
 
-def leaked_share(answer: TokenArray, datastores: Sequence[Datastore]) -> float:
+def leaked_share(answer: TokenArray, shards: Sequence[Array]) -> float:
     begins = range(0, len(answer) - WINDOW + 1, STRIDE)
     if not len(begins):
         return 0.0
     from ngramkit.kernels.suffix.search import look_up
 
-    shards = [shard for datastore in datastores for shard in search_table(datastore.shards)]
     held = 0
     for begin in begins:
         window = answer[begin : begin + WINDOW].astype(np.int32)
         held += any(low < high for low, high in (look_up(shard, window) for shard in shards))
     return held / len(begins)
-
-
-def find_leaked(records: Sequence[Record], datastores: Sequence[Datastore]) -> list[bool]:
-    return [
-        any(leaked_share(turn.answer, datastores) > LEAKED for turn in record.turns)
-        for record in records
-    ]
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,11 @@ def without_leaks(
 ) -> tuple[list[Record], Leakage]:
     """Report leaked records, and remove them if `drop`."""
     datastores = {a.path: a for c in choices for a in c.artifacts.get("datastores", [])}
-    flags = find_leaked(records, [datastores[path] for path in sorted(datastores)])
+    shards = [row for _, each in sorted(datastores.items()) for row in search_table(each.shards)]
+    flags = [
+        any(leaked_share(turn.answer, shards) > LEAKED for turn in record.turns)
+        for record in records
+    ]
     count = sum(flags)
     if count:
         done = "left out" if drop else "they flatter the figures; drop_leaked=True leaves them out"

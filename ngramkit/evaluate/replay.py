@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from numbers import Integral
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
-from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
+from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources, given_sources
 from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
@@ -256,10 +257,17 @@ def replay(
         tokenizer, records, form = read_answers(
             answers, questions, model, template, format, columns, where, reporter
         )
-    curves = artifacts if isinstance(artifacts, Mapping) else None
-    choices, lines = _choices(
-        names, sources, curves, tokenizer, keep_state, reporter, evidence=recorded is not None
+    past = replace(sources.past, recorded=True)
+    if keep_state is not None:
+        past = replace(past, grows=True, prompts=keep_state.prompts)
+    chosen = partial(
+        _choose, past=past, tokenizer=tokenizer, evidence=recorded is not None, reporter=reporter
     )
+    lines: list[Curve] = []
+    if isinstance(artifacts, Mapping):
+        choices, lines = _choose_by_curve(names, artifacts, chosen, reporter)
+    else:
+        choices = distinct([chosen(each, sources) for each in names])
     if recorded is not None:
         _verify_by(recorded, model, reporter)
     records = records[:limit]
@@ -329,34 +337,35 @@ def _nothing_to_replay(
     )
 
 
-def _choices(
-    names: Sequence[Any],
+def _choose(
+    drafter: Any,
     sources: Sources,
-    curves: Curves | None,
-    tokenizer: TokenizerRecord,
-    keep_state: KeepState | None,
-    reporter: Reporter,
     *,
+    past: PastUse,
+    tokenizer: TokenizerRecord,
     evidence: bool,
-) -> tuple[list[DrafterChoice], list[Curve]]:
+    reporter: Reporter,
+) -> DrafterChoice:
     def load_model() -> Any:
         from ngramkit.decode.load import load_model
 
         return load_model(tokenizer.id)
 
-    def chosen(drafter: Any, sources: Sources) -> DrafterChoice:
-        past = replace(sources.past, recorded=True)
-        if keep_state is not None:
-            past = replace(past, grows=True, prompts=keep_state.prompts)
-        if drafts_from_evidence(drafter) and not evidence:
-            return absent_drafter(drafter, tokenizer)
-        try:
-            return choose(drafter, tokenizer, replace(sources, past=past), reporter, load_model)
-        except MissingSourceError as error:
-            return absent_drafter(drafter, tokenizer, error)
+    if drafts_from_evidence(drafter) and not evidence:
+        return absent_drafter(drafter, tokenizer)
+    try:
+        return choose(drafter, tokenizer, replace(sources, past=past), reporter, load_model)
+    except MissingSourceError as error:
+        return absent_drafter(drafter, tokenizer, error)
 
-    if curves is None:
-        return distinct(chosen(each, sources) for each in names), []
+
+def _choose_by_curve(
+    names: Sequence[Any],
+    curves: Curves,
+    chosen: Callable[[str, Sources], DrafterChoice],
+    reporter: Reporter,
+) -> tuple[list[DrafterChoice], list[Curve]]:
+    """Choose each drafter once per artifact."""
     for name, given in curves.items():
         require_list(f"curve {name}", given, "give a list of artifacts, as {'all': [...]}")
     opened = {
@@ -447,38 +456,40 @@ def read_answers(
             option="answers",
         )
     given = [record for record in listed if isinstance(record, Record)]
+    if given and isinstance(model, TokenizerRecord):
+        return model, _with_turns(given, model.vocabulary), None
+    if not given:
+        require_files(*listed, questions)
+    tokenizer: Any = model
+    if not isinstance(model, TextTokenizer):
+        tokenizer = load_tokenizer(named_model(tokenizer, reporter))
     if given:
-        if not isinstance(model, TokenizerRecord):
-            model = _tokenizer(model, reporter).record
-        for record in given:
-            _require_turns(record, model.vocabulary)
-        return model, given, None
-    files = [file for file in listed if not isinstance(file, Record)]
-    require_files(*files, questions)
-    tokenizer = _tokenizer(model, reporter)
+        return tokenizer.record, _with_turns(given, tokenizer.record.vocabulary), None
     records, form = read_records(
-        files, questions, tokenizer, template,
+        listed, questions, tokenizer, template,
         format=format, columns=columns, where=where, reporter=reporter,
     )  # fmt: skip
     return tokenizer.record, records, form
 
 
-def _require_turns(record: Record, vocabulary: int) -> None:
-    """Raise UsageError for missing prompts and unknown ids; kernels trust them."""
-    turns = record.turns if isinstance(record.turns, list | tuple) else ()
-    if not turns or not all(isinstance(each, Turn) and len(each.prompt) for each in turns):
-        raise UsageError(
-            f"turns of the Record {record.name!r:.60} must be Turns, each with a prompt",
-            "give turns=[ngramkit.Turn(prompt, answer)], of token ids",
-            option="answers",
-        )
-    most = max(int(ids.max(initial=0)) for each in turns for ids in (each.prompt, each.answer))
-    if most >= vocabulary:
-        raise UsageError(
-            f"ids of the Record {record.name!r:.60} must be below {vocabulary:,}, got {most}",
-            "give the TokenizerRecord of its ids as model",
-            option="model",
-        )
+def _with_turns(records: list[Record], vocabulary: int) -> list[Record]:
+    """Return the records. Raises UsageError for no prompt or unknown ids; kernels trust them."""
+    for record in records:
+        turns = record.turns if isinstance(record.turns, list | tuple) else ()
+        if not turns or not all(isinstance(each, Turn) and len(each.prompt) for each in turns):
+            raise UsageError(
+                f"turns of the Record {record.name!r:.60} must be Turns, each with a prompt",
+                "give turns=[ngramkit.Turn(prompt, answer)], of token ids",
+                option="answers",
+            )
+        most = max(int(ids.max(initial=0)) for each in turns for ids in (each.prompt, each.answer))
+        if most >= vocabulary:
+            raise UsageError(
+                f"ids of the Record {record.name!r:.60} must be below {vocabulary:,}, got {most}",
+                "give the TokenizerRecord of its ids as model",
+                option="model",
+            )
+    return records
 
 
 def _open_record(path: str | Path, files: Any) -> RecordedEvidence:
@@ -496,9 +507,3 @@ def _verify_by(record: RecordedEvidence, model: Any, reporter: Reporter) -> None
         from ngramkit.evaluate.record import verifying_model
 
         record.model = verifying_model(record.folder, model, reporter)
-
-
-def _tokenizer(model: Any, reporter: Reporter) -> TextTokenizer:
-    if isinstance(model, TextTokenizer):
-        return model
-    return load_tokenizer(named_model(model, reporter))

@@ -88,13 +88,14 @@ def test_the_default_one_of_several_templates_is_taken(tmp_path):
         {"name": "tool_use", "template": "for tools"},
         {"name": "default", "template": "for people"},
     ]
-    config = tmp_path / "tokenizer_config.json"
-    for several in (templates, {"tool_use": "for tools", "default": "for people"}):
-        config.write_text(json.dumps({"chat_template": several}))
-        files = TokenizerFiles(str(tmp_path), {config.name: config})
-        assert files.chat_template() == "for people"
-    config.write_text(json.dumps({"chat_template": templates[:3]}))
-    assert files.chat_template() is None
+
+    def chosen(several):
+        config = {"tokenizer_config.json": json.dumps({"chat_template": several}).encode()}
+        return TokenizerFiles("", tmp_path, config).chat_template()
+
+    assert chosen(templates) == "for people"
+    assert chosen({"tool_use": "for tools", "default": "for people"}) == "for people"
+    assert chosen(templates[:3]) is None
 
 
 def test_a_template_that_fails_or_leaves_the_sandbox_is_an_error(tmp_path):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from ngramkit.basics.progress import SILENT
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.decode.accept import accepted_nodes
 from ngramkit.decode.loop import decode
@@ -16,10 +18,11 @@ from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
 from ngramkit.evaluate.bench import tokens_per_pass
-from ngramkit.evaluate.leakage import find_leaked, leaked_share
+from ngramkit.evaluate.leakage import leaked_share, without_leaks
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.replay_loop import draft_chain, replay_drafter, replay_turn, shuffle
 from ngramkit.evaluate.statistics import Reliability
+from ngramkit.formats.datastore import search_table
 
 EOS = 0
 
@@ -181,11 +184,13 @@ def test_an_answer_that_stands_in_the_corpus_is_found(token_store, tmp_path):
     documents = [random.integers(1, 50, 100).tolist() for _ in range(3)]
     datastore = build_datastore(token_store(documents, 50), tmp_path / "d")
     copied, fresh = ids(*documents[1][10:90]), ids(*random.integers(1, 50, 80).tolist())
-    assert leaked_share(copied, [datastore]) == 1
-    assert leaked_share(fresh, [datastore]) == 0
-    assert leaked_share(copied[:20], [datastore]) == 0  # too short to tell
-    turns = [Record("a", "x", [Turn(ids(1), a)]) for a in (fresh, copied)]
-    assert find_leaked(turns, [datastore]) == [False, True]
+    shards = search_table(datastore.shards)
+    assert leaked_share(copied, shards) == 1
+    assert leaked_share(fresh, shards) == 0
+    assert leaked_share(copied[:20], shards) == 0  # too short to tell
+    records = [Record("a", "x", [Turn(ids(1), a)]) for a in (fresh, copied)]
+    choice = SimpleNamespace(artifacts={"datastores": [datastore]})
+    assert without_leaks(records, [choice], True, SILENT)[0] == records[:1]
 
 
 def test_the_command_prints_one_table_and_the_promised_keys(tmp_path):
