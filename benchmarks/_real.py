@@ -155,7 +155,8 @@ def _folders(work: Path) -> list[Path]:
 
 def read_run(folder: Path, load: float) -> tuple[dict[str, Any], Runs, set[str]]:
     """Return what is published of a run, its answers, and the questions that all have answered."""
-    from ngramkit.evaluate.bench_results import machine, summarize
+    from ngramkit.evaluate.bench_results import summarize
+    from ngramkit.evaluate.provenance import machine
 
     with (folder / NAME).open(encoding="utf-8") as file:
         plan = json.loads(file.readline())["plan"]

@@ -10,12 +10,14 @@ download and no long work; otherwise an error names the command.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.basics.errors import ArtifactError, require_list
+from ngramkit.basics.errors import ArtifactError, UsageError, meant, require_list
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, ROLES, a_kind
 from ngramkit.basics.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
 from ngramkit.basics.progress import SILENT, Reporter
@@ -225,6 +227,32 @@ def asked_drafters(drafters: Any) -> list[Any]:
     return listed
 
 
+def labels_of(drafters: Sequence[Any]) -> list[str]:
+    """Return the labels of named drafters and of the caller's own, before they are chosen."""
+    labels: list[str] = []
+    for drafter in drafters:
+        if isinstance(drafter, str):
+            labels.append(str(DrafterSpec.parse(drafter)))
+        else:
+            labels.append(_unlike(own_name(drafter), labels))
+    return labels
+
+
+def label_among(drafter: Any, labels: Sequence[str]) -> str | None:
+    """Return the label of a drafter, given as in `choose_drafter`; None for None.
+
+    Raises UsageError, which lists the labels, for any other one.
+    """
+    if drafter is None or drafter in labels:
+        return drafter  # type: ignore[no-any-return]
+    label = drafter if isinstance(drafter, str) else own_name(drafter)
+    with suppress(UsageError):
+        label = str(DrafterSpec.parse(label))
+    if label not in labels:
+        raise UsageError(f"unknown drafter {label!r:.80}", meant(label, labels), option="baseline")
+    return label
+
+
 def listed_drafters(drafters: Any) -> list[Any]:
     """Return drafters as `asked_drafters` does, without checking names."""
     single = isinstance(drafters, str) or callable(drafters) or hasattr(drafters, "draft")
@@ -240,10 +268,20 @@ def listed_drafters(drafters: Any) -> list[Any]:
 def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
     """Return the choice of the caller's own drafter or factory."""
     require_drafter(drafter, or_maker=True)
-    is_one = hasattr(drafter, "draft") and not isinstance(drafter, type)
-    name = type(drafter).__name__ if is_one else getattr(drafter, "__name__", "drafter")
-    made = (lambda: drafter) if is_one else drafter
+    name = own_name(drafter)
+    made = (lambda: drafter) if _is_made(drafter) else drafter
     return DrafterChoice(name, DrafterSpec(name), tokenizer, made=made)
+
+
+def own_name(drafter: Any) -> str:
+    """Return the name of the caller's own drafter or factory."""
+    if _is_made(drafter):
+        return type(drafter).__name__
+    return str(getattr(drafter, "__name__", "drafter"))
+
+
+def _is_made(drafter: Any) -> bool:
+    return hasattr(drafter, "draft") and not isinstance(drafter, type)
 
 
 def drafts_from_evidence(drafter: Any) -> bool:
@@ -263,11 +301,14 @@ def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
     """Drop repeated choices; number the caller's drafters of one name (`NAME-2`)."""
     by_label: dict[str, DrafterChoice] = {}
     for choice in choices:
-        label, number = choice.label, 2
-        while choice.made is not None and label in by_label:
-            label, number = f"{choice.label}-{number}", number + 1
+        label = choice.label if choice.made is None else _unlike(choice.label, by_label)
         by_label.setdefault(label, replace(choice, label=label))
     return list(by_label.values())
+
+
+def _unlike(name: str, taken: Collection[str]) -> str:
+    numbered = (f"{name}-{number}" for number in count(2))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
 
 
 def _note_unused(drafter: str, sources: Sources, reporter: Reporter) -> None:

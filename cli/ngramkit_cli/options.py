@@ -141,6 +141,17 @@ DrafterNames = Annotated[
 ]
 
 
+Baseline = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline",
+        metavar="NAME",
+        help="Compare every other drafter with this one of them, in place of all pairs.",
+        autocompletion=completion.drafters,
+    ),
+]
+
+
 def _source(kind: str, help: str) -> Any:
     complete = completion.artifacts(kind)
     return typer.Option(metavar=WHERE, help=help, autocompletion=complete)

@@ -12,6 +12,7 @@ import ngramkit
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.options import (
+    Baseline,
     DrafterNames,
     Force,
     NamedModel,
@@ -48,6 +49,7 @@ def bench(
     sampling: opt.SamplingOptions,
     stop: opt.Stop = None,
     running: opt.RunOptions,
+    baseline: Baseline = None,
     out_path: BenchFolder = None,
     force: Force = False,
     out: Output,
@@ -69,6 +71,7 @@ def bench(
         stop=stop or (),
         **vars(sampling),
         **running.keywords(),
+        baseline=baseline,
         out=out_path,
         force=force,
         reporter=out.reporter,
@@ -85,6 +88,7 @@ def _say(results: BenchResults, out: Output) -> None:
     from ngramkit.decode.options import GENERATE
     from ngramkit.evaluate.bench_results import shown
     from ngramkit.evaluate.bench_runs import BASELINE
+    from ngramkit.evaluate.result_folder import TEXTS
     from ngramkit.evaluate.statistics import shown_interval
 
     rows = [
@@ -122,7 +126,7 @@ def _say(results: BenchResults, out: Output) -> None:
     ratios = [f"  {each}" for each in results.ratios()]
     if ratios:
         out.show("", "ratios of tokens/s", *ratios)
-    out.show("", f"{results.folder}/report.html, results.json, answers-*.jsonl")
+    out.show("", f"{results.folder}/report.html, {', '.join(TEXTS)}, answers-*.jsonl, pictures")
 
 
 RecordFolder = Annotated[

@@ -14,7 +14,9 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit_cli.options import (
     AnsweredQuestions,
+    Baseline,
     DrafterNames,
+    Force,
     Limit,
     LogOptions,
     Model,
@@ -81,6 +83,15 @@ DropLeaked = Annotated[
     bool, typer.Option("--drop-leaked", help="Leave out answers that a datastore contains.")
 ]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the results.")]
+ResultFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="A new folder for results.json with provenance, results.csv, tables in Markdown and "
+        "LaTeX, and pictures.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -189,7 +200,11 @@ def _say_curves(results: Replays, out: Output) -> None:
 
 
 def _say_passes(results: Sequence[Replay], out: Output) -> None:
-    head = ["", "draft p50", "p99", "empty", "tokens of a pass: 1, 2, 3, ..."]
+    from ngramkit.evaluate.statistics import shown_interval
+
+    over = dict.fromkeys(r.interval.over for r in results if r.interval.low is not None)
+    head = ["", *(["95 % interval"] if over else []), "draft p50", "p99", "empty"]
+    head.append("tokens of a pass: 1, 2, 3, ...")
     rows = []
     for r in results:
         t = r.total
@@ -197,8 +212,11 @@ def _say_passes(results: Sequence[Replay], out: Output) -> None:
         more = sum(n for i, n in t.lengths.items() if i > 8)
         times = (f"{t.draft_us(percent):.0f} us" for percent in (50, 99))
         lengths = f"{shares}, more {_share(more, t.passes):.0%}"
-        rows.append([r.drafter, *times, f"{_share(t.empty, t.passes):.0%}", lengths])
+        ends = [shown_interval(r.interval.low, r.interval.high, 3)] if over else []
+        rows.append([r.drafter, *ends, *times, f"{_share(t.empty, t.passes):.0%}", lengths])
     out.show(*figures(rows, head))
+    if over:
+        out.show(f"intervals of tokens/step: {', '.join(over)}")
 
 
 def _say_categories(results: Sequence[Replay], out: Output) -> None:
@@ -238,7 +256,10 @@ def replay(
     repeat: Repeat = 1,
     drop_leaked: DropLeaked = False,
     limit: Limit = None,
+    baseline: Baseline = None,
     plot: Plot = None,
+    out_path: ResultFolder = None,
+    force: Force = False,
     model: Model = None,
     out: Output,
 ) -> None:
@@ -251,6 +272,7 @@ def replay(
     --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64
     """
     from ngramkit.drafters.registry import DEFAULT_DRAFTER
+    from ngramkit.evaluate.result_folder import TEXTS
 
     budgets = whole_numbers(budget, "budget")
     if not keep_state and (seed is not None or repeat != 1 or prompts):
@@ -275,10 +297,15 @@ def replay(
         drop_leaked=drop_leaked,
         limit=limit,
         evidence=evidence,
+        baseline=baseline,
+        out=out_path,
+        force=force,
         reporter=out.reporter,
     )
     say(results, out)
-    out.result(plot, **results.to_dict())
+    out.result(out_path or plot, **results.to_dict())
     if plot is not None:
         results.plot(plot)
         out.show(f"picture: {plot}")
+    if out_path is not None:
+        out.show("", f"{out_path}/{', '.join(TEXTS)}, pictures")

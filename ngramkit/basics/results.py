@@ -25,6 +25,23 @@ class Tabular:
         return pandas.DataFrame(list(self.rows()))
 
 
+class Summarized(Tabular):
+    """Results with a summary of their rows, a row per drafter and budget."""
+
+    def summary(self) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+    def to_pandas(self) -> Any:
+        """Return the summary as a DataFrame."""
+        import pandas
+
+        return pandas.DataFrame(self.summary())
+
+    def questions_to_pandas(self) -> Any:
+        """Return a DataFrame with a row per question or conversation."""
+        return super().to_pandas()
+
+
 Entry = TypeVar("Entry")
 
 

@@ -11,6 +11,8 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from inspect import signature
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,14 +23,17 @@ from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.machine import OtherPrograms, busy_note, require_package
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.results import Tabular
+from ngramkit.basics.results import Summarized
 from ngramkit.basics.terminal_text import many
 from ngramkit.choose import (
     DrafterChoice,
     MissingSourceError,
     choose,
     distinct,
+    label_among,
+    labels_of,
     listed_drafters,
+    own_name,
     require_named,
 )
 from ngramkit.corpus.chat import Template, find_template, require_template
@@ -38,14 +43,7 @@ from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 from ngramkit.drafters.spec import DrafterSpec, split_budget
-from ngramkit.evaluate.bench_results import (
-    BenchResult,
-    machine,
-    shown,
-    summarize,
-    write_answers,
-    write_results,
-)
+from ngramkit.evaluate.bench_results import BenchResult, shown, summarize, write_answers
 from ngramkit.evaluate.bench_runs import (
     BASELINE,
     QuestionRun,
@@ -55,6 +53,7 @@ from ngramkit.evaluate.bench_runs import (
     require_begun_with,
     require_room,
 )
+from ngramkit.evaluate.provenance import Provenance, given_words, past_words, provenance_of
 from ngramkit.evaluate.records import (
     Question,
     Record,
@@ -66,7 +65,9 @@ from ngramkit.evaluate.records import (
 )
 from ngramkit.evaluate.replay_loop import replay_drafter
 from ngramkit.evaluate.replay_results import Replay
-from ngramkit.evaluate.statistics import Ratio, ratios
+from ngramkit.evaluate.result_folder import Contents, write_folder
+from ngramkit.evaluate.result_tables import Cell, Table, steps_by_budget, with_intervals
+from ngramkit.evaluate.statistics import QUESTIONS, Interval, Ratio, ratios
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -76,12 +77,14 @@ if TYPE_CHECKING:
 DRAFTERS = ("blend", "rest", "cacheback", "ssd")  # default; those without sources are left out
 NEW_TOKENS = 256
 TOO_LONG = "left out, longer than the model's context: {}"
+STEPS = ("tokens_per_step", "tokens_per_step_low", "tokens_per_step_high")
+NOT_OPTIONS = ("reporter", "force")
 BUDGETS = (2, 4, 8, 16, 32, 64)  # draft nodes per pass of the replays
 Budget = int | Literal["auto"]  # of a contestant; 0: the benchmark's
 
 
 @dataclass(frozen=True, repr=False)
-class BenchResults(Tabular):
+class BenchResults(Summarized):
     """The results, baseline first."""
 
     results: list[BenchResult]
@@ -89,13 +92,36 @@ class BenchResults(Tabular):
     plan: dict[str, Any]
     folder: Path
     missing: dict[str, str] = field(default_factory=dict)  # drafters left out -> what they need
+    curves: list[Replay] = field(default_factory=list)  # the baseline's answers, by budget
+    baseline: str | None = None  # the drafter that ratios divide by
+    provenance: Provenance | None = None
 
     @property
     def identical(self) -> bool:
         """Whether every answer is the model's own."""
         return all(result.identical for result in self.results)
 
+    def summary(self) -> list[dict[str, Any]]:
+        """Return a row per drafter with its budget."""
+        names = ("tokens_per_step", "tokens_per_step_low", "tokens_per_step_high",
+                 "tokens_per_step_interval", "tokens_per_second", "speedup", "speedup_low",
+                 "speedup_high", "speedup_interval", "identical", "tokens", "passes",
+                 "draft_seconds", "verify_seconds", "seconds")  # fmt: skip
+        measured = [
+            {"drafter": r.drafter, "budget": self._budget_of(r.drafter), "missing": None}
+            | {name: getattr(r, name) for name in names}
+            for r in self.results
+        ]
+        missing = [{"drafter": name, "missing": needs} for name, needs in self.missing.items()]
+        return [*measured, *missing]
+
+    def _budget_of(self, drafter: str) -> Any:
+        if drafter == BASELINE or _is_transformers(drafter):
+            return None
+        return split_budget(drafter)[1] or self.plan.get("budget")
+
     def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a row per drafter and question."""
         for run in self.runs:
             yield {
                 "drafter": run.drafter,
@@ -109,33 +135,79 @@ class BenchResults(Tabular):
             }
 
     def ratios(self, of: Literal["tokens/step", "tokens/s"] = "tokens/s") -> list[Ratio]:
-        """Return each drafter over every later one, without intervals if one learns."""
+        """Return each drafter over every later one, or all others over the baseline.
+
+        There are no intervals if one of two learns.
+        """
         gain, cost = {
             "tokens/step": ("tokens", "passes"),
             "tokens/s": ("new_tokens", "seconds"),
         }[of]
         columns, learns = [], []
         for result in self.results:
-            if result.drafter != BASELINE:
+            if result.drafter != BASELINE or self.baseline == BASELINE:
                 runs = [run for run in self.runs if run.drafter == result.drafter]
                 gains, costs = ([getattr(run, figure) for run in runs] for figure in (gain, cost))
                 columns.append((result.drafter, gains, costs))
                 learns.append(result.learns)
-        return ratios(columns, dependent=learns)
+        return ratios(columns, dependent=learns, baseline=self.baseline)
+
+    def contents(self) -> Contents:
+        """Return what a folder shows of the results."""
+        from ngramkit.evaluate.report import bench_pictures
+
+        speedups = [
+            Interval(r.speedup_low, r.speedup_high, r.speedup_interval) for r in self.results
+        ]
+        cells = [
+            (
+                r.drafter,
+                [
+                    Cell(f"{r.tokens_per_step:.2f}", _ends(r, "tokens_per_step")),
+                    Cell(f"{r.tokens_per_second:,.1f}"),
+                    Cell(shown(r.speedup), "" if r.drafter == BASELINE else _ends(r, "speedup")),
+                ],
+            )
+            for r in self.results
+        ]
+        notes = [f"{r.drafter}: {r.remarks}" for r in self.results if r.remarks]
+        notes += [f"{name}: n/a, {needs}" for name, needs in self.missing.items()]
+        title = with_intervals("Tokens/step, tokens/s and speed-up over no drafts", speedups[1:])
+        head = ("drafter", "tokens/step", "tokens/s", "speed-up")
+        tables = [Table("speed-up", title, head, cells, notes)]
+        if self.curves:
+            title = "Tokens/step by draft nodes per pass, replayed"
+            tables.append(steps_by_budget(self.curves, "tokens-per-step", title))
+        pictures = bench_pictures(self.results, self.curves)
+        return Contents("bench", self._figures(), self.summary(), tables, pictures)
 
     def to_dict(self) -> dict[str, Any]:
+        origin = {} if self.provenance is None else self.provenance.to_dict()
+        return {**self._figures(), **origin}
+
+    def _figures(self) -> dict[str, Any]:
         units: tuple[Literal["tokens/step"], Literal["tokens/s"]] = ("tokens/step", "tokens/s")
         return {
             "results": [result.to_dict() for result in self.results],
             "ratios": [{"figure": of, **r.to_dict()} for of in units for r in self.ratios(of)],
             "questions": list(self.rows()),
+            "baseline": self.baseline,
             "missing": self.missing,
+            "by_budget": [
+                {name: row[name] for name in ("drafter", "budget", *STEPS)}
+                for row in (curve.summary() for curve in self.curves)
+            ],
             "plan": self.plan,
         }
 
     def __repr__(self) -> str:
         speedups = ", ".join(f"{r.drafter} {shown(r.speedup)}x" for r in self.results[1:])
         return f"<BenchResults of {self.plan['model']} in {self.folder}: {speedups}>"
+
+
+def _ends(result: BenchResult, figure: str) -> str:
+    low, high = getattr(result, f"{figure}_low"), getattr(result, f"{figure}_high")
+    return str(Interval(low, high))
 
 
 def bench(
@@ -148,6 +220,7 @@ def bench(
     max_new_tokens: int = NEW_TOKENS,
     stop: Sequence[str] = (),
     limit: int | None = None,
+    baseline: str | Callable[[], Drafter] | None = None,
     out: str | Path | None = None,
     force: bool = False,
     reporter: Reporter = SILENT,
@@ -174,11 +247,13 @@ def bench(
     `questions`: a file, see ngramkit.evaluate.records, or Questions (default: the embedded model's
     prompts). `drafters`: as in `choose_drafter`, optionally with a `budget` each, or transformers'
     generate and generate-lookup. `template`: auto is the model's own, else the one known for its
-    name. `limit`: only the first questions. Others: as in `DecodeOptions`. `out`: folder of the
-    results (default: bench/QUESTIONS-MODEL), which the same call continues; `force` starts over.
+    name. `limit`: only the first questions. `baseline`: ratios divide by this one of the drafters.
+    Others: as in `DecodeOptions`. `out`: folder of the results (default: bench/QUESTIONS-MODEL, see
+    evaluate.result_folder), which the same call continues; `force` starts over.
 
     Raises UsageError for options that cannot work, and if `out` holds another benchmark.
     """
+    given = {name: value for name, value in locals().items() if name not in NOT_OPTIONS}
     asked = listed_drafters(drafters)
     check_types(bool, force=force)
     for each in asked:  # fail before loading a model
@@ -191,6 +266,7 @@ def bench(
                 option="drafters",
             )
     names = [each for each in asked if each != BASELINE] if asked else DRAFTERS
+    baseline = label_among(baseline, [BASELINE, *_labels(names)])
     require_package("matplotlib", "the report")
     require_template(template)
     require_files(questions)
@@ -230,6 +306,7 @@ def bench(
     budgets, choices, missing = _choices(names, bool(asked), prepared, sources, options)
     ways = list(dict.fromkeys(filter(_is_transformers, names)))
     labels = [*ways, *(choice.label for choice in choices)]
+    baseline = label_among(baseline, [BASELINE, *labels])
     settings |= {"drafters": labels, "artifacts": _artifacts(choices)}
     if not force:
         require_begun_with(folder, settings)
@@ -253,10 +330,49 @@ def bench(
         used = others.cores
         if note := busy_note(used):
             reporter.note(note)
-        results = publish(contest, runs, plan, folder, reporter, missing, others=used)
-    shared = runs.shared_by([result.drafter for result in results])
-    answered = [run for own in shared.values() for run in own]
-    return BenchResults(results, answered, plan, folder, missing)
+        words = {"model": prepared.name, "drafters": asked or labels, "baseline": baseline}
+        made_by = _provenance(given, words, contest, choices)
+        return publish(contest, runs, plan, folder, made_by, reporter, missing, used, baseline)
+
+
+def _provenance(
+    given: Mapping[str, Any],
+    words: Mapping[str, Any],
+    contest: Bench,
+    choices: Sequence[DrafterChoice],
+) -> Provenance:
+    """Return the provenance of the call with the parameters `given`; `words`: resolved ones."""
+    from ngramkit.decode.load import device_facts
+
+    defaults = {name: each.default for name, each in signature(bench).parameters.items()}
+    options = contest.task.options
+    past = options.sources().past
+    questions = given["questions"]
+    files = [questions] if isinstance(questions, str | Path) else []
+    return provenance_of(
+        "bench", given,
+        {**given_words(given, defaults, ()), **past_words(past), **words},
+        files=[*files, *filter(None, [past.path])],
+        tokenizer=contest.model.tokenizer.record, choices=choices,
+        seeds={"sampling": options.sampling.seed},
+        device=device_facts(contest.model.model),
+    )  # fmt: skip
+
+
+def _labels(names: Sequence[Any]) -> list[str]:
+    """Return the labels of drafters, also of transformers' ways and of those with budgets."""
+    labels = []
+    for each in names:
+        if not isinstance(each, str) or _is_transformers(each):
+            labels.append(each if isinstance(each, str) else own_name(each))
+        else:
+            plain, budget = split_budget(each)
+            labels.append(_with_budget(labels_of([plain])[0], budget))
+    return labels
+
+
+def _with_budget(label: str, budget: Budget) -> str:
+    return f"{label}{',' if ':' in label else ':'}budget={budget}" if budget else label
 
 
 def _choices(
@@ -287,9 +403,7 @@ def _choices(
                 missing[str(each)] = f"needs {error.needs}"
             options.reporter.note(f"without {each}: {error}")
             continue
-        label = choice.label
-        if budget:
-            label += f"{',' if ':' in label else ':'}budget={budget}"
+        label = _with_budget(choice.label, budget)
         if needs := choice.missing(evidence=True, learns=artifacts.past.store):
             if named and len(missing) + 1 == len(names):
                 raise UsageError(f"cannot measure {label}: {needs}", "name another drafter")
@@ -530,13 +644,13 @@ def publish(
     runs: Runs,
     plan: dict[str, Any],
     folder: Path,
+    provenance: Provenance,
     reporter: Reporter = SILENT,
     missing: Mapping[str, str] = MappingProxyType({}),
     others: float | None = None,
-) -> list[BenchResult]:
+    baseline: str | None = None,
+) -> BenchResults:
     """Write all files into `folder`; `others`: cores used by other programs."""
-    from ngramkit.decode.load import device_facts
-
     tokenizer = bench.model.tokenizer
     results = summarize(
         runs,
@@ -546,24 +660,22 @@ def publish(
     )
     for result in results[1:]:
         result.judge(near_ties(bench, runs, result))
-    curves = by_budget(bench, runs, reporter)
-    facts = machine(device_facts(bench.model.model))
     if others is not None:
-        facts["other programs"] = f"{others:.1f} cores on average"
+        provenance.machine["other programs"] = f"{others:.1f} cores on average"
+    shared = runs.shared_by([result.drafter for result in results])
+    answered = [run for own in shared.values() for run in own]
+    curves = by_budget(bench, runs, reporter)
+    measured = BenchResults(
+        results, answered, plan, folder, dict(missing), curves, baseline, provenance
+    )
     for result in results:
         write_answers(folder, bench.model.name, runs, result.drafter)
-    points = [
-        {"drafter": c.drafter, "budget": c.budget, "tokens_per_step": c.total.tokens_per_step}
-        for c in curves
-    ]
-    write_results(
-        folder, results, missing=dict(missing), plan=plan, machine=facts, by_budget=points
-    )
+    write_folder(folder, measured.contents(), provenance)
     title = f"{plan['model']} on {plan['questions']}, {many(plan['count'], 'question')}"
     from ngramkit.evaluate.report import write_report
 
-    write_report(folder / "report.html", title, results, curves, plan, facts, missing)
-    return results
+    write_report(folder / "report.html", title, results, curves, plan, provenance.machine, missing)
+    return measured
 
 
 def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
@@ -592,16 +704,15 @@ def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Rep
         if each.answer is None and each.session is None and not each.wants_evidence
     ]
     reporter.stage("replays", len(drafters) * len(BUDGETS) * len(records), "questions")
-    return [
-        replay_drafter(
-            contestant.name,
-            lambda contestant=contestant: contestant.make(True),  # type: ignore[misc]
-            records,
-            nodes,
-            keep_state=contestant.learns,
-            vocabulary=bench.model.tokenizer.record.vocabulary,
-            reporter=reporter,
-        )
-        for contestant in drafters
-        for nodes in BUDGETS
-    ]
+    curves = []
+    for contestant in drafters:
+        units = replace(QUESTIONS, dependent=contestant.learns)
+        for nodes in BUDGETS:
+            curve = replay_drafter(
+                contestant.name, partial(contestant.make, True), records, nodes,
+                keep_state=contestant.learns, vocabulary=bench.model.tokenizer.record.vocabulary,
+                reporter=reporter,
+            )  # fmt: skip
+            curve.units = units
+            curves.append(curve)
+    return curves

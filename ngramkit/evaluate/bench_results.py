@@ -7,8 +7,6 @@ unless the drafter learns.
 from __future__ import annotations
 
 import json
-import os
-import platform
 import re
 import statistics
 import time
@@ -18,15 +16,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.machine import cores, processor, version_of
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.decode.options import TRANSFORMERS_WAYS
 from ngramkit.evaluate.bench_runs import BASELINE, QuestionRun, Runs
-from ngramkit.evaluate.statistics import QUESTIONS, Ratio, ratio_with_interval
+from ngramkit.evaluate.statistics import (
+    QUESTIONS,
+    Interval,
+    Ratio,
+    rate_interval,
+    ratio_with_interval,
+)
 from ngramkit.formats.resumable_writer import write_text
-
-PACKAGES = ("ngramkit", "torch", "transformers", "tokenizers", "numpy", "numba")
 
 
 @dataclass
@@ -53,6 +54,16 @@ class BenchResult(Result):
     spec_bench: dict[str, float] = field(default_factory=dict)  # see `spec_bench`
     speedup_interval: str = ""  # what it is over, or why there is none
     learns: bool = False  # from one question to the next
+    tokens_per_step_low: float | None = None  # of the 95 % interval
+    tokens_per_step_high: float | None = None
+    tokens_per_step_interval: str = ""
+
+    def interval_of(self, category: str) -> Interval:
+        """Return the interval of a category's speed-up."""
+        figures = self.by_category[category]
+        if figures["speedup"] is None:
+            return Interval()
+        return Interval(figures.get("speedup_low"), figures.get("speedup_high"))
 
     @property
     def _why(self) -> str:
@@ -67,7 +78,7 @@ class BenchResult(Result):
             self.speedup = self.speedup_low = self.speedup_high = None
             self.spec_bench = {}
             for figures in self.by_category.values():
-                figures["speedup"] = None
+                figures |= {"speedup": None, "speedup_low": None, "speedup_high": None}
 
     @property
     def remarks(self) -> str:
@@ -104,6 +115,8 @@ def _result(
     name: str, runs: list[QuestionRun], base: list[QuestionRun], *, dependent: bool
 ) -> BenchResult:
     speedup = speedup_of(runs, base, dependent=dependent)
+    units = replace(QUESTIONS, dependent=dependent)
+    steps = rate_interval([run.tokens for run in runs], [run.passes for run in runs], units)
     turns = [turn for run in runs for turn in run.turns]
     lengths = Counter(length for run in runs for length in run.tokens_per_pass)
     nodes = [run.drafted for run in runs]
@@ -118,9 +131,12 @@ def _result(
         draft_seconds=sum(turn.draft_seconds for turn in turns),
         verify_seconds=sum(turn.verify_seconds for turn in turns),
         seconds=sum(turn.seconds for turn in turns),
-        by_category=_by_category(runs, base),
+        by_category=_by_category(runs, base, dependent=dependent),
         accepted_lengths={str(length): lengths[length] for length in sorted(lengths)},
         learns=dependent,
+        tokens_per_step_low=steps.low,
+        tokens_per_step_high=steps.high,
+        tokens_per_step_interval=steps.over,
         differing=[r.key[1] for r, b in zip(runs, base, strict=True) if not r.same_text(b)],
     )
 
@@ -160,12 +176,17 @@ def spec_bench(
     }
 
 
-def _by_category(runs: list[QuestionRun], base: list[QuestionRun]) -> dict[str, dict[str, float]]:
+def _by_category(
+    runs: list[QuestionRun], base: list[QuestionRun], *, dependent: bool
+) -> dict[str, dict[str, Any]]:
     pairs = list(zip(runs, base, strict=True))
     figures = {}
     for category in dict.fromkeys(run.category for run in runs):
-        own = [pair for pair in pairs if pair[0].category == category]
-        figures[category] = _figures([run for run, _ in own], [other for _, other in own])
+        own = [run for run, _ in pairs if run.category == category]
+        others = [other for run, other in pairs if run.category == category]
+        speedup = speedup_of(own, others, dependent=dependent)
+        ends = {"speedup_low": speedup.low, "speedup_high": speedup.high}
+        figures[category] = {**_figures(own, others), **ends}
     return figures
 
 
@@ -177,20 +198,6 @@ def speedup_of(
         for each in (runs, base)
     )
     return ratio_with_interval(own, others, replace(QUESTIONS, dependent=dependent))
-
-
-def machine(device: dict[str, str]) -> dict[str, str]:
-    versions = {name: version_of(name) or "" for name in PACKAGES}
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    return {
-        **device,
-        "processor": processor(),
-        "cores": str(cores()),
-        "memory": f"{memory:.0f} GiB",
-        "system": f"{platform.system()} {platform.release()}",
-        "Python": platform.python_version(),
-        **versions,
-    }
 
 
 def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
@@ -217,11 +224,4 @@ def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
             lines.append(json.dumps(line, ensure_ascii=False))
     path = folder / f"answers-{re.sub(r'[^A-Za-z0-9._-]+', '-', drafter)}.jsonl"
     write_text(path, "\n".join(lines) + "\n")
-    return path
-
-
-def write_results(folder: Path, results: Sequence[BenchResult], **facts: Any) -> Path:
-    path = folder / "results.json"
-    body = {**facts, "results": [result.to_dict() for result in results]}
-    write_text(path, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
     return path

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import not_linked, open_stream, read_plain
+from ngramkit.evaluate.result_folder import WRITTEN
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, require_writable, sync_folder
 from ngramkit.formats.resumable_writer import write_text
@@ -26,7 +27,7 @@ BASELINE = "none"  # the drafter that others are compared with
 NAME = "runs.jsonl"
 MOST = 1 << 31  # bytes of runs.jsonl
 FIRST = 1 << 26  # bytes of its first line
-PUBLISHED = ("results.json", "report.html", "answers-*.jsonl")  # in the same folder, at the end
+PUBLISHED = (*WRITTEN, "report.html", "answers-*.jsonl")  # in the same folder, at the end
 T = TypeVar("T")
 Key = tuple[str, str]  # drafter, question
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ngramkit.basics.errors import UsageError, reason
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.terminal_text import fold_name, many
 from ngramkit.evaluate.replay_results import Replay, Tally, categories
+from ngramkit.evaluate.statistics import Interval
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
 MUTED = "#6a737d"
@@ -26,12 +27,19 @@ PALETTE = (  # distinct on white for the colour-blind too: tests/evaluate/test_p
     "#772211", "#aa6699", "#550066", "#3300aa", "#665555",
 )  # fmt: skip
 LEGEND_ROOM = 0.6  # inches of height for a legend, three lines
+ASIDE = 0.012  # between the error bars of two drafters, as a share of the budgets' range
 MARKS = "os^DvPX"  # of lines, for the colour-blind
 STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; marks distinguish curves of one point
-Points = Sequence[tuple[int, float]]  # bytes, tokens/step
-ByBytes = Mapping[str, Mapping[str, Points]]  # {drafter: {curve: points}}
+ByBytes = Mapping[str, Mapping[str, Sequence[Replay]]]  # {drafter: {curve: replays}}
 Colors = Mapping[str, str]
-Panels = dict[str, Callable[[Any], None]]
+NO_INTERVAL = Interval()
+
+
+class Picture(NamedTuple):
+    name: str  # of its file, without a suffix
+    title: str
+    draw: Callable[[Any], None]  # into axes
+    size: tuple[float, float] = (6.8, 5.5)  # inches
 
 
 def require_picture(path: Path) -> None:
@@ -59,47 +67,57 @@ def plot(
     learning: bool = False,
     by_bytes: ByBytes | None = None,
 ) -> None:
-    """Draw all results into an image; `path`'s suffix sets the format.
-
-    `learning` adds tokens/step by requests answered; `by_bytes` draws tokens/step by bytes only.
-    """
+    """Draw all results into an image; `path`'s suffix sets the format. See `replay_pictures`."""
     require_picture(path)
+    _draw_together(path, replay_pictures(results, learning=learning, by_bytes=by_bytes))
+
+
+def replay_pictures(
+    results: Sequence[Replay], *, learning: bool = False, by_bytes: ByBytes | None = None
+) -> list[Picture]:
+    """Return the pictures of replays.
+
+    `learning` adds tokens/step by requests answered; `by_bytes` gives tokens/step by bytes only.
+    """
     nodes = max(result.budget for result in results)
     if by_bytes:
-        with saved_figure(path, (6.8, 5.5)) as figure:
-            axes = figure.add_subplot(title=f"tokens/step by bytes drafted from, {nodes} nodes")
-            draw_bytes(axes, by_bytes)
-        return
+        title = f"tokens/step by bytes drafted from, {nodes} nodes"
+        return [Picture("bytes", title, lambda axes: draw_bytes(axes, by_bytes))]
     colors = colors_of(result.drafter for result in results)
     widest = [result for result in results if result.budget == nodes]
-    panels: Panels = {"tokens/step by budget": lambda axes: draw_lines(axes, results, colors)}
+    pictures = [
+        Picture("budgets", "tokens/step by budget", lambda axes: draw_lines(axes, results, colors))
+    ]
     if learning:
         title = f"what is learnt from past questions, {nodes} nodes"
-        panels[title] = lambda axes: draw_learning(axes, widest, colors)
+        pictures.append(
+            Picture("learning", title, lambda axes: draw_learning(axes, widest, colors))
+        )
     if len(categories(results)) > 1:
-        panels[f"by category, {nodes} nodes"] = lambda axes: draw_steps(axes, widest, colors)
-    _draw_panels(path, panels)
+        title = f"by category, {nodes} nodes"
+        pictures.append(Picture("categories", title, lambda axes: draw_steps(axes, widest, colors)))
+    return pictures
 
 
 def plot_warming(results: Sequence[Replay], path: Path) -> None:
     require_picture(path)
     colors = colors_of(result.drafter for result in results)
-    panels: Panels = {
-        "tokens/step over the log, a line per length of drafts": lambda axes: draw_learning(
-            axes, results, colors, "requests"
-        )
-    }
+    title = "tokens/step over the log, a line per length of drafts"
+    pictures = [
+        Picture("log", title, lambda axes: draw_learning(axes, results, colors, "requests"))
+    ]
     if 1 < len(categories(results)) <= MOST_ROWS:
-        panels["by kind of request"] = lambda axes: draw_steps(axes, results, colors)
-    _draw_panels(path, panels)
+        title = "by kind of request"
+        pictures.append(Picture("kinds", title, lambda axes: draw_steps(axes, results, colors)))
+    _draw_together(path, pictures)
 
 
-def _draw_panels(path: Path, panels: Panels) -> None:
-    with saved_figure(path, (0.5 + 6.3 * len(panels), 5.5)) as figure:
-        places = figure.subplots(1, len(panels), squeeze=False)[0]
-        for axes, (title, draw) in zip(places, panels.items(), strict=True):
-            axes.set_title(title)
-            draw(axes)
+def _draw_together(path: Path, pictures: Sequence[Picture]) -> None:
+    with saved_figure(path, (0.5 + 6.3 * len(pictures), 5.5)) as figure:
+        places = figure.subplots(1, len(pictures), squeeze=False)[0]
+        for axes, picture in zip(places, pictures, strict=True):
+            axes.set_title(picture.title)
+            picture.draw(axes)
 
 
 def draw_steps(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
@@ -108,7 +126,8 @@ def draw_steps(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
         r.drafter: [r.by_category.get(row, Tally()).tokens_per_step for row in rows]
         for r in results
     }
-    draw_categories(axes, values, rows, colors, "tokens/step")
+    intervals = {r.drafter: [r.interval_of(row) for row in rows] for r in results}
+    draw_categories(axes, values, rows, colors, "tokens/step", intervals)
 
 
 @contextmanager
@@ -135,7 +154,7 @@ def saved_figure(target: Path | IO[bytes], size: tuple[float, float]) -> Iterato
             yield figure
             _grow(figure)
             kind = target.suffix[1:].lower() if isinstance(target, Path) else "svg"
-            metadata = {"Date": None} if kind == "svg" else None
+            metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
             figure.savefig(target, format=kind, dpi=120, metadata=metadata)
         finally:
             pyplot.close(figure)
@@ -156,20 +175,46 @@ def colors_of(names: Any) -> dict[str, str]:
 def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
     from matplotlib.ticker import NullLocator
 
-    for mark, (name, color) in zip(cycle(MARKS), colors.items(), strict=False):
-        points = sorted((r.budget, r.total.tokens_per_step) for r in results if r.drafter == name)
-        if not points:  # not replayed, such as transformers' own methods
+    lines = {name: _line(results, name) for name in colors}
+    ticks = sorted({result.budget for result in results})
+    apart = any(r.interval.low is not None for line in lines.values() for r in line)
+    step = ASIDE * (math.log2(ticks[-1] / ticks[0]) or 1.0) if apart else 0.0
+    for i, (mark, (name, color)) in enumerate(zip(cycle(MARKS), colors.items(), strict=False)):
+        line = lines[name]
+        if not line:  # not replayed, such as transformers' own methods
             continue
-        budgets, heights = zip(*points, strict=True)
+        aside = (i - (len(lines) - 1) / 2) * step
+        budgets = [r.budget * 2**aside for r in line]  # error bars do not cover each other
+        heights = [r.total.tokens_per_step for r in line]
         label = shown_name(name, "n/a" if math.isnan(heights[-1]) else f"{heights[-1]:.2f}")
         axes.plot(budgets, heights, f"-{mark}", color=color, label=label)
-    ticks = sorted({result.budget for result in results})
+        draw_intervals(axes.vlines, budgets, [r.interval for r in line], color)
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, map(str, ticks))
     axes.xaxis.set_minor_locator(NullLocator())  # its labels would be formulas
     axes.set(xlabel="draft nodes per pass", ylabel="tokens/step")
     draw_no_gain(axes.axhline)
     legend_below(axes, f"tokens/step with {many(ticks[-1], 'node')}")
+
+
+def _line(results: Sequence[Replay], drafter: str) -> list[Replay]:
+    return sorted((r for r in results if r.drafter == drafter), key=lambda r: r.budget)
+
+
+def draw_intervals(
+    lines: Callable[..., Any],
+    places: Sequence[float],
+    intervals: Sequence[Interval],
+    color: str,
+) -> None:
+    """Draw error bars with `axes.vlines` or `axes.hlines` where there are intervals."""
+    bars = [
+        (place, each.low, each.high)
+        for place, each in zip(places, intervals, strict=True)
+        if each.low is not None
+    ]
+    if bars:
+        lines(*zip(*bars, strict=True), color=color, linewidth=1.2, alpha=0.6)
 
 
 def draw_learning(
@@ -219,9 +264,11 @@ def draw_bytes(axes: Any, curves: ByBytes) -> None:
     for number, (drafter, lines) in enumerate(curves.items()):
         color = f"C{number}"
         axes.plot([], [], color=color, label=shown_name(drafter))
-        for name, points in lines.items():
-            sizes, steps = zip(*((size / 1e6, step) for size, step in points), strict=True)
+        for name, replays in lines.items():
+            sizes = [each.bytes / 1e6 for each in replays]
+            steps = [each.total.tokens_per_step for each in replays]
             axes.plot(sizes, steps, strokes[name], markersize=4, color=color)
+            draw_intervals(axes.vlines, sizes, [each.interval for each in replays], color)
     for name in filter(None, names):
         axes.plot([], [], strokes[name], markersize=4, color=MUTED, label=shown_name(name))
     axes.set_xscale("log")
@@ -238,12 +285,15 @@ def draw_categories(
     rows: Sequence[str],
     colors: Colors,
     unit: str,
+    intervals: Mapping[str, Sequence[Interval]] | None = None,
 ) -> None:
-    """Draw a row of dots per category; `values`: figures by name and row."""
+    """Draw a row of dots per category; `values`, `intervals`: by name and row."""
     step = min(0.15, 0.7 / max(len(values) - 1, 1))
     for i, (mark, (name, figures)) in enumerate(zip(cycle(MARKS), values.items(), strict=False)):
         heights = [row + (i - (len(values) - 1) / 2) * step for row in range(len(rows))]
         axes.plot(figures, heights, mark, color=colors[name], label=shown_name(name))
+        found = [NO_INTERVAL] * len(rows) if intervals is None else intervals[name]
+        draw_intervals(axes.hlines, heights, found, colors[name])
     labels = [textwrap.fill(row.replace("_", " "), 14) for row in rows]
     lines = max(1 + label.count("\n") for label in labels)
     row_height = max(0.12 + 0.17 * lines, 0.1 + 0.06 * len(values))
@@ -253,7 +303,8 @@ def draw_categories(
     axes.set_ylim(len(rows) - 0.5, -0.5)
     for row in range(len(rows) - 1):
         axes.axhline(row + 0.5, color=MUTED, linewidth=0.4)
-    most = np.nanmax([1.0, *(f for figures in values.values() for f in figures)])
+    ends = [each.high or 0.0 for found in (intervals or {}).values() for each in found]
+    most = np.nanmax([1.0, *ends, *(f for figures in values.values() for f in figures)])
     axes.set_xlim(0, 1.05 * float(most))
     axes.set_xlabel(unit)
     draw_no_gain(axes.axvline)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from numbers import Integral
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -12,10 +13,10 @@ from typing import Any, NamedTuple
 from ngramkit.basics.arguments import check_fields, check_types, renamed
 from ngramkit.basics.errors import NgramkitError, UsageError, require_between, require_list
 from ngramkit.basics.kinds import ROLES
-from ngramkit.basics.machine import version_of
+from ngramkit.basics.machine import require_package
 from ngramkit.basics.models import named_model
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.results import Entries, Tabular
+from ngramkit.basics.results import Entries, Summarized
 from ngramkit.basics.terminal_text import many
 from ngramkit.choose import (
     DrafterChoice,
@@ -25,6 +26,8 @@ from ngramkit.choose import (
     choose,
     distinct,
     drafts_from_evidence,
+    label_among,
+    labels_of,
 )
 from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
@@ -33,18 +36,23 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources, given_sources
 from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
 from ngramkit.evaluate.leakage import Leakage, without_leaks
+from ngramkit.evaluate.provenance import Provenance, given_words, past_words, provenance_of
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 from ngramkit.evaluate.records import Record, Turn, read_records, require_files, units_of
 from ngramkit.evaluate.replay_loop import replay_drafter, shuffle
 from ngramkit.evaluate.replay_results import Replay
-from ngramkit.evaluate.statistics import SEED, Ratio, Units, ratios
+from ngramkit.evaluate.result_folder import Contents, require_free, write_folder
+from ngramkit.evaluate.result_tables import steps_by_budget
+from ngramkit.evaluate.statistics import Ratio, Units, ratios
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.logs.files import log_files
 from ngramkit.remote.fetch import open_fetched
 
 BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 
 CONVERSATIONS = Units("conversations")
+NOT_OPTIONS = ("reporter", "force")
 Curves = Mapping[str, Sequence[Given]]  # name -> artifacts, each drafted from separately
 ByBytes = dict[str, dict[str, list[tuple[int, float]]]]
 
@@ -92,7 +100,9 @@ class Curve(NamedTuple):
     labels: tuple[str, ...]  # of its replays
 
 
-class Replays(Entries[Replay], Tabular):
+class Replays(Entries[Replay], Summarized):
+    """A Replay per drafter and budget. `baseline`: the drafter that ratios divide by."""
+
     def __init__(
         self,
         results: Sequence[Replay],
@@ -102,23 +112,31 @@ class Replays(Entries[Replay], Tabular):
         *,
         kept_state: bool = False,
         units: Units = CONVERSATIONS,
-        origin: Mapping[str, Any] | None = None,
+        baseline: str | None = None,
     ) -> None:
         super().__init__(results)
         self.leakage, self.template, self.curves = leakage, template, curves
-        self.kept_state, self.units, self.origin = kept_state, units, dict(origin or {})
+        self.kept_state, self.units, self.baseline = kept_state, units, baseline
+        self.provenance: Provenance | None = None
+        self.folder: Path | None = None
 
     @property
     def results(self) -> list[Replay]:
         return self._entries
 
+    def summary(self) -> list[dict[str, Any]]:
+        """Return a row per drafter and budget."""
+        return [result.summary() for result in self.results]
+
     def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a row per drafter, budget and conversation."""
         for result in self.results:
             yield from result.rows()
 
     def ratios(self, budget: int | None = None) -> list[Ratio]:
-        """Return tokens/step of each drafter over every later one, at `budget` (default: largest).
+        """Return tokens/step of drafters over each other, at `budget` (default: the largest).
 
+        With a baseline each other drafter is divided by it, else each drafter by every later one.
         95 % intervals are over conversations or tasks; none if drafters kept their state.
         """
         nodes = budget or max(r.budget for r in self.results)
@@ -129,29 +147,53 @@ class Replays(Entries[Replay], Tabular):
                 if r.budget == nodes and r.comparable
             ],
             self.units,
+            baseline=self.baseline,
         )
 
     def by_bytes(self, budget: int | None = None) -> ByBytes:
         """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first."""
-        nodes = budget or max(r.budget for r in self)
-        steps = {
-            r.drafter: (r.bytes, r.total.tokens_per_step)
-            for r in self
-            if r.budget == nodes and r.comparable
+        return {
+            drafter: {
+                name: [(each.bytes, each.total.tokens_per_step) for each in line]
+                for name, line in lines.items()
+            }
+            for drafter, lines in self._curves(budget).items()
         }
-        points: ByBytes = {}
+
+    def _curves(self, budget: int | None = None) -> dict[str, dict[str, list[Replay]]]:
+        nodes = budget or max(r.budget for r in self)
+        found = {r.drafter: r for r in self if r.budget == nodes and r.comparable}
+        lines: dict[str, dict[str, list[Replay]]] = {}
         for curve in self.curves:
-            line = sorted(steps[label] for label in curve.labels if label in steps)
-            points.setdefault(curve.drafter, {})[curve.name] = line
-        return points
+            line = [found[label] for label in curve.labels if label in found]
+            line.sort(key=lambda each: (each.bytes, each.total.tokens_per_step))
+            lines.setdefault(curve.drafter, {})[curve.name] = line
+        return lines
 
     def plot(self, path: str | Path) -> None:
         """Draw tokens/step by budget and requests, or by bytes for curves."""
         from ngramkit.evaluate.plots import plot
 
-        plot(self.results, Path(path), learning=self.kept_state, by_bytes=self.by_bytes())
+        plot(self.results, Path(path), learning=self.kept_state, by_bytes=self._curves())
+
+    def contents(self) -> Contents:
+        """Return what a folder shows of the results."""
+        from ngramkit.evaluate.plots import replay_pictures
+
+        title = "Tokens/step by draft nodes per pass"
+        return Contents(
+            "replay",
+            self._figures(),
+            self.summary(),
+            [steps_by_budget(self.results, "tokens-per-step", title)],
+            replay_pictures(self.results, learning=self.kept_state, by_bytes=self._curves()),
+        )
 
     def to_dict(self) -> dict[str, Any]:
+        origin = {} if self.provenance is None else self.provenance.to_dict()
+        return {**self._figures(), **origin}
+
+    def _figures(self) -> dict[str, Any]:
         budgets = sorted({r.budget for r in self.results})
         return {
             "results": [result.to_dict() for result in self.results],
@@ -161,7 +203,7 @@ class Replays(Entries[Replay], Tabular):
                 for each in self.ratios(nodes)
             ],
             **({"by_bytes": self.by_bytes()} if self.curves else {}),
-            **self.origin,
+            "baseline": self.baseline,
             "template": self.template,
             "records": self.leakage.records,
             "leaked": self.leakage.leaked,
@@ -203,6 +245,9 @@ def replay(
     drop_leaked: bool = False,
     limit: int | None = None,
     evidence: str | Path | None = None,
+    baseline: str | Callable[[], Drafter] | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
     reporter: Reporter = SILENT,
 ) -> Replays:
     """Count the passes that drafters would have needed for recorded answers, without a model.
@@ -216,10 +261,12 @@ def replay(
     given, verifies missing contexts. `drafters`: as in `choose_drafter`. Sources: as in `decode`;
     `artifacts` may be {curve: artifacts}. `budgets`: draft nodes per pass. `chain`: drafts are one
     path. `drop_leaked`: leave out answers that a datastore's corpus contains. `limit`: only the
-    first records.
+    first records. `baseline`: ratios divide by this one of the drafters. `out`: a new folder for
+    figures, tables and pictures, see evaluate.result_folder; `force` replaces an earlier one.
 
     Raises UsageError for options that cannot work, InputError for files that cannot be read.
     """
+    given = {name: value for name, value in locals().items() if name not in NOT_OPTIONS}
     names = asked_drafters(drafters)
     if not names:
         raise UsageError("drafters must name at least one", option="drafters")
@@ -249,6 +296,11 @@ def replay(
             f"keep_state must be True or a KeepState, got {keep_state!r:.60}", option="keep_state"
         )
     require_template(template)
+    if not isinstance(artifacts, Mapping):
+        baseline = label_among(baseline, labels_of(names))
+    if out is not None:
+        require_package("matplotlib", "the folder of results")
+        require_free(Path(out), _named_files(answers, questions, evidence), force=force)
     recorded = None
     if evidence is not None:
         recorded = _open_record(evidence, answers or questions)
@@ -271,10 +323,10 @@ def replay(
     if recorded is not None:
         _verify_by(recorded, model, reporter)
     records = records[:limit]
-    given = any(len(turn.references) for record in records for turn in record.turns)
+    referring = any(len(turn.references) for record in records for turn in record.turns)
     lacking = {
         choice.label: choice.missing(
-            evidence=recorded is not None, learns=keep_state is not None, references=given
+            evidence=recorded is not None, learns=keep_state is not None, references=referring
         )
         for choice in choices
     }
@@ -283,16 +335,21 @@ def replay(
             reporter.note(f"{label} is not replayed: it {needs}")
     if all(lacking.values()):
         raise _nothing_to_replay(choices, lacking)
+    baseline = label_among(baseline, [choice.label for choice in choices])
+    if baseline is not None and (needs := lacking[baseline]):
+        raise UsageError(
+            f"cannot compare with {baseline}: it {needs}", "name another one", option="baseline"
+        )
     records, leakage = without_leaks(records, choices, drop_leaked, reporter)
     units = units_of(records, dependent=keep_state is not None)
     if keep_state is not None:
         records = keep_state.order(records)
-    results = []
+    replays = []
     verified = 0  # contexts that were not on record
     for choice in choices:
         for nodes in dict.fromkeys(budgets):
             if needs := lacking[choice.label]:
-                results.append(Replay(choice.label, nodes, missing=needs))
+                replays.append(Replay(choice.label, nodes, missing=needs))
                 continue
             reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "conversations")
             try:
@@ -305,25 +362,71 @@ def replay(
                 if recorded is not None:
                     verified += recorded.save()
             result.bytes = sum(each.manifest.bytes for each in choice.opened)
-            result.sources = choice.builds
-            results.append(result)
+            result.sources, result.units = choice.builds, units
+            replays.append(result)
     if verified:
         reporter.note(f"the model verified {verified:,} contexts that were not on record")
-    name = None if form is None else form.name
-    files = [] if answers is None else [answers] if isinstance(answers, str | Path) else answers
-    origin = {
-        "ngramkit": version_of("ngramkit"),
-        "tokenizer": tokenizer.id,
-        "answers": [str(each) for each in files if isinstance(each, str | Path)],
-        "questions": None if questions is None else str(questions),
-        "evidence": None if evidence is None else str(evidence),
-        "oracle": None if evidence is None else str(evidence),  # the name in 0.2.0
-        "keep_state": None if keep_state is None else asdict(keep_state),
-        "chain": chain,
-        "interval_seed": SEED,
-    }
-    kept = keep_state is not None
-    return Replays(results, leakage, name, lines, kept_state=kept, units=units, origin=origin)
+    results = Replays(
+        replays, leakage, None if form is None else form.name, lines,
+        kept_state=keep_state is not None, units=units, baseline=baseline,
+    )  # fmt: skip
+    words = {
+        **past_words(sources.past), **_order_words(keep_state),
+        "budget": ",".join(map(str, budgets)), "baseline": baseline,
+    }  # fmt: skip
+    results.provenance = _provenance(given, words, tokenizer, choices, keep_state)
+    if out is not None:
+        results.folder = Path(out)
+        write_folder(results.folder, results.contents(), results.provenance)
+    return results
+
+
+def _provenance(
+    given: Mapping[str, Any],
+    words: Mapping[str, Any],
+    tokenizer: TokenizerRecord,
+    choices: Sequence[DrafterChoice],
+    keep_state: KeepState | None,
+) -> Provenance:
+    """Return the provenance of the call with the parameters `given`; `words`: resolved ones."""
+    defaults = {name: each.default for name, each in signature(replay).parameters.items()}
+    said = given_words(given, defaults, ("model", "budgets", "columns", "where", "keep_state"))
+    for name in ("columns", "where"):
+        if given[name]:
+            said[name] = ",".join(f"{field}={value}" for field, value in given[name].items())
+    if given["model"] is not None or given["evidence"] is None:
+        named = isinstance(given["model"], str | Path)
+        said["model"] = given["model"] if named else tokenizer.id
+    curves = given["artifacts"] if isinstance(given["artifacts"], Mapping) else None
+    if curves is not None:
+        said["curve"] = [
+            f"{name}={each}" if name else str(each)
+            for name, several in curves.items()
+            for each in (x.where if isinstance(x, Artifact) else x for x in several)
+        ]
+    read = _named_files(given["answers"], given["questions"], given["evidence"])
+    return provenance_of(
+        "replay", given, {**said, **words},
+        files=[*read, *filter(None, [words["history"]])],
+        tokenizer=tokenizer, choices=choices, name_artifacts=curves is None,
+        seeds={"order": None if keep_state is None else keep_state.seed},
+    )  # fmt: skip
+
+
+def _order_words(keep_state: KeepState | None) -> dict[str, Any]:
+    if keep_state is None:
+        return {}
+    repeat = None if keep_state.repeat == 1 else keep_state.repeat
+    prompts = {"prompts": True} if keep_state.prompts else {}
+    return {"keep_state": True, "seed": keep_state.seed, "repeat": repeat, **prompts}
+
+
+def _named_files(answers: Any, questions: Any, evidence: Any) -> list[Path]:
+    """Return the files that are read, without Records."""
+    given = [answers] if isinstance(answers, str | Path) else answers or ()
+    named = [Path(each) for each in given if isinstance(each, str | Path)]
+    found = log_files(named).paths if named and all(each.exists() for each in named) else []
+    return [*found, *(Path(each) for each in (questions, evidence) if each is not None)]
 
 
 def _nothing_to_replay(

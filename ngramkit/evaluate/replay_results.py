@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ngramkit.evaluate.recorded_evidence import Misses
 from ngramkit.evaluate.records import Record
-from ngramkit.evaluate.statistics import Reliability
+from ngramkit.evaluate.statistics import Interval, Reliability, Units, rate_interval
 
 MAX_MISSING = 0.01  # maximum share of contexts that are not on record; with more it is incomplete
 
@@ -71,6 +72,7 @@ class Replay:
     bytes: int = 0  # of its artifacts
     sources: list[str] = field(default_factory=list)  # artifacts with their builds, the history
     missing: str | None = None
+    units: Units | None = None  # of the records; None: no intervals
     _prompts: set[Any] = field(default_factory=set)  # first prompts so far, as bytes
 
     @property
@@ -87,6 +89,26 @@ class Replay:
     @property
     def comparable(self) -> bool:
         return self.missing is None and self.incomplete is None and self.total.passes > 0
+
+    @cached_property
+    def interval(self) -> Interval:
+        """The interval of tokens/step, once all records are added."""
+        reason = self.missing or self.incomplete
+        if reason is not None:
+            return Interval(over=f"no interval: {reason}")
+        return self._interval(range(len(self.by_record)))
+
+    def interval_of(self, category: str) -> Interval:
+        """Return the interval of a category's tokens/step."""
+        return self._interval([i for i, each in enumerate(self.categories) if each == category])
+
+    def _interval(self, records: Sequence[int]) -> Interval:
+        if self.units is None:
+            return Interval()
+        of = None if self.units.of is None else [self.units.of[i] for i in records]
+        tallies = [self.by_record[i] for i in records]
+        gains, costs = [t.tokens for t in tallies], [t.passes for t in tallies]
+        return rate_interval(gains, costs, replace(self.units, of=of))
 
     def add(self, record: Record, tally: Tally, name: str | None = None) -> None:
         self.total.add(tally)
@@ -109,20 +131,29 @@ class Replay:
                 **tally.figures(),
             }
 
-    def to_dict(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
+        """Return the figures of all records."""
         total, replayed = self.total, self.missing is None
-        whole = ("drafter", "budget")
         return {
             "drafter": self.drafter,
             "budget": self.budget,
-            "missing": self.missing,
-            "incomplete": self.incomplete,
-            "sources": self.sources,
-            "bytes": self.bytes,
             **total.figures(),
+            "tokens_per_step_low": self.interval.low,
+            "tokens_per_step_high": self.interval.high,
+            "tokens_per_step_interval": self.interval.over,
             "draft_us_p50": total.draft_us(50) if replayed else None,
             "draft_us_p99": total.draft_us(99) if replayed else None,
             "empty_share": total.empty / total.passes if total.passes else None,
+            "bytes": self.bytes,
+            "missing": self.missing,
+            "incomplete": self.incomplete,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        total, whole = self.total, ("drafter", "budget")
+        return {
+            **self.summary(),
+            "sources": self.sources,
             "accepted_lengths": {str(n): total.lengths[n] for n in sorted(total.lengths)},
             "reliability": self.reliability.rows(),
             # 0.2.0 had "oracle".

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from ngramkit.evaluate.bench_runs import BASELINE
 from ngramkit.evaluate.plots import (
     MUTED,
     Colors,
+    Picture,
     colors_of,
     draw_categories,
     draw_lines,
@@ -34,6 +35,8 @@ from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.resumable_writer import write_text
 
 BREAKS = re.compile(r"(?<=[:,=_])(?=\w)|(?<=\.)(?=[^\W\d])")  # possible line breaks in a name
+WIDTH = 5.0  # inches, readable on a phone
+SIZE = (WIDTH, 4.2)
 LENGTHS = 10  # bars; the last counts all longer ones too
 COLUMNS = (
     "drafter",
@@ -67,7 +70,7 @@ def breakable(text: str) -> Markup:
     return Markup("<wbr>").join(BREAKS.split(text))
 
 
-class Picture(NamedTuple):
+class Shown(NamedTuple):
     title: str
     description: str  # alternative text
     data: str  # the SVG as a data: URI
@@ -99,7 +102,7 @@ def write_report(
         columns=COLUMNS,
         rows=[*map(_row, results), *_missing_rows(missing)],
         explanation=_explanation(plan["budget"], bool(curves)),
-        pictures=_pictures(drafters, curves),
+        pictures=_shown(results, curves),
         budgets=_budgets(drafters, curves, plan["budget"]),
         categories=_categories(drafters),
         plan=_facts(plan),
@@ -179,56 +182,70 @@ def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _pictures(drafters: Sequence[BenchResult], curves: Sequence[Replay]) -> list[Picture]:
+def bench_pictures(results: Sequence[BenchResult], curves: Sequence[Replay]) -> list[Picture]:
+    """Return the pictures of a benchmark; `results[0]` is the baseline."""
+    drafters = list(results[1:])
     colors = colors_of(result.drafter for result in drafters)
     names = list(drafters[0].by_category) if drafters else []
     pictures = [
-        _picture(
+        Picture(
+            "speedups",
             "Speed-up over no drafts"
             + (", with its 95 % interval over questions" if _has_interval(drafters) else ""),
-            "; ".join(f"{r.drafter} {shown(r.speedup)} ({_interval(r)})" for r in drafters),
             lambda axes: _draw_speedups(axes, drafters, colors),
-            1.2 + 0.55 * max(len(drafters), 2),
+            (WIDTH, 1.2 + 0.55 * max(len(drafters), 2)),
         )
     ]
     if len(names) > 1:
         speedups = {
             r.drafter: [r.by_category[name]["speedup"] or 0.0 for name in names] for r in drafters
         }
+        intervals = {r.drafter: [r.interval_of(name) for name in names] for r in drafters}
         pictures.append(
-            _picture(
+            Picture(
+                "categories",
                 "Speed-up by category",
-                f"The figures of the table by category: {', '.join(names)}.",
-                lambda axes: draw_categories(axes, speedups, names, colors, "speed-up"),
+                lambda axes: draw_categories(axes, speedups, names, colors, "speed-up", intervals),
+                SIZE,
             )
         )
     if curves:
+        title = "Tokens/step by budget, replayed"
         pictures.append(
-            _picture(
-                "Tokens/step by budget, replayed",
-                "A line per drafter over draft nodes per pass; the table by budget has its points.",
-                lambda axes: draw_lines(axes, curves, colors),
-            )
+            Picture("budgets", title, lambda axes: draw_lines(axes, curves, colors), SIZE)
         )
-    means = "; ".join(f"{r.drafter} {r.tokens_per_step:.2f} on average" for r in drafters)
     title = "Tokens written by one pass: shares of passes"
-    pictures.append(_picture(title, means, lambda axes: _draw_lengths(axes, drafters, colors)))
+    pictures.append(
+        Picture("lengths", title, lambda axes: _draw_lengths(axes, drafters, colors), SIZE)
+    )
     return pictures
+
+
+def _shown(results: Sequence[BenchResult], curves: Sequence[Replay]) -> list[Shown]:
+    drafters = list(results[1:])
+    names = list(drafters[0].by_category) if drafters else []
+    described = {
+        "speedups": "; ".join(f"{r.drafter} {shown(r.speedup)} ({_interval(r)})" for r in drafters),
+        "categories": f"The figures of the table by category: {', '.join(names)}.",
+        "budgets": "A line per drafter over draft nodes per pass; the table by budget has its "
+        "points.",
+        "lengths": "; ".join(f"{r.drafter} {r.tokens_per_step:.2f} on average" for r in drafters),
+    }
+    return [
+        Shown(each.title, described[each.name], _data(each))
+        for each in bench_pictures(results, curves)
+    ]
 
 
 def _has_interval(drafters: Sequence[BenchResult]) -> bool:
     return any(result.speedup_low is not None for result in drafters)
 
 
-def _picture(
-    title: str, description: str, draw: Callable[[Any], None], height: float = 4.2
-) -> Picture:
-    """Draw into axes 5 inches wide, readable on a phone."""
+def _data(picture: Picture) -> str:
     out = io.BytesIO()
-    with saved_figure(out, (5.0, height)) as figure:
-        draw(figure.add_subplot())
-    data = base64.b64encode(out.getvalue()).decode()
-    return Picture(title, description, f"data:image/svg+xml;base64,{data}")
+    with saved_figure(out, picture.size) as figure:
+        picture.draw(figure.add_subplot())
+    return f"data:image/svg+xml;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
 def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -> None:

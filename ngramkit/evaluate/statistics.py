@@ -6,6 +6,7 @@ and 97.5th percentiles of the ratio are its interval.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 RESAMPLES = 2000
+MOST_DRAWN = 1 << 19  # units drawn at once
 PERCENTILES = (2.5, 97.5)
 SEED = 0
 FEWEST = 5  # units
@@ -44,6 +46,18 @@ class Units:
 
 
 QUESTIONS = Units("questions")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A 95 % interval; without ends `over` has the reason."""
+
+    low: float | None = None
+    high: float | None = None
+    over: str = ""  # "95 % over 80 questions"
+
+    def __str__(self) -> str:
+        return shown_interval(self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -83,41 +97,66 @@ def ratio_with_interval(
     """Divide gains over costs of `of` by those of `to`; both are (name, gains, costs)."""
     columns = np.array([of[1], of[2], to[1], to[2]], np.float64)
     value = float(_ratios(columns.sum(1, keepdims=True))[0])
+    found = _interval(columns, units, seed)
+    return Ratio(of[0], to[0], value, found.low, found.high, found.over)
+
+
+def rate_interval(
+    gains: Column, costs: Column, units: Units = QUESTIONS, *, seed: int = SEED
+) -> Interval:
+    """Return the interval of all gains over all costs."""
+    return _interval(np.array([gains, costs], np.float64), units, seed)
+
+
+def _interval(columns: npt.NDArray[np.float64], units: Units, seed: int) -> Interval:
     if units.dependent:
-        return Ratio(of[0], to[0], value, None, None, f"no interval: {DEPENDENT}")
+        return Interval(over=f"no interval: {DEPENDENT}")
     columns = units.summed(columns)
     count = columns.shape[1]
     if count < FEWEST:
-        few = f"no interval: fewer than {FEWEST} {units.name}"
-        return Ratio(of[0], to[0], value, None, None, few)
-    low, high = np.percentile(_ratios(_resample(columns, seed)), PERCENTILES)
-    over = f"95 % over {count:,} {units.name}"
-    return Ratio(of[0], to[0], value, float(low), float(high), over)
+        return Interval(over=f"no interval: fewer than {FEWEST} {units.name}")
+    ends = np.percentile(_ratios(_resample(columns, seed)), PERCENTILES)
+    low, high = (None if math.isnan(end) else float(end) for end in ends)
+    return Interval(low, high, f"95 % over {count:,} {units.name}")
 
 
 def ratios(
     columns: Sequence[tuple[str, Column, Column]],
     units: Units = QUESTIONS,
     dependent: Sequence[bool] | None = None,
+    baseline: str | None = None,
 ) -> list[Ratio]:
-    """Divide each of (name, gains, costs) by every later one; `dependent` is for each."""
+    """Divide each of (name, gains, costs) by every later one, or all others by `baseline`.
+
+    `dependent`: whether each learns from row to row.
+    """
     learns = dependent or [units.dependent] * len(columns)
+    both = list(zip(columns, learns, strict=True))
+    if baseline is None:
+        pairs = list(combinations(both, 2))
+    else:
+        base = [each for each in both if each[0][0] == baseline]
+        pairs = [(each, one) for one in base for each in both if each[0][0] != baseline]
     return [
         ratio_with_interval(of, to, replace(units, dependent=one or other))
-        for (of, one), (to, other) in combinations(zip(columns, learns, strict=True), 2)
+        for (of, one), (to, other) in pairs
     ]
 
 
 def _resample(columns: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
-    """Return sums over the drawn units, float64[4, RESAMPLES]."""
+    """Return sums over the drawn units, float64[len(columns), RESAMPLES]."""
     units, random = columns.shape[1], np.random.default_rng(seed)
-    drawn = (random.integers(units, size=units) for _ in range(RESAMPLES))
-    return np.array([columns[:, each].sum(1) for each in drawn]).T
+    most = max(MOST_DRAWN // units, 1)
+    sizes = [min(most, RESAMPLES - done) for done in range(0, RESAMPLES, most)]
+    drawn = (random.integers(units, size=(size, units)) for size in sizes)
+    return np.concatenate([columns[:, each].sum(2) for each in drawn], axis=1)
 
 
 def _ratios(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return gains over costs; of four rows, the ratio of two such rates."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return sums[0] / sums[1] / (sums[2] / sums[3])  # type: ignore[no-any-return]
+        rate = sums[0] / sums[1]
+        return rate if len(sums) == 2 else rate / (sums[2] / sums[3])  # type: ignore[no-any-return]
 
 
 class Reliability:

@@ -16,8 +16,10 @@ from ngramkit.builders import model_bigram
 from ngramkit.builders.merge import merge
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.evaluate.bench_results import write_answers, write_results
+from ngramkit.evaluate.bench_results import write_answers
 from ngramkit.evaluate.bench_runs import QuestionRun, Runs, TurnRun
+from ngramkit.evaluate.provenance import Provenance
+from ngramkit.evaluate.result_folder import Contents, write_folder
 from ngramkit.formats.eviction import forget, trim
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History, merge_histories as history_merge
@@ -99,7 +101,8 @@ def bench(seed: int, *, force: bool = False) -> None:
             turn = TurnRun("text", [1, 2, 3], [1, 1], 1.0, 0.5, 0.1, 0.4)
             runs.add(QuestionRun("none", question, "all", [turn]))
     write_answers(Path("x"), "a", runs, "none")
-    write_results(Path("x"), [], plan=plan)
+    provenance = Provenance(None, {}, [], {}, [], {}, {}, date="")
+    write_folder(Path("x"), Contents("bench", {"plan": plan}, [], []), provenance)
     write_text(Path("x/report.html"), f"<p>{seed}</p>")
 
 

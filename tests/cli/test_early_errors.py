@@ -105,6 +105,11 @@ replay --answers qa.jsonl --budget 100000        | --budget
 replay --answers qa.jsonl --drafter nope         | nope
 replay --answers qa.jsonl --template nope        | --template
 replay --answers qa.jsonl --plot x.xyz           | x.xyz
+replay --answers qa.jsonl --out theirs           | theirs
+replay --answers qa.jsonl --out theirs --force   | theirs
+replay --answers qa.jsonl --out SYSTEM/x         | SYSTEM/x
+replay --answers qa.jsonl --drafter context --baseline rest | rest context
+bench --questions q.jsonl --drafter context --baseline rest | rest none, context
 replay --answers qa.jsonl --plot none/x.png      |
 replay --answers qa.jsonl --plot SYSTEM/x.png    | SYSTEM/x.png
 replay --answers qa.jsonl --datastore none       | none

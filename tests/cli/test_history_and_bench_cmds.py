@@ -17,7 +17,7 @@ BENCH_KEYS = {
     "drafter", "tokens", "passes", "tokens_per_step", "tokens_per_second", "speedup",
     "speedup_low", "speedup_high", "identical", "by_category", "draft_seconds", "verify_seconds",
     "seconds", "accepted_lengths", "differing", "near_ties", "drafted", "speedup_interval",
-    "learns",
+    "learns", "tokens_per_step_low", "tokens_per_step_high", "tokens_per_step_interval",
 }  # fmt: skip
 DECODE = [
     "decode",
@@ -208,4 +208,8 @@ def test_bench_measures_and_goes_on(ngramkit_cli, tmp_path):
     assert "--questions" in unasked.err
     found = {path.name for path in (tmp_path / "bench" / "asked-demo").iterdir()}
     answers = {f"answers-{name}.jsonl" for name in ("none", "ssd", "context")}
-    assert found == {"runs.jsonl", "results.json", "report.html", *answers}
+    drawn = {
+        f"{name}.{kind}" for name in ("speedups", "budgets", "lengths") for kind in ("png", "pdf")
+    }
+    texts = {"results.json", "results.csv", "table.md", "table.tex"}
+    assert found == {"runs.jsonl", "report.html", *texts, *drawn, *answers}

@@ -18,6 +18,7 @@ from ngramkit.drafters.ssd import Ssd
 from ngramkit.evaluate.bench import Bench, Contestant, plan_of, publish
 from ngramkit.evaluate.bench_results import summarize
 from ngramkit.evaluate.bench_runs import BASELINE, NAME, Runs, TurnRun, plan_difference
+from ngramkit.evaluate.provenance import provenance_of
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.replay_loop import replay_drafter
 
@@ -76,7 +77,10 @@ def test_a_benchmark_end_to_end(contest, folder):
     plan = plan_of(contest, {"model": "demo", "questions": "made-up", "drafters": NAMES[1:]})
     runs = Runs(folder, plan)
     contest.run(runs)
-    results = publish(contest, runs, plan, folder)
+    made_by = provenance_of(
+        "bench", {}, {}, files=[], tokenizer=contest.model.tokenizer.record, choices=[], seeds={}
+    )
+    results = publish(contest, runs, plan, folder, made_by).results
     assert [result.drafter for result in results] == NAMES
     base, ssd, context = results
     assert base.tokens_per_step == 1.0

@@ -67,7 +67,10 @@ def test_a_bench_has_rows_ratios_and_a_repr(measured):
     rows = [(row["drafter"], row["question"]) for row in measured.rows()]
     names = [result.drafter for result in measured.results]
     assert rows == [(name, q.id) for name in names for q in embedded_questions(2)]
-    assert len(measured.to_pandas()) == len(rows) == 10
+    assert len(measured.questions_to_pandas()) == len(rows) == 10
+    table = measured.to_pandas().set_index("drafter")
+    assert table.budget["context:budget=16"] == 16
+    assert table.tokens_per_step["none"] == 1.0
     pairs = [(pair.of, pair.to) for pair in measured.ratios("tokens/step")]
     assert pairs == list(combinations(names[1:], 2))
     plain = json.loads(json.dumps(measured.to_dict()))

@@ -178,7 +178,7 @@ def test_categories_are_rows_of_dots(axes):
 
 
 def test_the_picture_names_drafters_and_curves_once(axes):
-    points = [(4_000_000, 1.5), (238_000_000, 1.8)]
+    points = [Replay("rest", 8, Tally(3, 2), bytes=size) for size in (4_000_000, 238_000_000)]
     curves = {"rest": {"pruned": points, "": points[:1]}, "blend": {"pruned": points}}
     draw_bytes(axes, curves)
     axes.figure.draw_without_rendering()

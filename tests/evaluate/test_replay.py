@@ -48,7 +48,10 @@ def test_a_replay_has_rows_ratios_and_a_repr(answers):
     assert sum(row["tokens"] for row in mine) == total.tokens
     assert sum(row["passes"] for row in mine) == total.passes
     table = results.to_pandas()
+    assert len(table) == 3 * 2
     assert table.groupby("drafter").tokens.sum()["Context"] == 2 * total.tokens
+    assert table.tokens_per_step[0] == total.tokens_per_step
+    assert len(results.questions_to_pandas()) == len(rows)
     pairs = results.ratios()
     assert [(pair.of, pair.to) for pair in pairs] == [
         ("context:query=1", "prompt-lookup"),
@@ -168,7 +171,7 @@ def test_a_result_names_what_was_drafted_from(answers, tmp_path):
     )
     assert result.sources == [str(tmp_path / "past")]
     plain = ngramkit.replay(answers, model="demo", drafters="context", budgets=[4]).to_dict()
-    assert plain["answers"] == [str(answers)]
+    assert [each["path"] for each in plain["provenance"]["files"]] == [str(answers)]
     assert plain["results"][0]["sources"] == []
 
 

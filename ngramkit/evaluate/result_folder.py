@@ -1,0 +1,125 @@
+"""The folder of a result, of `replay` and of `bench`.
+
+    results.json            the figures, the provenance, the machine
+    results.csv             a row per drafter and budget
+    table.md, table.tex     the same as tables, with 95 % intervals
+    NAME.png, NAME.pdf      pictures
+
+results.json is written first and marks the folder: `format` is "ngramkit-results", `of` the
+command. A folder without it is never written to unless it is empty.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.untrusted import open_stream
+from ngramkit.evaluate.plots import Picture, saved_figure
+from ngramkit.evaluate.provenance import Provenance
+from ngramkit.evaluate.result_tables import Table
+from ngramkit.formats.outputs import require_fit_for_output
+from ngramkit.formats.replacing import exists, require_writable
+from ngramkit.formats.resumable_writer import write_text
+
+FORMAT, VERSION = "ngramkit-results", 1
+NAME = "results.json"
+TEXTS = (NAME, "results.csv", "table.md", "table.tex")
+PICTURES = ("budgets", "learning", "categories", "bytes", "speedups", "lengths")
+SUFFIXES = (".png", ".pdf")
+WRITTEN = (*TEXTS, *(f"{name}{suffix}" for name in PICTURES for suffix in SUFFIXES))
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a folder shows of a result."""
+
+    of: str  # the command
+    results: Mapping[str, Any]  # JSON
+    rows: Sequence[Mapping[str, Any]]  # a row per drafter and budget
+    tables: Sequence[Table]
+    pictures: Sequence[Picture] = field(default=())
+
+
+def require_free(folder: Path, inputs: Iterable[Path] = (), *, force: bool = False) -> None:
+    """Raise UsageError unless a replay's results may be written to `folder`.
+
+    It is new or empty, or with `force` holds only what a replay wrote.
+    """
+    require_fit_for_output(folder, inputs)
+    if not os.path.lexists(folder):
+        require_writable(folder)
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise UsageError(f"{folder} must be a folder", "choose another out", option="out")
+    names = sorted(path.name for path in folder.iterdir())
+    foreign = [name for name in names if name.removesuffix(".tmp") not in WRITTEN]
+    if names and (foreign or not _is_replay(folder)):
+        raise UsageError(
+            f"cannot write to {folder}: it holds {(foreign or names)[0]}, which no replay wrote",
+            "choose another out",
+            option="out",
+        )
+    if names and not force:
+        raise exists(folder)
+
+
+def _is_replay(folder: Path) -> bool:
+    with suppress(FileNotFoundError), open_stream(folder / NAME) as file:
+        return file.read(len(_BEGINNING)) == _BEGINNING
+    return False
+
+
+def _head(of: str) -> dict[str, Any]:
+    return {"format": FORMAT, "version": VERSION, "of": of}
+
+
+_BEGINNING = json.dumps(_head("replay"), indent=2).removesuffix("\n}").encode()
+
+
+def write_folder(folder: Path, contents: Contents, provenance: Provenance) -> None:
+    """Write all files; pictures of an earlier result are removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    body = {**_head(contents.of), **contents.results, **provenance.to_dict()}
+    write_text(folder / NAME, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
+    write_text(folder / "results.csv", _csv(contents.rows))
+    command = provenance.command
+    tables = [table.markdown() for table in contents.tables]
+    if command is not None:
+        tables.append(f"```sh\n{command}\n```")
+    write_text(folder / "table.md", "\n\n".join(tables) + "\n")
+    floats = "\n\n".join(table.latex() for table in contents.tables)
+    comment = "" if command is None else f"% {command}\n"
+    write_text(folder / "table.tex", f"{comment}% \\usepackage{{booktabs}}\n{floats}\n")
+    drawn = {picture.name: picture for picture in contents.pictures}
+    for name in PICTURES:
+        for suffix in SUFFIXES:
+            path = folder / f"{name}{suffix}"
+            path.unlink(missing_ok=True)
+            if name in drawn:
+                _draw(path, drawn[name])
+
+
+def _draw(path: Path, picture: Picture) -> None:
+    with saved_figure(path, picture.size) as figure:
+        axes = figure.add_subplot()
+        axes.set_title(picture.title)
+        picture.draw(axes)
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of all keys; None is an empty cell."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

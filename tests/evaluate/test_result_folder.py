@@ -1,0 +1,245 @@
+"""The folder of a result: what made it, what is in it, and which folders it may be."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import shlex
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from command_lines import run_here
+
+import ngramkit
+from ngramkit.basics.errors import UsageError
+from ngramkit.drafters.context import Context
+from ngramkit.evaluate.provenance import command_line, commit_of
+from ngramkit.evaluate.replay_results import Replay, Tally
+from ngramkit.evaluate.result_folder import require_free
+from ngramkit.evaluate.result_tables import Cell, Table, steps_by_budget
+from ngramkit.evaluate.statistics import Units, rate_interval, ratio_with_interval
+
+TEXT = "def f(x):\n    return x\n\n\n"
+TEXTS = {"results.json", "results.csv", "table.md", "table.tex"}
+ONE_KIND = {f"budgets.{suffix}" for suffix in ("png", "pdf")}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a folder with answers, artifacts/ with a datastore, and results in `res`."""
+    folder = tmp_path_factory.mktemp("results")
+    rows = [
+        {"prompt": f"class A{i}:\n", "output": TEXT * (i % 3 + 1) + f"value_{i} = {i}\n" * 3}
+        for i in range(6)
+    ]
+    (folder / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ngramkit.build_datastore([TEXT], folder / "artifacts/texts", model="demo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = run_here(
+            ["replay", "--answers", "answers.jsonl", "--model", "demo", "--drafter", "context",
+             "--drafter", "rest:max_match=6", "--drafter", "recycling", "--budget", "4,8",
+             "--baseline", "context", "--out", "res"]
+        )  # fmt: skip
+    assert done.code == 0, done.err
+    return folder
+
+
+@pytest.fixture
+def here(made, monkeypatch):
+    monkeypatch.chdir(made)
+    return made
+
+
+def figures(path):
+    """Return the results without times and the date."""
+    body = json.loads(path.read_text())
+    for result in body["results"]:
+        del result["draft_us_p50"], result["draft_us_p99"]
+    del body["provenance"]["date"]
+    return body
+
+
+def test_a_folder_has_figures_tables_pictures_and_what_made_them(here):
+    assert {path.name for path in (here / "res").iterdir()} == TEXTS | ONE_KIND
+    body = json.loads((here / "res/results.json").read_text())
+    told = body["provenance"]
+    digest = hashlib.sha256((here / "answers.jsonl").read_bytes()).hexdigest()
+    size = (here / "answers.jsonl").stat().st_size
+    assert told["files"] == [{"path": "answers.jsonl", "bytes": size, "sha256": digest}]
+    manifest = ngramkit.open_artifact(here / "artifacts/texts").manifest
+    assert [(each["path"], each["build"]) for each in told["artifacts"]] == [
+        ("artifacts/texts", manifest.build)
+    ]
+    assert told["tokenizer"]["fingerprint"] == manifest.tokenizer.fingerprint
+    assert (told["ngramkit"], told["seeds"]) == (ngramkit.__version__, {"intervals": 0})
+    assert told["options"]["budgets"] == [4, 8]
+    assert body["machine"]["Python"]
+    rows = list(csv.DictReader((here / "res/results.csv").open()))
+    assert [(row["drafter"], row["budget"]) for row in rows][1:3] == [
+        ("context", "8"), ("rest:max_match=6", "4"),
+    ]  # fmt: skip
+    for row, result in zip(rows, body["results"], strict=True):
+        assert row["tokens_per_step_low"] == str(result["tokens_per_step_low"] or "")
+    for name in ("table.md", "table.tex"):
+        text = (here / "res" / name).read_text()
+        assert told["command"] in text
+        assert f"{body['results'][0]['tokens_per_step']:.2f}" in text
+    assert [(each["of"], each["to"]) for each in body["ratios"]] == [
+        ("rest:max_match=6", "context")
+    ] * 2
+
+
+def test_the_command_in_a_folder_gives_its_figures_again(here):
+    before = figures(here / "res/results.json")
+    words = shlex.split(before["provenance"]["command"])
+    assert words[0] == "ngramkit"
+    refused = run_here(words[1:])
+    assert (refused.code, "--force" in refused.err) == (2, True)
+    assert "cannot be read" not in refused.err
+    done = run_here([*words[1:], "--force"])
+    assert done.code == 0, done.err
+    after = figures(here / "res/results.json")
+    named = before["provenance"].pop("options")["datastores"], after["provenance"].pop("options")
+    assert (named[0], named[1]["datastores"]) == ([], ["artifacts/texts"])
+    assert after == before
+
+
+def test_results_from_python_name_the_artifacts_that_they_took(here, tmp_path):
+    words = {"model": "demo", "drafters": ["rest", Context], "budgets": [4]}
+    results = ngramkit.replay("answers.jsonl", out=tmp_path / "new", baseline=Context, **words)
+    told = results.provenance
+    assert [each["path"] for each in told.artifacts] == ["artifacts/texts"]
+    own = "python:ngramkit.drafters.context:Context --baseline Context"
+    assert f"--drafter rest --drafter {own}" in told.command
+    assert [str(each).split(":")[0] for each in results.ratios()] == ["rest / Context"]
+    assert results.folder == tmp_path / "new"
+    assert results.to_dict()["provenance"]["command"] == told.command
+    objects = ngramkit.replay("answers.jsonl", **{**words, "drafters": Context()})
+    assert objects.provenance.command is None, "no line of a shell says an object"
+    assert objects.provenance.options["drafters"] == "ngramkit.drafters.context:Context"
+
+
+def test_a_baseline_is_one_of_the_drafters(here):
+    words = {"model": "demo", "drafters": ["context", "rest:max_match=6"], "budgets": [4]}
+    with pytest.raises(UsageError, match="unknown drafter 'contxt'") as error:
+        ngramkit.replay("answers.jsonl", baseline="contxt", **words)
+    assert "did you mean context? Choose one of: context, rest:max_match=6" in error.value.hint
+    found = ngramkit.replay("answers.jsonl", baseline="rest:max-match=6", **words)
+    assert [(each.of, each.to) for each in found.ratios()] == [("context", "rest:max_match=6")]
+    words["drafters"] = ["context", "recycling"]
+    with pytest.raises(UsageError, match="cannot compare with recycling: it needs"):
+        ngramkit.replay("answers.jsonl", baseline="recycling", **words)
+    with pytest.raises(UsageError, match="unknown drafter 'ssd'"):
+        ngramkit.bench(model="demo", drafters=["context:budget=2"], baseline="ssd", out="b")
+
+
+def test_only_what_a_replay_wrote_is_replaced(here, tmp_path):
+    """A foreign folder never, an earlier result with force."""
+    require_free(tmp_path / "new")
+    (tmp_path / "empty").mkdir()
+    require_free(tmp_path / "empty")
+    with pytest.raises(UsageError, match="res exists"):
+        require_free(here / "res")
+    require_free(here / "res", force=True)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for name, text in (("results.json", "{}"), ("results.csv", "a\n"), ("notes.md", "mine\n")):
+        (theirs / name).write_text(text)
+        with pytest.raises(UsageError, match=f"it holds {name}, which no replay wrote"):
+            require_free(theirs, force=True)
+        (theirs / name).unlink()
+    (theirs / "results.json").write_text((here / "res/results.json").read_text())
+    (theirs / "runs.jsonl").write_text("{}\n")
+    with pytest.raises(UsageError, match=r"holds runs\.jsonl"):
+        require_free(theirs, force=True)
+    (tmp_path / "link").symlink_to(here / "res")
+    with pytest.raises(UsageError, match="must be a folder"):
+        require_free(tmp_path / "link", force=True)
+
+
+def replayed(drafter, budget, steps):
+    found = Replay(drafter, budget, units=Units("conversations"))
+    for step in steps:
+        tally = Tally(tokens=10 * step, passes=10)
+        found.by_record.append(tally)
+        found.categories.append("all")
+        found.total.add(tally)
+    return found
+
+
+def test_a_drafter_has_the_interval_of_its_tokens_by_its_passes():
+    one = replayed("a", 8, range(1, 9))
+    tokens, passes = [10 * step for step in range(1, 9)], [10] * 8
+    alone = ratio_with_interval(("a", tokens, passes), ("one", [1] * 8, [1] * 8))
+    assert (one.interval.low, one.interval.high) == pytest.approx((alone.low, alone.high))
+    assert one.interval == one.interval_of("all")
+    assert one.interval.over == "95 % over 8 conversations"
+    assert replayed("a", 8, [1, 2]).interval.low is None
+    learns = rate_interval([1] * 9, [1] * 9, Units("questions", dependent=True))
+    assert (learns.low, "depend" in learns.over) == (None, True)
+    nothing = rate_interval([0] * 9, [0] * 9)
+    assert (nothing.low, nothing.high) == (None, None)
+
+
+def test_many_units_are_drawn_in_parts_with_the_same_result(monkeypatch):
+    random = np.random.default_rng(0)
+    columns = random.integers(1, 9, size=(2, 50)).tolist()
+    whole = rate_interval(*columns)
+    monkeypatch.setattr("ngramkit.evaluate.statistics.MOST_DRAWN", 70)
+    assert rate_interval(*columns) == whole
+
+
+def test_tables_have_a_row_per_drafter_and_escape_names():
+    wide = replayed("rest:max_match=8", 8, range(1, 9)), replayed("rest:max_match=8", 16, [3])
+    lacking = Replay("a|b & --x", 8, missing="needs 100 % of it"), replayed("a|b & --x", 16, [1])
+    table = steps_by_budget([*wide, *lacking], "steps", "Tokens/step")
+    low, high = wide[0].interval.low, wide[0].interval.high
+    lines = table.markdown().splitlines()
+    assert lines[0] == "Tokens/step, with 95 % intervals over 8 conversations:"
+    assert lines[2:4] == ["| draft nodes | 8 | 16 |", "| --- | ---: | ---: |"]
+    assert lines[4] == rf"| rest:max\_match=8 | 4.50 ({low:.2f} to {high:.2f}) | 3.00 |"
+    assert lines[5] == r"| a\|b & --x | n/a | 1.00 |"
+    text = table.latex()
+    assert r"\begin{tabular}{lrr}" in text
+    assert r"rest:max\_match=8 & 4.50 & 3.00 \\" in text
+    assert rf" & {{\scriptsize [{low:.2f}, {high:.2f}]}} &  \\" in text
+    assert r"a\textbar{}b \& -{}-x & n/a & 1.00 \\" in text
+    assert r"needs 100 \% of it.}" in text
+    assert text.count(r"\begin") == text.count(r"\end") == 2
+    assert Table("x", "t", ("a", "b"), [("c\\d", [Cell("1")])]).latex().count("textbackslash") == 1
+
+
+def test_a_command_says_its_words_or_is_none():
+    said = {"answers": ["a b"], "budget": "4,8", "chain": True, "store": False, "seed": None}
+    line = "ngramkit replay --answers 'a b' --budget 4,8 --chain --no-store"
+    assert command_line("replay", said) == line
+    assert command_line("replay", {"drafters": [Context]}).endswith(":Context")
+    for odd in (Context(), lambda: None, replace(replayed("a", 8, [1]))):
+        assert command_line("replay", {"drafters": [odd]}) is None
+    assert command_line("bench", {"datastores": ["s3://u:p@b/x?sig=1"]}).endswith("s3://b/x")
+
+
+def test_the_commit_of_a_checkout_is_read(tmp_path):
+    commit, other = "a" * 40, "b" * 40
+    git = tmp_path / ".git"
+    assert commit_of(tmp_path) is None
+    (git / "refs/heads").mkdir(parents=True)
+    (git / "HEAD").write_text(commit + "\n")
+    assert commit_of(tmp_path) == commit
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "packed-refs").write_text(f"# pack-refs\n{other} refs/heads/main\n")
+    assert commit_of(tmp_path) == other
+    (git / "refs/heads/main").write_text(commit + "\n")
+    assert commit_of(tmp_path) == commit
+    tree, private = tmp_path / "tree", git / "worktrees/tree"
+    tree.mkdir()
+    private.mkdir(parents=True)
+    (tree / ".git").write_text(f"gitdir: {private}\n")
+    (private / "commondir").write_text("../..\n")
+    (private / "HEAD").write_text("ref: refs/heads/main\n")
+    assert commit_of(tree) == commit
+    (git / "refs/heads/main").write_text("nothing\n")
+    assert commit_of(tree) is None
