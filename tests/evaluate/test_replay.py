@@ -210,7 +210,7 @@ def test_a_replay_refuses_what_makes_no_sense(answers):
         (
             {"drafters": "context", "budgets": [0]},
             UsageError,
-            "budget must be at least 1",
+            "budget must be 1 to 4096, got 0",
         ),
         ({"drafters": "context", "artifacts": ["nowhere"]}, ArtifactError, "nowhere"),
     ):
