@@ -153,7 +153,7 @@ class BenchResults(Summarized):
         return ratios(columns, dependent=learns, baseline=self.baseline)
 
     def contents(self) -> Contents:
-        """Return what a folder shows of the results."""
+        """Return the content of their folder."""
         from ngramkit.evaluate.report import bench_pictures
 
         speedups = [

@@ -37,7 +37,7 @@ LONGEST = 200  # characters of an option's value
 
 @dataclass
 class Provenance(Result):
-    """What made a result. `machine` is a key next to the others in JSON."""
+    """The origin of a result; in JSON `machine` is a key next to `provenance`."""
 
     command: str | None  # a line of a shell; None: no line says it
     options: dict[str, Any]  # all parameters, defaults included

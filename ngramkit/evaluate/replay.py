@@ -177,7 +177,7 @@ class Replays(Entries[Replay], Summarized):
         plot(self.results, Path(path), learning=self.kept_state, by_bytes=self._curves())
 
     def contents(self) -> Contents:
-        """Return what a folder shows of the results."""
+        """Return the content of their folder."""
         from ngramkit.evaluate.plots import replay_pictures
 
         title = "Tokens/step by draft nodes per pass"

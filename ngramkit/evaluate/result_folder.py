@@ -40,7 +40,7 @@ WRITTEN = (*TEXTS, *(f"{name}{suffix}" for name in PICTURES for suffix in SUFFIX
 
 @dataclass(frozen=True)
 class Contents:
-    """What a folder shows of a result."""
+    """The parts of a result that go into its folder."""
 
     of: str  # the command
     results: Mapping[str, Any]  # JSON
