@@ -22,6 +22,7 @@ from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, ROLES, a_kind
 from ngramkit.basics.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many
+from ngramkit.corpus.naming import corpus_name, selection_name, selection_text, whole_corpus
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.create import make_drafter, require_kind
 from ngramkit.drafters.options import OPTIONS
@@ -42,7 +43,6 @@ from ngramkit.formats.outputs import (
     AUTOMATIC,
     Found,
     artifacts_in,
-    corpus_name,
     default_place,
 )
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
@@ -200,7 +200,7 @@ def choose(
         by_role = _open_named(named, reporter)
     else:
         by_role = _find(spec.name, tokenizer, reporter, load_model)
-        _note_few_tokens(by_role, reporter)
+        _note_small(by_role, reporter)
     single = {role: found if role == "datastores" else found[0] for role, found in by_role.items()}
     choice = DrafterChoice(str(spec), spec, tokenizer, single)
     for artifact in choice.opened:
@@ -378,27 +378,26 @@ def _find(
     return {role: [artifact], **by_role}
 
 
-def _note_few_tokens(by_role: Mapping[str, Sequence[Artifact]], reporter: Reporter) -> None:
+def _note_small(by_role: Mapping[str, Sequence[Artifact]], reporter: Reporter) -> None:
+    """Report default artifacts of few tokens, or of a part of their corpus."""
     for artifact in (each for role in by_role for each in by_role[role]):
-        tokens = artifact.manifest.counts.get("tokens", FEW_TOKENS)
+        manifest = artifact.manifest
+        tokens = manifest.counts.get("tokens", FEW_TOKENS)
         if tokens < FEW_TOKENS and not KINDS[artifact.kind].of_model:
             reporter.note(
                 f"{artifact.where} holds only {many(tokens, 'token')}: hardly any draft will come "
                 "from it"
             )
+        if part := selection_text(manifest.corpus):
+            reporter.note(f"{artifact.where} holds only a part of its corpus ({part})")
 
 
 def _describe(artifact: Artifact) -> str:
     tokens = artifact.manifest.counts.get("tokens")
     if tokens is None:
         return artifact.where
-    part = _part(artifact.manifest.corpus)
+    part = selection_text(artifact.manifest.corpus)
     return f"{artifact.where} ({many(tokens, 'token')}{part and f', {part}'})"
-
-
-def _part(corpus: Mapping[str, Any]) -> str:
-    cuts = (f"{name} {corpus[name]}" for name in ("sample", "limit") if name in corpus)
-    return ", ".join(cuts)
 
 
 def select(
@@ -409,6 +408,7 @@ def select(
     left_out: list[str] = []
     others: list[str] = []  # tokenizers
     corpora: dict[Any, Path] = {}
+    whole_corpora: dict[str, Path] = {}  # of which nothing was left out
     wholes: dict[tuple[str, str], tuple[Path, Manifest]] = {}  # by role and unpruned build
     by_role: dict[str, list[tuple[Path, Manifest]]] = {role: [] for role in roles}
     for folder in candidates:
@@ -428,9 +428,13 @@ def select(
             key = manifest.corpus_key if manifest.corpus else None
             twin = corpora.get(key) if key else None
             whole = wholes.setdefault((role, _whole_build(manifest)), (path, manifest))
+            of_corpus = repr(sorted(whole_corpus(manifest.corpus).items()))
+            is_part = bool(selection_text(manifest.corpus))
             merge = next((at for at, parts in merges if key and manifest.corpus in parts), None)
             if twin is not None:
                 left_out.append(f"{path} (of the same corpus as {twin})")
+            elif is_part and of_corpus in whole_corpora:
+                left_out.append(f"{path} (a part of the corpus of {whole_corpora[of_corpus]})")
             elif whole[0] != path:
                 copy = whole[1].build == _whole_build(manifest)
                 of = "a pruned copy of" if copy else "pruned from the same artifact as"
@@ -445,6 +449,8 @@ def select(
                 merges.append((path, _parts(manifest.corpus)))
                 if key:
                     corpora.setdefault(key, path)
+                if not is_part:
+                    whole_corpora.setdefault(of_corpus, path)
     if others:
         left_out.append(f"{len(others)} for other tokenizers ({join_some(sorted(set(others)))})")
     more = [f"{len(left_out) - MAX_SHOWN + 1} more"] if len(left_out) > MAX_SHOWN else []
@@ -494,7 +500,8 @@ def provide(
     if store is None:
         store = _stdlib_store(reporter)
     corpus = corpus_name(store.manifest.corpus, store.path.name)
-    place = default_place(corpus, tokenizer.id, kind, folder=AUTOMATIC)
+    selection = selection_name(store.manifest.corpus)
+    place = default_place(corpus, selection, tokenizer.id, kind, folder=AUTOMATIC)
     artifact: Artifact = builders[kind](store, place, reporter=reporter, force=True)
     return artifact
 
@@ -515,7 +522,7 @@ def token_store_of(tokenizer: TokenizerRecord, kind: str, reporter: Reporter) ->
             or not manifest.tokenizer.agrees(tokenizer)
         ):
             continue
-        if part := _part(manifest.corpus):
+        if part := selection_text(manifest.corpus):
             reporter.note(
                 f"{folder.path} is not used: it holds only a part of its corpus ({part}); to use "
                 f"it, run: ngramkit {KINDS[kind].command} --tokens {folder.path}"

@@ -373,7 +373,7 @@ def _build_from_corpus(
     parameters = dict(resolved.recipe.parameters)
     eos = parameters.pop("eos")
     plan = tokens_plan(corpus, resolved.tokenizer, eos=eos)
-    place = root / default_path(resolved.recipe.model, plan).name
+    place = default_path(resolved.recipe.model, plan, root)
     reporter = options["reporter"]
     store = tokenize(corpus, resolved.tokenizer, place, eos=eos, **running, reporter=reporter)
     make: Any = build_datastore if resolved.recipe.kind == "datastore" else build_frozen

@@ -71,6 +71,21 @@ def test_blend_takes_all_that_adds_something(here):
     assert "drafter: blend (default) over" in notes
 
 
+def test_a_trial_is_left_out_beside_its_whole_corpus_and_named_without_it(here):
+    corpus = {"id": "chat", "sha256": "1"}
+    trial = {**corpus, "limit": 50, "seed": 0}
+    here("datastore", "trial", SMALL, corpus=trial)
+    here("frozen-table", "trial-table", SMALL, corpus=trial)
+    choice, notes = chosen(None)
+    assert choice.names == ["artifacts/trial"]
+    assert "artifacts/trial holds only a part of its corpus (limit 50)" in notes
+    here("datastore", "whole", BIG, corpus=corpus)
+    choice, notes = chosen(None)
+    assert choice.names == ["artifacts/whole"]
+    assert "left out: artifacts/trial (a part of the corpus of artifacts/whole)" in notes
+    assert "holds only a part" not in notes
+
+
 def test_what_is_left_out_is_bounded_and_other_tokenizers_are_counted(here):
     for i in range(7):
         here("datastore", f"d{i}", BIG)

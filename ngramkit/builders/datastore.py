@@ -29,14 +29,21 @@ from ngramkit.builders.tasks import (
     require_shared,
     write_file,
 )
-from ngramkit.builders.tokens import TokenSource, default_out, parse_memory, token_store
+from ngramkit.builders.tokens import (
+    PlannedStore,
+    TokenSource,
+    default_out,
+    parse_memory,
+    token_store,
+)
 from ngramkit.corpus.open import CorpusOptions
 from ngramkit.formats.artifact import require, require_layout, token_dtype
 from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.manifest import Manifest, build_id
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built, in_progress
 from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import LAYOUT, TokenStore
-from ngramkit.remote.publishing import build_at, require_out
+from ngramkit.remote.publishing import build_at, require_out, require_same
 
 BYTES_PER_TOKEN = 16  # planned, with the pages of the written file
 MAX_SHARD_TOKENS = 1 << 27  # larger shards hardly draft faster
@@ -98,18 +105,31 @@ def build_datastore(
     require_out(out, Datastore.kind, force=force)
     if shard_tokens is not None:
         require_between("shard_tokens", shard_tokens, 2)
+
+    def fills(size: int) -> list[int]:
+        """Return the tokens per shard that a build of this text may have, the best first."""
+        if shard_tokens is not None:
+            return [_fill(size, shard_tokens)]
+        return _default_fills(size, default_limit(memory or free_memory() // 2, threads(workers)))
+
+    def require_place(planned: PlannedStore) -> None:
+        def is_same(there: Manifest) -> bool:
+            fill = there.parameters.get("shard_tokens")
+            size = there.counts.get("documents", 0) + there.counts.get("tokens", 0)
+            same = there.build == build_id(_plan(fill, planned.build))
+            return same and fill in fills(size)
+
+        place = out or default_out(planned, Datastore.kind)
+        require_same(place, Datastore.kind, is_same, force=force)
+
     with (
         open_executor(executor, ray_address, workers, reporter) as runner,
-        token_store(source, model, eos, runner, reporter, text) as store,
+        token_store(source, model, eos, runner, reporter, text, require_place) as store,
     ):
         layout = _Layout.of(store)
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> Datastore:
-            if shard_tokens is None:
-                limit = default_limit(memory or free_memory() // 2, threads(workers))
-                fill = _default_fill(layout, out, limit)
-            else:
-                fill = _fill(layout.size, shard_tokens)
+            fill = _chosen_fill(layout, out, fills(layout.size))
             plan = layout.plan(fill)
             if already_built(out, plan, reporter):
                 return Datastore.open(out)
@@ -125,7 +145,7 @@ def build_datastore(
                 )
             return Datastore.open(out)
 
-        place = out or default_out(store, "datastore")
+        place = out or default_out(store, Datastore.kind)
         return build_at(build, place, reporter=reporter, force=force)
 
 
@@ -135,12 +155,16 @@ def default_limit(memory: int, workers: int) -> int:
     return int(min(1 << (fitting.bit_length() - 1), MAX_SHARD_TOKENS))
 
 
-def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
-    """Return tokens per shard within `limit`; an existing build keeps its own."""
-    least = 2 if layout.size > MIN_SPLIT_TOKENS else 1
+def _default_fills(size: int, limit: int) -> list[int]:
+    """Return tokens per shard within `limit`, and those of builds with other memory."""
+    least = 2 if size > MIN_SPLIT_TOKENS else 1
     limits = [limit, *(1 << bits for bits in range(MAX_SHARD_TOKENS.bit_length() - 1, 15, -1))]
-    fills = [_fill(layout.size, limit, least) for limit in limits]
-    for fill in dict.fromkeys(fills):
+    return list(dict.fromkeys(_fill(size, limit, least) for limit in limits))
+
+
+def _chosen_fill(layout: _Layout, out: Path, fills: Sequence[int]) -> int:
+    """Return the best of `fills`; an existing build keeps its own."""
+    for fill in fills:
         plan = layout.plan(fill)
         if already_built(out, plan) or in_progress(out, plan):
             return fill
@@ -166,6 +190,11 @@ class StorePart(NamedTuple):
     base: int
 
 
+def _plan(fill: Any, tokens: str) -> dict[str, Any]:
+    """Return everything that decides the bytes; `tokens` is the build of the token store."""
+    return {"kind": Datastore.kind, "parameters": {"shard_tokens": fill}, "tokens": tokens}
+
+
 @dataclass(frozen=True)
 class _Layout:
     """The stream: every document of the store, followed by a separator."""
@@ -189,11 +218,7 @@ class _Layout:
         return int(self.ends[-1])
 
     def plan(self, fill: int) -> dict[str, Any]:
-        return {
-            "kind": Datastore.kind,
-            "parameters": {"shard_tokens": fill},
-            "tokens": self.store.manifest.build,
-        }
+        return _plan(fill, self.store.manifest.build)
 
     def cut(self, fill: int) -> Iterator[ShardSpan]:
         """Yield spans of about `fill` tokens; only longer documents are cut."""

@@ -28,14 +28,21 @@ from ngramkit.builders.tasks import (
     require_shared,
     write_file,
 )
-from ngramkit.builders.tokens import TokenSource, default_out, parse_memory, token_store
+from ngramkit.builders.tokens import (
+    PlannedStore,
+    TokenSource,
+    default_out,
+    parse_memory,
+    token_store,
+)
 from ngramkit.corpus.open import CorpusOptions
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
+from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.remote.publishing import build_at, require_out
+from ngramkit.remote.publishing import build_at, require_out, require_same
 
 if TYPE_CHECKING:
     from ngramkit.builders.windows import Counts, Keys, Partition, Windows
@@ -113,9 +120,17 @@ def build_frozen(
     memory = parse_memory(memory)
     table.validate()
     require_out(out, FrozenTable.kind, force=force)
+
+    def require_place(planned: PlannedStore) -> None:
+        def is_same(there: Manifest) -> bool:
+            return there.parameters == table._asdict() and planned.agrees(there)
+
+        place = out or default_out(planned, FrozenTable.kind)
+        require_same(place, FrozenTable.kind, is_same, force=force)
+
     with (
         open_executor(executor, ray_address, workers, reporter) as runner,
-        token_store(source, model, eos, runner, reporter, text) as store,
+        token_store(source, model, eos, runner, reporter, text, require_place) as store,
     ):
         plan = {
             "kind": FrozenTable.kind,
@@ -144,7 +159,7 @@ def build_frozen(
                 )
             return FrozenTable.open(out)
 
-        place = out or default_out(store, "frozen")
+        place = out or default_out(store, FrozenTable.kind)
         return build_at(build, place, reporter=reporter, force=force)
 
 

@@ -6,11 +6,12 @@ saves encoded documents every few seconds, so a build resumes after them.
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,16 +31,18 @@ from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoding import EncodedBatch, encode_documents, use_cores
 from ngramkit.corpus.gigatoken import open_encoder
+from ngramkit.corpus.naming import corpus_name, planned_corpus, selection_name
 from ngramkit.corpus.open import AnyCorpus, CorpusOptions, Openable, is_artifact, open_with
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.manifest import build_id
-from ngramkit.formats.outputs import corpus_name, default_place
-from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built
+from ngramkit.formats.manifest import Manifest, build_id
+from ngramkit.formats.outputs import ARTIFACTS, default_place, first_place
+from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built, in_progress
 from ngramkit.formats.safetensors import Array, open_arrays
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.fetch import fetch
-from ngramkit.remote.publishing import build_at, require_out
+from ngramkit.remote.publishing import build_at, manifest_at, require_out
 
 SHARD_TOKENS = 1 << 24
 SAVE_SECONDS = 5.0
@@ -99,25 +102,20 @@ def tokenize(
     check_types(bool, eos=eos)
     check_types(Reporter, reporter=reporter)
     require_between("shard_tokens", shard_tokens, 1)
-    require_out(out, force=force)
+    require_out(out, TokenStore.kind, force=force)
     with open_executor(executor, ray_address, workers, reporter) as runner:
-        return _tokenize(
-            corpus, text, model, out, eos, shard_tokens, workers, runner, reporter, force
-        )
+        opened, tokenizer = _open(corpus, text, model, reporter)
+        build = partial(_build, opened, tokenizer, eos, shard_tokens, workers, runner)
+        return build_at(build, out, reporter=reporter, force=force)
 
 
-def _tokenize(
+def _open(
     corpus: Text,
     options: CorpusOptions,
     model: str | Path | TextTokenizer | None,
-    out: str | Path | None,
-    eos: bool,
-    shard_tokens: int,
-    workers: int | None,
-    executor: Executor,
     reporter: Reporter,
-    force: bool = False,
-) -> TokenStore:
+) -> tuple[AnyCorpus, TextTokenizer]:
+    """Open both; texts in memory are copied, so the tokenizer is loaded before them."""
     if isinstance(corpus, AnyCorpus):
         for name in options.given():
             raise UsageError(
@@ -125,13 +123,32 @@ def _tokenize(
                 "give it to open_corpus",
                 option=name,
             )
-    else:
+    elif isinstance(corpus, str | Path):
         corpus = open_with(corpus, options, reporter)
     tokenizer = model
     if not isinstance(tokenizer, TextTokenizer):
         tokenizer = load_tokenizer(named_model(tokenizer, reporter))
-    build = partial(_build, corpus, tokenizer, eos, shard_tokens, workers, executor)
-    return build_at(build, out, reporter=reporter, force=force)
+    if not isinstance(corpus, AnyCorpus):
+        corpus = open_with(corpus, options, reporter)
+    return corpus, tokenizer
+
+
+@dataclass(frozen=True)
+class PlannedStore:
+    """A token store before its text is read."""
+
+    corpus: Mapping[str, Any]
+    tokenizer: TokenizerRecord
+    build: str
+
+    def agrees(self, manifest: Manifest) -> bool:
+        """Return whether an artifact has this corpus and tokenizer."""
+        same = _canonical(self.corpus) == _canonical(planned_corpus(manifest.corpus))
+        return same and self.tokenizer.fingerprint == manifest.tokenizer.fingerprint
+
+
+def _canonical(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, sort_keys=True)
 
 
 @contextmanager
@@ -142,10 +159,12 @@ def token_store(
     executor: Executor,
     reporter: Reporter,
     options: CorpusOptions,
+    require_place: Callable[[PlannedStore], None],
 ) -> Iterator[TokenStore]:
     """Yield the token store `source`, or tokenise the corpus `source`.
 
-    Errors of the block get a note that names a new store.
+    `require_place` may raise before a text is read. Errors of the block get a note that names a new
+    store.
     """
     if isinstance(source, TokenStore) or (isinstance(source, str | Path) and is_artifact(source)):
         for name in options.given():
@@ -157,7 +176,13 @@ def token_store(
         else:
             yield TokenStore.open(fetch(source, reporter=reporter).path)
         return
-    store = _tokenize(source, options, model, None, eos, SHARD_TOKENS, None, executor, reporter)
+    corpus, tokenizer = _open(source, options, model, reporter)
+    plan = tokens_plan(corpus, tokenizer, eos=eos)
+    if not already_built(default_path(tokenizer.record.id, plan), plan):
+        require_place(PlannedStore(plan["corpus"], tokenizer.record, build_id(plan)))
+    store = _build(
+        corpus, tokenizer, eos, SHARD_TOKENS, None, executor, None, reporter=reporter, force=False
+    )
     try:
         yield store
     except BaseException as error:
@@ -181,14 +206,31 @@ def tokens_plan(
     }
 
 
-def default_path(model: str, plan: Mapping[str, Any]) -> Path:
-    """Return artifacts/CORPUS-MODEL-tokens-XXXXXXXX, with the digits of the plan."""
-    return default_place(corpus_name(plan["corpus"]), model, "tokens", build_id(plan)[:8])
+def default_path(model: str, plan: Mapping[str, Any], folder: Path = ARTIFACTS) -> Path:
+    """Return `folder`/CORPUS-SELECTION-MODEL-tokens-XXXXXXXX, with the digits of the plan."""
+    corpus, selection = corpus_name(plan["corpus"]), selection_name(plan["corpus"])
+    parts = (model, "tokens", build_id(plan)[:8])
+    return first_place(
+        [
+            default_place(corpus, selection, *parts, folder=folder),
+            default_place(corpus, *parts, folder=folder),
+        ],
+        lambda path: already_built(path, plan) or in_progress(path, plan),
+    )
 
 
-def default_out(store: TokenStore, kind: str) -> Path:
-    corpus = corpus_name(store.manifest.corpus, store.path.name)
-    return default_place(corpus, store.tokenizer.id, kind)
+def default_out(store: TokenStore | PlannedStore, kind: str) -> Path:
+    """Return artifacts/CORPUS-SELECTION-MODEL-KIND; the selection is missing in names of 0.2.0."""
+    otherwise = "corpus"
+    if isinstance(store, TokenStore):
+        otherwise, manifest = store.path.name, store.manifest
+        store = PlannedStore(planned_corpus(manifest.corpus), store.tokenizer, manifest.build)
+    corpus, selection = corpus_name(store.corpus, otherwise), selection_name(store.corpus)
+    parts = (store.tokenizer.id, kind)
+    return first_place(
+        [default_place(corpus, selection, *parts), default_place(corpus, *parts)],
+        lambda path: (found := manifest_at(path)) is not None and store.agrees(found),
+    )
 
 
 def parse_memory(memory: int | str | None) -> int | None:

@@ -33,6 +33,19 @@ DIGEST_BYTES = 16
 DUPLICATES, EVALUATION = "duplicates", "evaluation"
 
 
+def require_method(dedup: str | None) -> None:
+    if dedup not in (None, *METHODS):
+        raise UsageError(
+            f"unknown dedup {dedup!r}",
+            f"Choose one of {', '.join(METHODS)}.",
+            option="dedup",
+        )
+    if dedup == "minhash" and find_spec("rensa") is None:
+        raise UsageError(
+            "dedup=minhash needs rensa", "Run: pip install 'ngramkit[dedup]'", option="dedup"
+        )
+
+
 @dataclass(frozen=True)
 class Deduplicated(Composed):
     corpus: Corpus | Mixture
@@ -42,16 +55,7 @@ class Deduplicated(Composed):
     left_out: Counter[str] = field(default_factory=Counter, compare=False)
 
     def __post_init__(self) -> None:
-        if self.dedup not in (None, *METHODS):
-            raise UsageError(
-                f"unknown dedup {self.dedup!r}",
-                f"Choose one of {', '.join(METHODS)}.",
-                option="dedup",
-            )
-        if self.dedup == "minhash" and find_spec("rensa") is None:
-            raise UsageError(
-                "dedup=minhash needs rensa", "Run: pip install 'ngramkit[dedup]'", option="dedup"
-            )
+        require_method(self.dedup)
 
     @property
     def members(self) -> tuple[Corpus | Mixture]:

@@ -29,7 +29,7 @@ from ngramkit.corpus.decontamination import (
     is_evaluation,
     read_evaluation_texts,
 )
-from ngramkit.corpus.deduplication import Deduplicated, deduplicate
+from ngramkit.corpus.deduplication import Deduplicated, deduplicate, require_method
 from ngramkit.corpus.document import Corpus, DocumentSource
 from ngramkit.corpus.files import (
     DEFAULT_SPLIT,
@@ -207,6 +207,7 @@ def open_corpus(
 
 def open_with(corpus: Openable, options: CorpusOptions, reporter: Reporter) -> AnyCorpus:
     exclude, dedup, max_document = options.exclude, options.dedup, options.max_document
+    require_method(dedup)
     files = [] if exclude is None else given_paths("exclude", exclude)
     exclusions = [read_exclusions(file) for file in files if not is_evaluation(file)]
     evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)], reporter)

@@ -42,6 +42,8 @@ def prune(
     size = parse_size(bytes) if isinstance(bytes, str) else bytes
     require_template(template)
     artifact = open_fetched(source, reporter=reporter)
+    place = out or f"{default_output(source)}-{bytes}"
+    require_out(place, force=force)
     texts: list[TokenArray] = []
     if answers is not None:
         texts = _answers(artifact, answers, questions, model, template, reporter)
@@ -51,9 +53,6 @@ def prune(
             "give both, or neither",
             option=("questions", "answers"),
         )
-
-    place = out or f"{default_output(source)}-{bytes}"
-    require_out(place, force=force)
 
     def build(path: Path, **how: Any) -> Artifact:
         from ngramkit.builders.prune_by_worth import prune_artifact

@@ -3,7 +3,7 @@
 Only ngramkit's own output is replaced: a folder with a valid manifest.json and only names that
 ngramkit writes, or an export for transformers around one. Default places:
 
-    artifacts/CORPUS-MODEL-KIND            built on request
+    artifacts/CORPUS-SELECTION-MODEL-KIND  built on request; see `corpus.naming.selection_name`
     artifacts/automatic/CORPUS-MODEL-KIND  built by a command that needed one
 """
 
@@ -12,10 +12,9 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.kinds import KINDS
@@ -168,9 +167,15 @@ def default_place(*parts: str, folder: Path = ARTIFACTS) -> Path:
     return folder / "-".join(name for name in names if name)
 
 
-def corpus_name(record: Mapping[str, Any], otherwise: str = "corpus") -> str:
-    parts = record.get("mixed") or [record]
-    return "-".join(short_name(str(part.get("id", otherwise))) for part in parts)
+def first_place(places: Sequence[Path], holds: Callable[[Path], bool]) -> Path:
+    """Return the first of `places`, or the first existing one that holds what is wanted."""
+    there = (path for path in dict.fromkeys(places) if path.exists() or partial_of(path).exists())
+    return next(filter(holds, there), places[0])
+
+
+def partial_of(path: Path) -> Path:
+    """Return the folder of an unfinished build of `path`."""
+    return path.parent / f"{path.name}{PARTIAL}"
 
 
 def short_name(text: str) -> str:

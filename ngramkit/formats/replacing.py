@@ -18,9 +18,9 @@ from typing import Any, BinaryIO, Self
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import (
-    PARTIAL,
     PROGRESS,
     ours_in,
+    partial_of as partial_of,
     refusal,
     remove,
     require_fit_for_output,
@@ -32,10 +32,6 @@ UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 
 class BusyError(InputError):
     """Another process or thread is writing there."""
-
-
-def partial_of(path: Path) -> Path:
-    return path.parent / f"{path.name}{PARTIAL}"
 
 
 class Replacement:
@@ -112,7 +108,7 @@ class Replacement:
         require_replaceable(self.path)
 
 
-def exists(path: Path, *, forcible: bool = True) -> UsageError:
+def exists(path: object, *, forcible: bool = True) -> UsageError:
     if not forcible:
         return UsageError(f"{path} exists", "choose another out", option="out")
     return UsageError(

@@ -22,11 +22,11 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import read_json
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import NAME, Manifest
+from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
 from ngramkit.formats.proofs import write_proof_of_own_files
-from ngramkit.formats.replacing import locked, require_place
+from ngramkit.formats.replacing import exists, locked, require_place
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.remote.file_cache import (  # fmt: skip
     Cache,
@@ -55,6 +55,30 @@ def require_out(out: str | Path | None, kind: str | None = None, *, force: bool 
         require_whole_writes(url or str(out))
     elif out is not None:
         require_place(as_path(out), kind, force=force)
+
+
+def manifest_at(place: str | Path) -> Manifest | None:
+    """Return the manifest at a path or a URL, None without one or if it is damaged."""
+    url = as_url(place)
+    with suppress(ArtifactError):
+        if url is None:
+            return read_manifest(as_path(place)) if (as_path(place) / NAME).is_file() else None
+        found = find_remote(UrlFolder.at(url, "out"))
+        return None if found is None else found[1]
+    return None
+
+
+def require_same(
+    place: str | Path, kind: str, is_same: Callable[[Manifest], bool], *, force: bool
+) -> None:
+    """Raise early what `build_at` would raise about `place`.
+
+    `is_same` returns False for an artifact of `kind` that the build would replace.
+    """
+    require_out(place, kind, force=force)
+    manifest = None if force else manifest_at(place)
+    if manifest is not None and not is_same(manifest):
+        raise exists(place)
 
 
 def build_at(
@@ -124,8 +148,7 @@ def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) 
     remote = find_remote(place)
     other = remote is not None and remote[1] != manifest
     if other and not force:
-        hint = "choose another out, or replace it with force=True"
-        raise UsageError(f"{place} exists", hint, option=("out", "force"))
+        raise exists(place)
     uploads, contents = _Uploads(work.with_name(UPLOADS), manifest), place.contents()
     if remote is None:
         _require_ours_only(place, contents)

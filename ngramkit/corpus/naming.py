@@ -1,0 +1,69 @@
+"""Names of corpora in default places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ngramkit.corpus.columns import CONVERSATIONS, PREFERRED
+from ngramkit.formats.outputs import short_name
+
+COUNTED = ("licenses", "left_out", "bad_records")  # facts of a record known after reading the text
+
+
+def corpus_name(record: Mapping[str, Any], otherwise: str = "corpus") -> str:
+    parts = _parts(record, "mixed") or [record]
+    return "-".join(short_name(str(part.get("id", otherwise))) for part in parts)
+
+
+def _parts(record: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    listed = record.get(name)
+    return (
+        [part for part in listed if isinstance(part, Mapping)] if isinstance(listed, list) else []
+    )
+
+
+def selection_name(record: Mapping[str, Any]) -> str:
+    """Return the column, sample, seed and limit of a corpus, without usual columns.
+
+    >>> selection_name({"id": "chats", "column": "answer", "sample": 0.1, "seed": 0, "limit": 50})
+    'answer-sample0.1-limit50'
+    """
+    first = (_parts(record, "mixed") or [record])[0]
+    names = []
+    column, dataset = first.get("column"), first.get("dataset")
+    has_own_column = dataset is not None and dataset != first.get("id")  # a named corpus
+    if column and not has_own_column and column not in (*PREFERRED, *CONVERSATIONS):
+        names.append(str(column))
+    if "sample" in first:
+        names.append(f"sample{first['sample']:g}")
+    if first.get("seed"):
+        names.append(f"seed{first['seed']}")
+    if "limit" in record:
+        names.append(f"limit{record['limit']}")
+    return "-".join(names)
+
+
+def selection_text(record: Mapping[str, Any]) -> str:
+    """Return which part of a corpus was kept, as "sample 0.1, limit 50", "" for all of it."""
+    cuts = [f"{name} {record[name]}" for name in ("sample", "limit") if name in record]
+    parts = [*_parts(record, "mixed"), *_parts(record, "merged")]
+    cuts += filter(None, map(selection_text, parts))
+    return ", ".join(dict.fromkeys(cuts))
+
+
+def whole_corpus(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of the corpus without sample and limit, and without what was counted."""
+    kept = {
+        name: value
+        for name, value in record.items()
+        if name not in ("sample", "seed", "limit", *COUNTED)
+    }
+    if "mixed" in kept:
+        kept["mixed"] = [whole_corpus(part) for part in _parts(kept, "mixed")]
+    return kept
+
+
+def planned_corpus(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record without the facts that are counted while the text is read."""
+    return {name: value for name, value in record.items() if name not in COUNTED}
