@@ -42,6 +42,10 @@ NEEDS = {
     "python -m verl": ("verl and a GPU", ""),
     "python -m benchmarks.needle": ("minutes", "tests/test_needle.py"),
     "ngramkit decode --chat --model vicuna-7b": ("a terminal", "tests/cli/test_chat_cmd.py"),
+    "ngramkit replay --answers answers.jsonl --drafter blend --drafter python:": (
+        "a package",
+        "tests/cli/test_python_drafters.py",
+    ),
     "ngramkit build demo openwebtext": ("OpenWebText", "tests/test_recipes.py"),
     "ngramkit build openwebtext": ("OpenWebText", "tests/test_recipes.py"),
 }

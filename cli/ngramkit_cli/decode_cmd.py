@@ -19,9 +19,10 @@ from ngramkit.basics.machine import busy_note
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.errors import INTERRUPTED
-from ngramkit_cli.options import DrafterName, SourceOptions, takes_urls, the_model
+from ngramkit_cli.options import DrafterOrClass, SourceOptions, takes_urls, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import MOST_BYTES, PromptOptions
+from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ HELP = "/exit (or Ctrl-D) ends, /new begins a new conversation, Ctrl-C ends an a
 @takes_urls
 def decode(
     *,
-    drafter: DrafterName = None,
+    drafter: DrafterOrClass = None,
     model: opt.Model = None,
     sources: SourceOptions,
     prompting: PromptOptions,
@@ -64,7 +65,7 @@ def decode(
     talks = prompting.is_conversation
     options = ngramkit.DecodeOptions(
         name,
-        drafter=drafter,
+        drafter=named_drafter(drafter),
         **sources.keywords(),
         **prompting.keywords(),
         **vars(sampling),

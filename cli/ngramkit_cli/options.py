@@ -15,6 +15,7 @@ from ngramkit.basics.machine import parse_size
 from ngramkit_cli import completion
 from ngramkit_cli.command import options_of, with_parameters
 from ngramkit_cli.output import Output
+from ngramkit_cli.python_drafters import FORM
 
 
 def model_option(help: str, metavar: str = "ID[@REVISION]|PATH") -> Any:
@@ -130,12 +131,23 @@ DrafterName = Annotated[
         autocompletion=completion.drafters,
     ),
 ]
+DrafterOrClass = Annotated[
+    str | None,
+    typer.Option(
+        "--drafter",
+        metavar=f"NAME[:OPTION=VALUE,...]|{FORM}",
+        help="A drafter of `ngramkit drafters`, as rest:max_match=8, or the class of an installed "
+        "package. Default: blend.",
+        autocompletion=completion.drafters,
+    ),
+]
 DrafterNames = Annotated[
     list[str] | None,
     typer.Option(
         "--drafter",
-        metavar="NAME[:OPTION=VALUE,...]",
-        help="A drafter of `ngramkit drafters`, as rest:max_match=8; may be repeated.",
+        metavar=f"NAME[:OPTION=VALUE,...]|{FORM}",
+        help="A drafter of `ngramkit drafters`, as rest:max_match=8, or the class of an installed "
+        "package; may be repeated.",
         autocompletion=completion.drafters,
     ),
 ]

@@ -24,6 +24,7 @@ from ngramkit_cli.options import (
     the_model,
 )
 from ngramkit_cli.output import Output
+from ngramkit_cli.python_drafters import named_drafter, named_drafters
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
@@ -65,13 +66,13 @@ def bench(
     results = ngramkit.bench(
         model=the_model(model, out),
         **vars(asking),
-        drafters=drafter or (),
+        drafters=named_drafters(drafter),
         **sources.keywords(),
         max_new_tokens=max_new_tokens,
         stop=stop or (),
         **vars(sampling),
         **running.keywords(),
-        baseline=baseline,
+        baseline=named_drafter(baseline),
         out=out_path,
         force=force,
         reporter=out.reporter,
@@ -168,7 +169,7 @@ def record(
         model=the_model(model, out),
         **vars(asking),
         out=out_path,
-        drafters=drafter or (),
+        drafters=named_drafters(drafter),
         **sources.keywords(),
         max_new_tokens=max_new_tokens,
         **running.keywords(),

@@ -27,6 +27,7 @@ from ngramkit_cli.options import (
     whole_numbers,
 )
 from ngramkit_cli.output import Output
+from ngramkit_cli.python_drafters import named_drafter, named_drafters
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ def replay(
         questions,
         **log.given(),
         model=model if evidence is not None else the_model(model, out),
-        drafters=drafter or DEFAULT_DRAFTER,
+        drafters=named_drafters(drafter) or DEFAULT_DRAFTER,
         budgets=budgets,
         **sources.replayed(),
         template=template,
@@ -297,7 +298,7 @@ def replay(
         drop_leaked=drop_leaked,
         limit=limit,
         evidence=evidence,
-        baseline=baseline,
+        baseline=named_drafter(baseline),
         out=out_path,
         force=force,
         reporter=out.reporter,
