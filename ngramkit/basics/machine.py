@@ -113,7 +113,9 @@ def parse_size(text: str) -> int:
 
 def require_package(name: str, what: str, install: str = "") -> None:
     if find_spec(name) is None:
-        raise UsageError(f"{what} needs {name}", f"pip install {install or name}")
+        raise UsageError(
+            f"cannot {what}: the package {name} is missing", f"pip install {install or name}"
+        )
 
 
 def version_of(package: str) -> str | None:

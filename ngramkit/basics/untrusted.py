@@ -68,7 +68,7 @@ def read_given(path: Path, most: int, *, too_long: str) -> bytes:
     except (OSError, ValueError) as failure:
         raise InputError(f"cannot read {path}: {reason(failure)}", "check the path") from failure
     if len(raw) > most:
-        raise InputError(f"{path} has more than {most:,} bytes", too_long)
+        raise InputError(f"cannot read {path}: it has more than {most:,} bytes", too_long)
     return raw
 
 

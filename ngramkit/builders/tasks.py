@@ -140,7 +140,7 @@ def connect(address: str | None, workers: int | None, reporter: Reporter) -> Ite
         import ray
     except ImportError as error:
         raise UsageError(
-            "executor=ray needs the package ray",
+            "cannot use executor=ray: it needs the package ray",
             "run: pip install 'ngramkit[ray]'",
             option="executor",
         ) from error

@@ -126,7 +126,7 @@ def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
     if wanted is not None:
         if columns.top_of(wanted) is None:
             raise BadRecordError(
-                f"{where} has no column {wanted!r}",
+                f"unknown column {wanted!r} of {where}",
                 f"Choose one of its columns: {listed(top)}.",
             )
         return wanted

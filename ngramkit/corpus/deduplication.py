@@ -42,7 +42,9 @@ def require_method(dedup: str | None) -> None:
         )
     if dedup == "minhash" and find_spec("rensa") is None:
         raise UsageError(
-            "dedup=minhash needs rensa", "Run: pip install 'ngramkit[dedup]'", option="dedup"
+            "cannot use dedup=minhash: it needs the package rensa",
+            "Run: pip install 'ngramkit[dedup]'",
+            option="dedup",
         )
 
 

@@ -98,7 +98,7 @@ def walk_files(folder: Path) -> Iterator[Path]:
 def require_read(path: Path, name: str) -> None:
     if not is_read(path):
         raise InputError(
-            f"unsupported kind of file: {name}",
+            f"cannot read {name}: its kind of file is not supported",
             f"Use one of {' '.join(sorted(SUFFIXES))}, also with .gz or .zst.",
         )
 
@@ -166,7 +166,7 @@ class FileSource(DocumentSource):
 def require_columns(paths: Sequence[Path], reading: ReaderOptions, name: str) -> None:
     if reading.column is not None and all(reader_suffix(path) in PLAIN for path in paths):
         raise UsageError(
-            f"{name} is plain text and has no columns",
+            f"cannot use column for {name}: plain text has no columns",
             "leave out column",
             option="column",
         )
@@ -247,8 +247,10 @@ def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILE
     _report(pattern, left_out, reporter)
     if not paths:
         if path.is_dir():
-            raise InputError(f"the folder {pattern} holds no file", "check the path")
-        raise InputError(f"no file matches {pattern}", "check the path, and quote a glob")
+            raise InputError(f"cannot read {pattern}: the folder holds no file", "check the path")
+        raise InputError(
+            f"cannot read {pattern}: no file matches", "check the path, and quote a glob"
+        )
     for file in paths:
         require_read(file, str(file))
     require_columns(paths, reading, pattern)
@@ -372,7 +374,9 @@ def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT)
     files = list(_without_hidden_and_descriptions(url, path, listed, left_out))
     _report(label(url), left_out, reporter)
     if not files:
-        raise InputError(f"no file matches {label(url)}", "check the URL, and quote a glob")
+        raise InputError(
+            f"cannot read {label(url)}: no file matches", "check the URL, and quote a glob"
+        )
     paths = [plain_path(str(file["name"])) for file in files]
     for file, plain in zip(files, paths, strict=True):
         require_read(plain, label(str(file["name"])))

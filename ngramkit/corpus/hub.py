@@ -161,12 +161,14 @@ def _builder(repository: str, config: str | None, revision: str, data_dir: str |
         )
     except ValueError as error:
         raise InputError(
-            f"{repository}: {first_line(error)}", "Choose a configuration as hf:ID:CONFIG."
+            f"cannot read {repository}: {first_line(error)}",
+            "Choose a configuration as hf:ID:CONFIG.",
         ) from error
     except FileNotFoundError as error:
         where = f" under {data_dir}" if data_dir else ""
         raise InputError(
-            f"{repository} holds no data files{where}", f"see hf.co/datasets/{repository}"
+            f"cannot read {repository}: it holds no data files{where}",
+            f"see hf.co/datasets/{repository}",
         ) from error
 
 
@@ -183,7 +185,8 @@ def _parquet_folder(repository: str, config: str | None, info: Any) -> str:
         )
     problem = f"no configuration {config!r}" if config else "several configurations"
     raise InputError(
-        f"{repository} has {problem}", f"choose one as hf:{repository}:CONFIG: {', '.join(folders)}"
+        f"cannot read {repository}: it has {problem}",
+        f"choose one as hf:{repository}:CONFIG: {', '.join(folders)}",
     )
 
 
@@ -191,13 +194,16 @@ def _split(builder: Any, repository: str, split: str) -> Any:
     try:
         return builder.as_streaming_dataset(split=split)
     except StopIteration as error:  # `datasets` raises it for an empty .jsonl
-        raise InputError(f"{repository} holds no documents in {split!r}") from error
+        raise InputError(
+            f"cannot read {repository}: its split {split!r} holds no documents"
+        ) from error
     except ValueError as error:
         if "Bad split" not in str(error):
             raise
         listed = str(error).partition("Available splits:")[2].strip(" []") or "none"
         raise InputError(
-            f"{repository} has no split {split!r}", f"Choose one of: {listed.replace(chr(39), '')}"
+            f"unknown split {split!r} of {repository}",
+            f"Choose one of: {listed.replace(chr(39), '')}",
         ) from error
 
 

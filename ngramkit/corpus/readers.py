@@ -130,7 +130,9 @@ def read_python(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator
                 raise SyntaxError(f"unknown encoding: {encoding}")
             return Row((_decode(path, raw, encoding),))
         except (SyntaxError, LookupError) as error:
-            raise BadRecordError(f"{path}: {error}", "correct the file, or leave it out") from error
+            raise BadRecordError(
+                f"cannot read {path}: {error}", "correct the file, or leave it out"
+            ) from error
 
     yield attempt(row, reading.skip_bad)
 
@@ -141,7 +143,7 @@ def _decode(path: Path, raw: bytes, encoding: str) -> str:
     except UnicodeError as error:
         place = f"byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else "it"
         raise BadRecordError(
-            f"{path} is not {encoding.removesuffix('-sig')}: {place} cannot be decoded",
+            f"cannot read {path} as {encoding.removesuffix('-sig')}: {place} cannot be decoded",
             "convert the file to UTF-8, or leave it out",
         ) from error
     return io.IncrementalNewlineDecoder(None, translate=True).decode(text, final=True)

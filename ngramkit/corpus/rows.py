@@ -109,7 +109,7 @@ def texts_of(value: Any) -> Sequence[str]:
         return ("",)
     if isinstance(value, list):
         return tuple(_turn(turn) for turn in value)
-    raise TypeError(f"expected a text, got {type(value).__name__}")
+    raise TypeError(f"it must be a text, got {type(value).__name__}")
 
 
 def _turn(turn: Any) -> str:
@@ -119,7 +119,7 @@ def _turn(turn: Any) -> str:
         return written_text(turn)
     if is_null(turn):
         return ""
-    raise TypeError(f"expected a turn, got {type(turn).__name__}: {turn!r:.60}")
+    raise TypeError(f"a turn must be an object, got {type(turn).__name__}: {turn!r:.60}")
 
 
 def _first(names: Sequence[str], columns: Mapping[str, Any]) -> str | None:
@@ -203,16 +203,16 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
         if isinstance(record, Mapping):
             return maker.row(record)
         wanted = "an object" if maker.column else "a text"
-        raise TypeError(f"expected {wanted}, got {type(record).__name__}")
+        raise TypeError(f"it must be {wanted}, got {type(record).__name__}")
     except KeyError as error:
         fault = f"has no {maker.column!r}" if maker.column else "is an object among texts"
         hint = f"mend it, or drop it; its columns: {listed(record)}"
-        raise BadRecordError(f"{where} {fault}", hint) from error
+        raise BadRecordError(f"cannot read {where}: it {fault}", hint) from error
     except TypeError as error:
         value = record.get(maker.column) if isinstance(record, Mapping) else record
         other = "choose another column, or " if maker.column else ""
         raise BadRecordError(
-            f"{where}: {error}", f"{other}{_remedy(value)}", option="column"
+            f"cannot read {where}: {error}", f"{other}{_remedy(value)}", option="column"
         ) from error
 
 
@@ -222,7 +222,8 @@ def require_text(text: str, where: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise BadRecordError(
-            f"{where} is not UTF-8: character {error.start:,}", "convert it to UTF-8"
+            f"cannot read {where} as UTF-8: character {error.start:,} is invalid",
+            "convert it to UTF-8",
         ) from error
 
 
@@ -253,7 +254,9 @@ def _records(
     try:
         all_sizes = [row_sizes(column) for column in chosen.columns]
     except TypeError as error:
-        raise InputError(f"{where}: {error}", "choose another column", option="column") from error
+        raise InputError(
+            f"cannot read {where}: {error}", "choose another column", option="column"
+        ) from error
     bytes_ = np.sum([sizes.bytes for sizes in all_sizes], axis=0)
     values = np.sum([sizes.values for sizes in all_sizes], axis=0)
     if bytes_.max(initial=0) > most:
@@ -271,4 +274,6 @@ def _records(
 
 
 def too_many_values(where: Path | str) -> InputError:
-    return InputError(f"{where} holds more than {MAX_VALUES:,} values", "cut it into several")
+    return InputError(
+        f"cannot read {where}: it holds more than {MAX_VALUES:,} values", "cut it into several"
+    )

@@ -42,7 +42,9 @@ def read_separated(
     table.width = len(header)
     maker = RowMaker.of(Columns(dict.fromkeys(header, Holds.TEXT)), str(path), reading)
     if header.count(maker.column) > 1:
-        raise InputError(f"{path} has several columns {maker.column!r}", "rename all but one")
+        raise InputError(
+            f"cannot read {path}: it has several columns {maker.column!r}", "rename all but one"
+        )
 
     def row() -> Row:
         values, where = next(table), table.where

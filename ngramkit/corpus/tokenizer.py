@@ -99,7 +99,8 @@ class TextTokenizer:
             raise
         if special and max(ids, default=0) >= self.record.vocabulary:
             raise InputError(
-                f"the tokenizer of {self.record.id} adds an id outside its vocabulary",
+                f"cannot use the tokenizer of {self.record.id}: it adds an id outside its "
+                "vocabulary",
                 "download the model again",
             )
         return np.array(ids, dtype=np.int32)
@@ -329,7 +330,7 @@ def _require_safe(files: TokenizerFiles) -> None:
     path = files.folder / TOKENIZER
     if "fast_tokenizer_files" in files.json(CONFIG):
         raise InputError(
-            f"{files.folder / CONFIG} names several tokenizer files",
+            f"cannot use {files.folder / CONFIG}: it names several tokenizer files",
             "Keep one tokenizer.json, and remove fast_tokenizer_files.",
         )
     text = files.text(TOKENIZER)

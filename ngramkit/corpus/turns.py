@@ -151,7 +151,7 @@ def _parts(turn: Mapping[str, Any], unread: Unread | None) -> list[Part]:
     )
     name = named[0] if named else None
     if name is None and not calls and not thought:
-        raise BadTurnError("a message without content")
+        raise BadTurnError("a message must have content")
     parts = [("think", thought)] if thought else []
     parts += _content(turn[name], unread) if name else []
     return parts + [("block", tool_call_text(call)) for call in calls]

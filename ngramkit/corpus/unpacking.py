@@ -91,12 +91,12 @@ def lines(
 
 def require_utf_8(start: bytes, where: str) -> None:
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(f"{where} is UTF-16", "convert it to UTF-8")
+        raise InputError(f"{where} must be UTF-8, got UTF-16", "convert it to UTF-8")
 
 
 def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
     return InputError(
-        f"{where}: a document of more than {most:,} bytes", hint, option="max_document"
+        f"cannot read {where}: a document of more than {most:,} bytes", hint, option="max_document"
     )
 
 
@@ -113,7 +113,7 @@ def decompress(raw: IO[bytes], path: Path) -> IO[bytes]:
         for mark, what in UNSUPPORTED.items():
             if start.startswith(mark):
                 raise InputError(
-                    f"{path} is compressed as {what}",
+                    f"cannot unpack {path}: it is compressed as {what}",
                     "unpack it, or compress it as gzip or zstd",
                 )
         if start.startswith(GZIP):
@@ -124,7 +124,9 @@ def decompress(raw: IO[bytes], path: Path) -> IO[bytes]:
             raise EOFError("the file is empty")
         else:
             return file
-    raise InputError(f"{path} is compressed more than {MAX_LAYERS} times", "unpack it")
+    raise InputError(
+        f"cannot unpack {path}: it is compressed more than {MAX_LAYERS} times", "unpack it"
+    )
 
 
 def _beginning(file: Any) -> bytes:

@@ -71,7 +71,7 @@ def calibrate(
     nothing, if there was too little time or the machine was too noisy.
     """
     require_between("seconds", seconds, 0, DAY)
-    require_package("matplotlib", "the heat map")
+    require_package("matplotlib", "draw the heat map")
     options = DecodeOptions(
         model,
         reporter=reporter,

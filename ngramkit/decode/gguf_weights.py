@@ -40,7 +40,7 @@ def model_folder(path: Path) -> Path:
 
 def _convert(path: Path, folder: Path) -> None:
     for package in ("gguf", "accelerate"):
-        require_package(package, "reading the weights of a GGUF file", EXTRA)
+        require_package(package, "read the weights of a GGUF file", EXTRA)
     header = read_header(path)
     _require_sane(header)
     numbers = sum(tensor.size for tensor in header.tensors.values())

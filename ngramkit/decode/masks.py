@@ -79,7 +79,7 @@ def attention_kinds(config: Any, window: int | None) -> list[str]:
     unknown = [kind for kind in kinds if kind not in (FULL, SLIDING)]
     if unknown:
         raise InputError(
-            f"{config.model_type} has {unknown[0]} layers, which cannot verify a draft tree",
+            f"cannot verify a draft tree with {config.model_type}: it has {unknown[0]} layers",
             "use a model whose layers all attend to the whole context or to a sliding window",
         )
     return kinds

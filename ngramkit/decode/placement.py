@@ -34,7 +34,9 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
         )
     if device_map is not None and find_spec("accelerate") is None:
         raise UsageError(
-            "device_map needs accelerate", "pip install accelerate", option="device_map"
+            "cannot use device_map: it needs the package accelerate",
+            "pip install accelerate",
+            option="device_map",
         )
 
 

@@ -51,7 +51,7 @@ def read_reference(file: Path) -> str:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8: {error}", "convert it to UTF-8") from error
+        raise InputError(f"cannot read {file} as UTF-8: {error}", "convert it to UTF-8") from error
     if "\0" in text:
         raise InputError(
             f"{file} must be text, got binary data", "give a text", option="references"

@@ -146,7 +146,9 @@ def _common_tokenizer(
     require_one_tokenizer(artifacts)
     record = artifacts[0].tokenizer if artifacts else past.tokenizer if past else tokenizer
     if record is None:
-        raise UsageError("the blend drafter needs an artifact or a tokenizer", "give one of them")
+        raise UsageError(
+            "cannot make a blend drafter: it needs an artifact or a tokenizer", "give one of them"
+        )
     if past is not None:
         past.tokenizer.require(record, "the history")
     return record
@@ -227,12 +229,16 @@ def load_weights(path: Path = FITTED) -> Weights:
     try:
         weights = Weights(*(np.array(arrays[name], np.float32) for name in Weights._fields))
     except KeyError as error:
-        raise ArtifactError(f"{path} has no {error}", "fit the weights again") from error
+        raise ArtifactError(
+            f"cannot read {path}: it has no {error}", "fit the weights again"
+        ) from error
     hidden, units = len(weights.gate_bias), len(weights.token_bias)
     shapes = [
         (GATE_FEATURES, hidden), (hidden,), (hidden, GATES), (GATES,),
         (TOKEN_FEATURES, units), (units,), (units + 1,),
     ]  # fmt: skip
     if [w.shape for w in weights] != shapes:
-        raise ArtifactError(f"{path} has another shape than the kernel's", "fit the weights again")
+        raise ArtifactError(
+            f"cannot use {path}: its shapes are not the kernel's", "fit the weights again"
+        )
     return weights

@@ -80,7 +80,9 @@ class PastRequests:
             history = History(history.path, history.manifest)  # own position in the log
             tokenizer = history.tokenizer
         if tokenizer is None:
-            raise UsageError("past requests need a history or a tokenizer", "give one of them")
+            raise UsageError(
+                "cannot open past requests: they need a history or a tokenizer", "give one of them"
+            )
         require_between("history_tokens", capacity, 1, (1 << 31) - 1)
         self.tokenizer = tokenizer
         self.separator = tokenizer.separator

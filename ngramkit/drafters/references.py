@@ -98,7 +98,7 @@ def require_references(drafter: Any) -> None:
     if not able:
         *some, last = (each for each, entry in DRAFTERS.items() if entry.references)
         raise UsageError(
-            f"the drafter {name} cannot draft from references; {', '.join(some)} and {last} can",
+            f"cannot draft from references with {name}: only {', '.join(some)} and {last} can",
             "choose one of them, or leave references out",
             option="references",
         )

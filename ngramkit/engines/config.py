@@ -96,7 +96,9 @@ class DraftConfig:
         for key in given:
             if key.startswith("history_") and not given.get("history"):
                 hint = "name a folder for it, or leave it out"
-                raise UsageError(f"{key} of {where} needs a history", hint, option=key)
+                raise UsageError(
+                    f"cannot use {key} of {where}: it needs a history", hint, option=key
+                )
         values: dict[str, Any] = dict(given)
         values["datastores"] = tuple(map(_expanded, given.get("datastores", ())))
         values |= {key: _expanded(given[key]) for key in PATHS if isinstance(given.get(key), str)}
@@ -200,9 +202,7 @@ def existing_history(config: DraftConfig) -> History | None:
     if one:
         return History.open(path)
     if not config.store and not path.exists():
-        raise ArtifactError(
-            f"there is no history at {path}", "check the path, or leave history out"
-        )
+        raise ArtifactError(f"no such history: {path}", "check the path, or leave history out")
     if config.history_by is None:
         require_no_other(path)
     return None

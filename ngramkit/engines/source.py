@@ -107,8 +107,8 @@ def require_known(artifacts: Sequence[Artifact], vocabulary: int) -> None:
         record = artifact.tokenizer
         if record.vocabulary > vocabulary:
             raise ArtifactError(
-                f"{artifact.path} was built for the tokenizer of {record.id} "
-                f"({record.vocabulary:,} tokens); the engine's model has {vocabulary:,}",
+                f"cannot use {artifact.path}: it was built for the tokenizer of {record.id} "
+                f"({record.vocabulary:,} tokens), and the engine's model has {vocabulary:,}",
                 "build it with the model's own tokenizer",
             )
 
@@ -137,8 +137,8 @@ def require_same(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
         text = first_difference(record.encodes, encode)
         if text is not None:
             raise ArtifactError(
-                f"{path} was built for the tokenizer of {record.id}; the engine's model "
-                f"encodes {text!r} differently",
+                f"cannot use {path}: it was built for the tokenizer of {record.id}, and the "
+                f"engine's model encodes {text!r} differently",
                 "build it with the model's own tokenizer",
             )
         if backend is not None:

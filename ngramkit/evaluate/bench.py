@@ -267,7 +267,7 @@ def bench(
             )
     names = [each for each in asked if each != BASELINE] if asked else DRAFTERS
     baseline = label_among(baseline, [BASELINE, *_labels(names)])
-    require_package("matplotlib", "the report")
+    require_package("matplotlib", "write the report")
     require_template(template)
     require_files(questions)
     if out is not None:

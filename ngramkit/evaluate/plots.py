@@ -49,7 +49,7 @@ def require_picture(path: Path) -> None:
             f"choose from {', '.join(SUFFIXES)}",
             option="plot",
         )
-    require_package("matplotlib", "a plot")
+    require_package("matplotlib", "draw a plot")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"no such folder: {path.parent}", "create it first", option="plot")
     try:

@@ -95,7 +95,9 @@ def export(
     if gguf is not None:
         if not is_gguf(str(gguf)):
             raise UsageError(
-                f"{gguf} is not a GGUF file", "Give PATH.gguf or hf:ID:FILE.gguf.", option="gguf"
+                f"gguf must be a GGUF file, got {gguf}",
+                "Give PATH.gguf or hf:ID:FILE.gguf.",
+                option="gguf",
             )
         artifact.tokenizer.require(load_tokenizer(str(gguf)).record, str(artifact.path))
     if to == "llama.cpp":

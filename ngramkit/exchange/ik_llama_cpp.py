@@ -49,7 +49,8 @@ def export_corpus(
             written, tokens = written + 1, tokens + len(document)
         if not written:
             raise UsageError(
-                f"{store.path} has no document of at most {most:,} tokens, ik_llama.cpp's limit",
+                f"cannot export {store.path}: it has no document of at most {most:,} tokens, "
+                "ik_llama.cpp's limit",
                 "export a datastore of shorter documents",
             )
     if left_out:

@@ -127,8 +127,8 @@ def import_cache(
     highest = int(max(cache.keys.max(), cache.pairs[:, 0].max()))
     if highest >= tokenizer.record.vocabulary:
         raise InputError(
-            f"{path} holds the id {highest}, outside the vocabulary of {tokenizer.record.id} "
-            f"({tokenizer.record.vocabulary:,} tokens)",
+            f"cannot import {path}: it holds the id {highest}, outside the vocabulary of "
+            f"{tokenizer.record.id} ({tokenizer.record.vocabulary:,} tokens)",
             "give the model that the file was made with",
             option="model",
         )

@@ -62,8 +62,8 @@ def export_rest_idx(
     """
     if store.separator > 1 << 16 and not u32:
         raise UsageError(
-            f"{store.path} has a vocabulary of {store.separator:,} tokens; REST's files hold "
-            "16-bit ids",
+            f"cannot export {store.path}: its vocabulary has {store.separator:,} tokens, and "
+            "REST's files hold 16-bit ids",
             "give u32=True for a REST that was patched to read 32-bit ids",
             option="u32",
         )
@@ -187,8 +187,8 @@ def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
         previous = int(first[-1])
     if highest >= vocabulary:
         raise InputError(
-            f"{path} holds the id {highest}, outside the vocabulary of {tokenizer.record.id} "
-            f"({vocabulary:,} tokens)",
+            f"cannot import {path}: it holds the id {highest}, outside the vocabulary of "
+            f"{tokenizer.record.id} ({vocabulary:,} tokens)",
             "give the model that the file was built for",
             option="model",
         )

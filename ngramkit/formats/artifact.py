@@ -114,7 +114,7 @@ class Artifact(ABC):
             try:
                 state = identity(file.stat())
             except OSError as error:
-                raise ArtifactError(f"{file} is missing", AGAIN) from error
+                raise ArtifactError(f"cannot read {file}: it is missing", AGAIN) from error
             if state[2] != record.bytes:
                 why = f"it has {state[2]:,} bytes, the manifest lists {record.bytes:,}"
                 raise WrongFileError(file, why)
@@ -123,7 +123,7 @@ class Artifact(ABC):
 
     def arrays(self, name: str, layout: Layout) -> dict[str, Array]:
         if name not in self.manifest.files:
-            raise ArtifactError(f"the manifest of {self.path} does not list {name}")
+            raise ArtifactError(f"cannot read {name} of {self.path}: its manifest does not list it")
         arrays = self._opened.get(name) or self._open_file(name)
         require_layout(self.path / name, arrays, layout)
         return arrays
@@ -132,7 +132,9 @@ class Artifact(ABC):
         path = self.path / name
         arrays, file = open_container(path)
         if file != self._identities.get(name, file):
-            raise ArtifactError(f"{path} was replaced after it was opened", "open it again")
+            raise ArtifactError(
+                f"cannot read {path}: it was replaced after it was opened", "open it again"
+            )
         return arrays
 
     def parameter(self, name: str) -> int:
@@ -181,7 +183,9 @@ def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity
     for _ in check_whole(artifact, reporter, values=not are_values_proven(checksum)):
         pass
     if artifact.identities() != identities:
-        raise ArtifactError(f"{artifact.path} was replaced while it was checked", "open it again")
+        raise ArtifactError(
+            f"cannot open {artifact.path}: it was replaced while it was checked", "open it again"
+        )
     write_proof(checksum, identities)
     seconds = time.perf_counter() - started
     if seconds > 1.0:

@@ -64,13 +64,17 @@ class EvidenceFolder:
         try:
             body = read_json(path / NAME, strict=True, hint="record again")
         except FileNotFoundError as error:
-            raise ArtifactError(f"{path} holds no recorded evidence", "check the path") from error
+            raise ArtifactError(
+                f"cannot read {path}: it holds no recorded evidence", "check the path"
+            ) from error
         if not isinstance(body, dict) or body.get("format") != FORMAT:
-            raise ArtifactError(f"{path / NAME} is not recorded evidence", "check the path")
+            raise ArtifactError(
+                f"cannot read {path / NAME}: it is not recorded evidence", "check the path"
+            )
         version = body.get("version")
         if not whole_number(version, 1, VERSION):
             raise ArtifactError(
-                f"{path / NAME} has version {version!r:.20}; this ngramkit reads 1 to {VERSION}",
+                f"{path / NAME} must have a version of at most {VERSION}, got {version!r:.20}",
                 "upgrade: pip install -U ngramkit",
             )
         fits = body.keys() == {"format", "version", "plan", "tokenizer"}
@@ -86,7 +90,7 @@ class EvidenceFolder:
             begun = path.is_dir() and all(each.name == f"{NAME}.tmp" for each in path.iterdir())
             if path.exists() and not begun:
                 raise UsageError(
-                    f"{path} exists and is not recorded evidence",
+                    f"cannot write {path}: it exists and is not recorded evidence",
                     "choose another out",
                     option="out",
                 )
@@ -108,8 +112,8 @@ class EvidenceFolder:
         for key in sorted(plan.keys() | folder.plan.keys()):
             if plan.get(key) != folder.plan.get(key):
                 raise UsageError(
-                    f"{path} was recorded with {key}={folder.plan.get(key)!r:.60}, "
-                    f"not {plan.get(key)!r:.60}",
+                    f"cannot add to {path}: it was recorded with "
+                    f"{key}={folder.plan.get(key)!r:.60}, not {plan.get(key)!r:.60}",
                     "choose another out",
                     option="out",
                 )

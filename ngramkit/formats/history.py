@@ -111,7 +111,7 @@ class History(Artifact):
     @classmethod
     def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
         if not Path(path).exists():
-            raise ArtifactError(f"there is no history at {path}", "check the path")
+            raise ArtifactError(f"no such history: {path}", "check the path")
         return super().open(path, reporter=reporter)
 
     @classmethod
@@ -331,7 +331,9 @@ def require_no_other(path: Path) -> None:
         )
     own = {NAME, LOG, *STRAYS, *itertools.chain(*STRAYS.values())}
     if not path.is_dir() or any(entry.name not in own for entry in path.iterdir()):
-        raise ArtifactError(f"{path} exists and is not a history", "choose another folder")
+        raise ArtifactError(
+            f"cannot write {path}: it exists and is not a history", "choose another folder"
+        )
 
 
 def clear_partials(path: Path) -> None:

@@ -108,19 +108,20 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _missing(folder: Path) -> ArtifactError:
     if not folder.exists():
-        return ArtifactError(f"there is no artifact at {folder}", "check the path, or build it")
+        return ArtifactError(f"no such artifact: {folder}", "check the path, or build it")
     return ArtifactError(
-        f"{folder} is not an ngramkit artifact: it has no {NAME}", "check the path"
+        f"cannot open {folder}: it has no {NAME}, so it is not an ngramkit artifact",
+        "check the path",
     )
 
 
 def parse_manifest(path: object, body: Any) -> Manifest:
     if not isinstance(body, dict) or body.get("format") != FORMAT:
-        raise ArtifactError(f"{path} is not an ngramkit manifest", "check the path")
+        raise ArtifactError(f"cannot read {path}: it is not an ngramkit manifest", "check the path")
     version = body.get("version")
     if not whole_number(version, 1, VERSION):
         raise ArtifactError(
-            f"{path} has format version {version!r:.20}; this ngramkit reads 1 to {VERSION}",
+            f"{path} must have a format version of at most {VERSION}, got {version!r:.20}",
             "upgrade: pip install -U ngramkit",
         )
     require(body.keys() - {"checksum"} == KEYS, path, "its keys are not those of a manifest")
@@ -184,7 +185,8 @@ def _files(path: object, body: Any) -> dict[str, FileRecord]:
     for name, record in body.items():
         if not FILE_NAME.fullmatch(name):
             raise ArtifactError(
-                f"{path} names the file {name!r:.80}, which is not inside its folder",
+                f"cannot use {path}: it names the file {name!r:.80}, which is not inside its "
+                "folder",
                 "do not use this artifact; build it, or pull it from somebody you trust",
             )
         require(name.lower() not in OWN_NAMES, path, f"it lists {name}, which holds no arrays")

@@ -110,9 +110,9 @@ class Replacement:
 
 def exists(path: object, *, forcible: bool = True) -> UsageError:
     if not forcible:
-        return UsageError(f"{path} exists", "choose another out", option="out")
+        return UsageError(f"cannot write {path}: it exists", "choose another out", option="out")
     return UsageError(
-        f"{path} exists",
+        f"cannot write {path}: it exists",
         "choose another out, or replace it with force=True",
         option=("out", "force"),
     )

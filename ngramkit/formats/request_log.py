@@ -161,9 +161,11 @@ class RequestLog:
 
     def open_file(self, mode: str, buffering: int = -1) -> IO[bytes]:
         if not self.path.exists():
-            raise ArtifactError(f"{self.path} is missing", "start a new history")
+            raise ArtifactError(f"cannot read {self.path}: it is missing", "start a new history")
         if not self.path.is_file():  # opening a pipe would wait for a writer
-            raise ArtifactError(f"{self.path} is not a plain file", "start a new history")
+            raise ArtifactError(
+                f"cannot read {self.path}: it is not a plain file", "start a new history"
+            )
         return self.path.open(mode, buffering=buffering)
 
     def _packed(self, request: PastRequest) -> bytes:

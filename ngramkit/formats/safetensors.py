@@ -127,7 +127,7 @@ def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
     try:
         file = open_plain(path, hint=AGAIN)
     except FileNotFoundError as error:
-        raise ArtifactError(f"{path} is missing", AGAIN) from error
+        raise ArtifactError(f"cannot read {path}: it is missing", AGAIN) from error
     with file:
         status = os.fstat(file.fileno())
         if status.st_size < 8:

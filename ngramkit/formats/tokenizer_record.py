@@ -101,9 +101,9 @@ class TokenizerRecord:
             if self.encodes is not None and other.encodes is not None:
                 why = f": {difference(self.encodes, other.encodes)}"
             raise ArtifactError(
-                f"{where} was built for the tokenizer of {self.id} "
-                f"({self.vocabulary:,} tokens, {self.fingerprint[:12]}), not for that of "
-                f"{other.id} ({other.vocabulary:,} tokens, {other.fingerprint[:12]}){why}",
+                f"cannot use {where} with {other.id} ({other.vocabulary:,} tokens, "
+                f"{other.fingerprint[:12]}): it was built for the tokenizer of {self.id} "
+                f"({self.vocabulary:,} tokens, {self.fingerprint[:12]}){why}",
                 f"build it again with model={other.id}",
                 option="model",
             )

@@ -115,10 +115,11 @@ def _open(path: Path, most: int) -> tuple[_Reader, int]:
             size = os.fstat(file.fileno()).st_size
             content = file.read(min(size, most))
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {reason(error)}", "check the path") from error
+        raise InputError(f"cannot read {path}: {reason(error)}", "check the path") from error
     if content[:4] != MAGIC:
         raise InputError(
-            f"{path} is not a GGUF file", "give a .gguf file, a model folder or a Hub id"
+            f"cannot read {path}: it is not a GGUF file",
+            "give a .gguf file, a model folder or a Hub id",
         )
     return _Reader(path, content), size
 

@@ -51,7 +51,7 @@ def write_tokenizer(header: Header, folder: Path) -> None:
     """
     form, pre = header.text("tokenizer.ggml.model"), header.text("tokenizer.ggml.pre")
     if not header.texts("tokenizer.ggml.tokens"):
-        raise InputError(f"{header.path} holds no tokenizer", "use another model")
+        raise InputError(f"cannot use {header.path}: it holds no tokenizer", "use another model")
     if form == "gpt2" and pre in KIND_OF:
         _byte_level(header, KIND_OF[pre]).save(str(folder / "tokenizer.json"), pretty=False)
     else:
@@ -144,7 +144,7 @@ def _special(header: Header) -> dict[str, str]:
 
 
 def _write_converted(header: Header, folder: Path) -> None:
-    require_package("gguf", "reading the tokenizer of this GGUF file", EXTRA)
+    require_package("gguf", "read the tokenizer of this GGUF file", EXTRA)
     try:
         from transformers import AutoTokenizer
 
@@ -154,6 +154,6 @@ def _write_converted(header: Header, folder: Path) -> None:
         tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
     except Exception as error:  # the file is untrusted
         raise InputError(
-            f"the tokenizer of {header.path} cannot be converted: {first_line(error):.200}",
+            f"cannot convert the tokenizer of {header.path}: {first_line(error):.200}",
             "use the model's original repository",
         ) from error

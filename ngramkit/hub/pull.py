@@ -84,7 +84,7 @@ def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, 
     if manifest.kind == History.kind:
         if local.kind != History.kind or copy_of(History.open(out))[0] != manifest:
             raise UsageError(
-                f"{out} exists and holds other requests",
+                f"cannot write {out}: it holds other requests",
                 "choose another out, and join the two: ngramkit history merge",
                 option="out",
             )
@@ -116,7 +116,7 @@ def _fetch_history(
             there = hub.info(remote)["size"] == record.bytes
         if not there:
             raise ArtifactError(
-                f"{name.repository} lists {LOG} but does not hold it",
+                f"cannot download {name.repository}: it lists {LOG} but does not hold it",
                 "report it to its owner, or give an earlier @REVISION",
             )
         with open(folder / LOG, "wb", opener=owner_only) as file:

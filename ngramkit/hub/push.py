@@ -346,7 +346,7 @@ def _artifact(artifact: Artifact, reporter: Reporter) -> list[Upload]:
     for name, record in manifest.files.items():
         if sha256_of(path / name) != record.sha256:
             raise ArtifactError(
-                f"{path / name} differs from its manifest (sha256)",
+                f"cannot push {path / name}: it differs from its manifest (sha256)",
                 "build it again before pushing",
             )
         uploads.append(Upload(name, path / name, record.sha256, record.bytes))
@@ -400,7 +400,9 @@ def _export(path: Path, artifact: Artifact, reporter: Reporter) -> list[Upload]:
         try:
             uploads.append(_text_upload(name, raw.decode()))
         except UnicodeDecodeError as error:
-            raise ArtifactError(f"{path / name} is not UTF-8 text", "export it again") from error
+            raise ArtifactError(
+                f"cannot push {path / name}: it is not UTF-8 text", "export it again"
+            ) from error
     left = {file.relative_to(path).as_posix() for file in path.rglob("*") if not file.is_dir()}
     for name in sorted(left - {upload.name for upload in uploads}):
         reporter.note(f"{name} is not pushed: ngramkit did not write it")

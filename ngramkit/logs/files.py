@@ -100,7 +100,7 @@ class LogFile:
             try:
                 body = _parse(line, where)
                 if not isinstance(body, dict):
-                    raise BadRecordError(f"{where}: not a JSON object", HINT)
+                    raise BadRecordError(f"{where}: a record must be a JSON object", HINT)
             except BadRecordError as error:
                 on_bad_line(where, error)
                 continue
@@ -126,7 +126,7 @@ class LogFile:
             if isinstance(item, dict):
                 yield where, item
             else:
-                on_bad_line(where, BadRecordError(f"{where}: not a JSON object", HINT))
+                on_bad_line(where, BadRecordError(f"{where}: a record must be a JSON object", HINT))
 
     def _count_unread(self, what: str) -> None:
         if self.unread is not None:
@@ -183,7 +183,7 @@ def log_files(paths: Iterable[str | Path] | str | Path) -> Files:
         elif path.exists():
             files.paths.append(path)
         else:
-            raise InputError(f"there is no file {path}", "Check the path.")
+            raise InputError(f"no such file: {path}", "Check the path.")
     return files._replace(paths=list(dict.fromkeys(files.paths)))
 
 
@@ -200,7 +200,10 @@ def _folder_files(folder: Path, skipped: Counter[str]) -> list[Path]:
         else:
             skipped["files of other names"] += 1
         if len(files) > MAX_FILES:
-            raise InputError(f"{folder} holds more than {MAX_FILES:,} files", "Name some of them.")
+            raise InputError(
+                f"cannot read {folder}: it holds more than {MAX_FILES:,} files",
+                "Name some of them.",
+            )
     return sorted(files, key=lambda path: _order(path.relative_to(folder)))
 
 

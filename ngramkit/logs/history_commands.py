@@ -173,7 +173,7 @@ def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
             "paths must name at least one history, got none", "Name one.", option="paths"
         )
     if os.path.lexists(out):
-        raise UsageError(f"{out} already exists", "Choose another out.", option="out")
+        raise UsageError(f"cannot write {out}: it exists", "Choose another out.", option="out")
     return HistorySize.of(*merge_histories([History.open(path) for path in given], Path(out)))
 
 

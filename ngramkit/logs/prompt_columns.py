@@ -70,7 +70,9 @@ def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRe
         if not count:
             yield "no message of the assistant"
     else:
-        raise BadRecordError("neither `messages` nor `prompt` and `output`", "Give columns.")
+        raise BadRecordError(
+            "a record must have `messages`, or `prompt` and `output`", "Give columns."
+        )
 
 
 def reader_of(columns: Mapping[str, str]) -> Reader:

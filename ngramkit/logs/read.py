@@ -194,7 +194,7 @@ def _recognize(file: LogFile) -> LogFormat:
             if form.matches_line and form.matches_line(line):
                 return form
     if not beginning:
-        raise InputError(f"{file.path} holds no requests", "Check the path.")
+        raise InputError(f"cannot read {file.path}: it holds no requests", "Check the path.")
     where = f"{file.path}, line 1" if file.is_json else str(file.path)
     if isinstance(first, dict) and "question_id" in first:
         if "choices" not in first:
@@ -208,7 +208,7 @@ def _recognize(file: LogFile) -> LogFormat:
             option="questions",
         )
     raise InputError(
-        f"{where}: no requests in a known format",
+        f"cannot read {where}: it has no requests in a known format",
         f"Name one ({', '.join(NAMED_FORMATS)}), or the columns of prompt and output.",
         option=("format", "columns"),
     )

@@ -125,7 +125,10 @@ def require_field(where: FilePlace, body: Any, key: str, kind: type) -> Any:
     """Return body[key], a list, str or dict. Raises BadRecordError for anything else."""
     kinds: dict[type, str] = {list: "a list", str: "a text", dict: "an object"}
     if not isinstance(body, dict) or key not in body:
-        raise BadRecordError(f"{where}: no `{key}`", f"Write `{key}` as {kinds[kind]}.")
+        raise BadRecordError(
+            f"{where}: `{key}` must be {kinds[kind]}, got nothing",
+            f"Write `{key}` as {kinds[kind]}.",
+        )
     if not isinstance(body[key], kind):
         raise BadRecordError(
             f"{where}: `{key}` must be {kinds[kind]}, got {type(body[key]).__name__}"

@@ -103,7 +103,7 @@ class RequestTokenizer:
 
     def _encode(self, text: str) -> TokenArray:
         if len(text) > MAX_TEXT_CHARS:
-            raise BadRecordError(f"a text of more than {MAX_TEXT_CHARS:,} characters")
+            raise BadRecordError(f"a text must have at most {MAX_TEXT_CHARS:,} characters")
         return self._tokenizer.encode(text)
 
     def _prompt_text(self, request: LoggedRequest) -> tuple[str, str, bool]:
@@ -126,7 +126,7 @@ class RequestTokenizer:
             unfinished = Message(ASSISTANT, messages.pop().content + ANSWER)
             text, found, _ = self.template.prompt([*messages, unfinished]).rpartition(ANSWER)
             if not found:
-                raise BadRecordError("the chat template cannot continue an answer")
+                raise BadRecordError("cannot continue an answer: the chat template ends it")
             return text, "", own
         return self.template.prompt(messages), self.template.joint, own
 
@@ -138,7 +138,7 @@ class RequestTokenizer:
             wanted and wanted not in letters(self._tokenizer.decode(output))
         ):
             raise InputError(
-                f"the log's token ids are not those of {self._tokenizer.record.id}",
+                f"cannot use {self._tokenizer.record.id}: the log's token ids are not its own",
                 "Give the model that wrote them.",
                 option="model",
             )

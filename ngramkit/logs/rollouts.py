@@ -335,7 +335,7 @@ def torch_samples(path: Path) -> Iterator[Line]:
         raise InputError(f"cannot read {path} as slime's samples: {why}", HINT) from error
     samples = body.get("samples") if isinstance(body, dict) else None
     if not isinstance(samples, list):
-        raise InputError(f"{path} holds no samples of slime", HINT)
+        raise InputError(f"cannot read {path}: it holds no samples of slime", HINT)
     for number, sample in enumerate(samples, 1):
         yield FilePlace(path, "item", number), sample
 
@@ -367,5 +367,5 @@ def read_slime(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     if isinstance(prompt, list):
         prompt = read_messages(where, prompt)
     if not isinstance(prompt, str | list) or not isinstance(response, str):
-        raise BadRecordError("no `prompt` and `response`", HINT)
+        raise BadRecordError("a sample must have `prompt` and `response`", HINT)
     yield LoggedRequest(prompt, response, name, "slime", run=run) if response else NO_TEXT

@@ -56,7 +56,7 @@ class SkipReport:
     def no_readable_file(self, formats: Sequence[str]) -> InputError:
         example = f", for example: {self._first_file_error}" if self._first_file_error else ""
         return InputError(
-            f"no file of the folder is in a known format{example}",
+            f"cannot read the folder: no file is in a known format{example}",
             f"Name one ({', '.join(formats)}).",
             option="format",
         )
@@ -66,7 +66,7 @@ class SkipReport:
         if self.not_selected:
             fields = ", ".join(f"{name}={value!r:.60}" for name, value in wanted)
             return InputError(
-                f"no request of the log has {fields}", "Check the names.", option="where"
+                f"cannot select requests: none has {fields}", "Check the names.", option="where"
             )
         assert self.first is not None
         count = self.records.total()

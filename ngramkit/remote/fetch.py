@@ -162,7 +162,8 @@ def fetch_manifest(name: HubName) -> tuple[Path, Manifest]:
             path = _file(name.repository, name.revision, NAME)
         except RemoteEntryNotFoundError as error:
             raise ArtifactError(
-                f"{name.repository} holds no {NAME}, so it is not an ngramkit artifact",
+                f"cannot use {name.repository}: it has no {NAME}, so it is not an ngramkit "
+                "artifact",
                 "check the name; `ngramkit search` lists artifacts",
             ) from error
     return path.parent, read_manifest(path.parent)
@@ -183,7 +184,7 @@ def _download(repository: str, commit: str, manifest: Manifest, reporter: Report
             _file(repository, commit, name)
         except RemoteEntryNotFoundError as error:
             raise ArtifactError(
-                f"{repository} lists {name} but does not hold it",
+                f"cannot download {repository}: it lists {name} but does not hold it",
                 "report it to its owner, or give an earlier @REVISION",
             ) from error
         reporter.advance(record.bytes)
@@ -200,7 +201,7 @@ def _verify(repository: str, folder: Path, reporter: Reporter) -> None:
         error.file.resolve().unlink(missing_ok=True)
         error.file.unlink(missing_ok=True)
         raise ArtifactError(
-            f"{error.file.name} of {repository} differs from its manifest (sha256)",
+            f"cannot use {error.file.name} of {repository}: it differs from its manifest (sha256)",
             "run the same command again; if it fails again, the repository is damaged",
         ) from error
     except ArtifactError as error:

@@ -55,7 +55,9 @@ def using_cache(folder: str | Path | None = None, size: int | str | None = None)
     `folder` is a file.
     """
     if folder and Path(folder).is_file():
-        raise InputError(f"{folder} is not a folder", "give another", option=_OPTION)
+        raise InputError(
+            f"the cache must be a folder, got {folder}", "give another", option=_OPTION
+        )
     bound = parse_size(size) if isinstance(size, str) else size
     before = _chosen.get()
     bound = before[1] if bound is None else bound
@@ -225,7 +227,8 @@ def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
     remote = find_remote(place)
     if remote is None:
         raise ArtifactError(
-            f"{place} holds no {NAME}, so it is not an ngramkit artifact", "check the URL"
+            f"cannot use {place}: it has no {NAME}, so it is not an ngramkit artifact",
+            "check the URL",
         )
     kind_of(str(place), remote[1].kind)  # before downloading anything
     if remote[1].kind == History.kind:

@@ -179,7 +179,7 @@ def _require_ours(place: UrlFolder, manifest: Manifest, uploads: _Uploads) -> No
     whole = all(uploads.arrived(name, contents) for name in manifest.files)
     if not whole or remote is None or remote[1] != manifest:
         raise InputError(
-            f"another process wrote to {place} at the same time",
+            f"cannot write {place}: another process wrote there at the same time",
             "run the same command again when it is done",
         )
 
@@ -190,7 +190,8 @@ def _require_ours_only(place: UrlFolder, contents: Mapping[str, str]) -> None:
     foreign = [name for name in contents if not (begun and WRITTEN.fullmatch(name))]
     if foreign:
         raise UsageError(
-            f"{place} holds {visible(foreign[0], 80)}, which ngramkit did not write",
+            f"cannot write {place}: it holds {visible(foreign[0], 80)}, which ngramkit did not "
+            "write",
             "choose another out",
             option="out",
         )

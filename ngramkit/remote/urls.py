@@ -103,7 +103,9 @@ def open_storage(url: str, option: str = "") -> tuple[Any, str]:
         )
     if protocol in LOCAL_PROTOCOLS or "::" in url:
         raise UsageError(
-            f"unsupported protocol {protocol}://", "give the path itself", option=option
+            f"cannot open {protocol}://: a URL must name remote storage only",
+            "give the path itself",
+            option=option,
         )
     try:
         storage, path = url_to_fs(url)
@@ -114,7 +116,7 @@ def open_storage(url: str, option: str = "") -> tuple[Any, str]:
         ) from error
     except ValueError as error:
         hint = "Use s3://, gs://, https:// or hf://datasets/..."
-        raise UsageError(f"unsupported protocol {protocol}://", hint, option=option) from error
+        raise UsageError(f"unknown protocol {protocol}://", hint, option=option) from error
     # Clients' logs are shown only with -vv; their errors are part of ours.
     for client in ("gcsfs", "s3fs", "fsspec", "aiobotocore", "botocore"):
         if not logging.getLogger(client).handlers:
@@ -195,7 +197,9 @@ class UrlFolder:
             except FileNotFoundError:
                 return None
         if len(raw) > most:
-            raise InputError(f"{self}/{name} has more than {most:,} bytes", "check the URL")
+            raise InputError(
+                f"cannot read {self}/{name}: it has more than {most:,} bytes", "check the URL"
+            )
         return raw
 
     def fetch(
@@ -226,7 +230,7 @@ class UrlFolder:
                 block = self._range(name, begin, end)
             except FileNotFoundError as error:
                 raise NotAsListedError(
-                    f"{self} lists {name} but does not hold it", "build it again"
+                    f"cannot read {self}: it lists {name} but does not hold it", "build it again"
                 ) from error
         whole = begin == 0 and len(block) == size  # some web servers ignore ranges
         if len(block) != end - begin and not whole:
@@ -235,7 +239,7 @@ class UrlFolder:
 
     def _wrong(self, name: str, what: str) -> NotAsListedError:
         return NotAsListedError(
-            f"{self}/{name} differs from its manifest ({what})",
+            f"cannot use {self}/{name}: it differs from its manifest ({what})",
             "build it again, or wait if another process is writing there",
         )
 

@@ -353,7 +353,7 @@ def test_a_row_of_millions_of_values(folder, content, skip):
     line = ["tokenize", "--corpus", "d.csv", "--out", "t", "--model", "demo", *skip]
     result = run_here(line)
     assert result.code == 3
-    assert "d.csv, line 2 holds more than 4,194,304 values" in result.err
+    assert "d.csv, line 2: it holds more than 4,194,304 values" in result.err
     tally("bombs", "refused")
 
 

@@ -54,7 +54,7 @@ def test_without_ray_the_command_says_what_to_install(monkeypatch, tmp_path):
     (tmp_path / "a.txt").write_text("text")
     done = run_here(["tokenize", "--corpus", str(tmp_path), "--executor", "ray"])
     assert done.code == 2
-    assert "error: --executor ray needs the package ray" in done.err
+    assert "error: cannot use --executor ray: it needs the package ray" in done.err
     assert "pip install 'ngramkit[ray]'" in done.err
 
 

@@ -117,7 +117,7 @@ def test_history_commands_refuse_what_is_none(ngramkit_cli, tmp_path):
     assert (missing.code, damaged.code, exists.code, elsewhere.code) == (3, 3, 2, 3)
     assert merged.code == 3
     assert "torn" in merged.err
-    assert "no history at nothing" in missing.json["error"]
+    assert "no such history: nothing" in missing.json["error"]
     assert "is damaged" in damaged.err
     assert "exists" in exists.err
     assert "is not a history" in elsewhere.err
@@ -148,7 +148,7 @@ def test_logs_become_a_history(ngramkit_cli, tmp_path):
     (kept, *_) = History.open(tmp_path / "past").log.read().requests
     assert (kept.prompt, tokenizer.decode(kept.tokens[:-1]).strip()) == (0, text.strip())
     assert (empty.code, other.code) == (3, 2)
-    assert "no `input`" in empty.err
+    assert "`input` must be" in empty.err
     assert "--columns must be a list" in other.err
 
 

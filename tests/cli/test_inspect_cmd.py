@@ -45,7 +45,7 @@ def test_build_inspect_and_verify(ngramkit_cli, tmp_path):
     assert answer["continuations"][0]["shown"].startswith("' main")
     assert "20 matches" in looked.out
     assert unknown.code == 3
-    assert "there is no artifact" in unknown.err
+    assert "no such artifact" in unknown.err
     assert usage.code == 2
     assert not (tmp_path / "g").exists()
     assert foreign.code == 2

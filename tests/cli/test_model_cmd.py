@@ -125,7 +125,7 @@ def test_a_table_of_another_tokenizer_is_refused(ngramkit):
     last_line(ngramkit("model-bigram", "./tiny", "--k", 2, "--out", "foreign", "--json"))
     result = ngramkit("decode", "--drafter", "bigram", "--bigram", "foreign", "--prompt", "x")
     assert result.exit_code == 3
-    assert "foreign was built for the tokenizer of ./tiny" in result.stderr
+    assert "it was built for the tokenizer of ./tiny" in result.stderr
 
 
 def test_a_missing_table_is_read_off_a_local_model(ngramkit, folder, monkeypatch):

@@ -31,7 +31,7 @@ def test_a_live_log_is_imported_up_to_its_cut_line(piped):
 def test_forecast_reads_it_too(piped):
     piped(b"")
     done = run_here(["forecast", "-", "--model", "demo"])
-    assert (done.code, "stdin holds no requests" in done.err) == (3, True)
+    assert (done.code, "stdin: it holds no requests" in done.err) == (3, True)
 
 
 def test_it_is_read_once(piped):

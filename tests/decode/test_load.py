@@ -95,7 +95,7 @@ def test_how_a_checkpoint_is_quantised():
 
 def test_a_device_map_without_accelerate_is_said(monkeypatch):
     monkeypatch.setattr(placement, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="device_map needs accelerate"):
+    with pytest.raises(UsageError, match="cannot use device_map: it needs"):
         load_model("demo", device_map="auto")
 
 

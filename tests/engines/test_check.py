@@ -93,9 +93,9 @@ def test_without_a_model_a_datastore_s_own_text_is_drafted_for(built, monkeypatc
 def test_what_cannot_work_is_refused(built, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="unknown engine 'vlm'"):
         ngramkit.check_engine("vlm")
-    with pytest.raises(ArtifactError, match="there is no artifact at"):
+    with pytest.raises(ArtifactError, match="no such artifact"):
         ngramkit.check_engine("vllm", draft=f'{{"datastores": ["{tmp_path}/nowhere"]}}')
-    with pytest.raises(ArtifactError, match="there is no history at"):
+    with pytest.raises(ArtifactError, match="no such history"):
         ngramkit.check_engine(
             "vllm", draft=f'{{"history": "{tmp_path}/past", "store": false}}', model="demo"
         )
@@ -128,14 +128,14 @@ def test_a_clock_is_for_the_engine_whose_passes_it_times(built):
             '{"history": true, "history_by": "salt"}',
             'cannot use history_by="salt": vllm does not pass it to drafters (use "lora" or "key")',
         ),
-        ('{"datastores": ["/nowhere"]}', "there is no artifact at /nowhere (check the path"),
+        ('{"datastores": ["/nowhere"]}', "no such artifact: /nowhere (check the path"),
         (
             '{"history": "/nowhere", "store": false}',
-            "there is no history at /nowhere (check the path",
+            "no such history: /nowhere (check the path",
         ),
-        ('{"history": "/usr"}', "/usr exists and is not a history"),
+        ('{"history": "/usr"}', "/usr: it exists and is not a history"),
         ('{"history": "s3://a/b"}', "local folder"),
-        ('{"history_by": "lora"}', "history_by of NGRAMKIT_DRAFT needs a history"),
+        ('{"history_by": "lora"}', "history_by of NGRAMKIT_DRAFT: it needs a history"),
         (
             '{"frozen_table": "DATASTORE"}',
             "must be a frozen-table, got a datastore",

@@ -45,8 +45,8 @@ def test_all_keys():
         ('{"history": true, "history_by": "user"}', "must be one of lora, salt, key"),
         ('{"history": true, "history_days": 0}', "must be a number above 0"),
         ('{"history": true, "history_tokens": 0}', "whole number"),
-        ('{"history_days": 3}', "history_days of NGRAMKIT_DRAFT needs a history"),
-        ('{"history": false, "history_prompts": true}', "history_prompts of NGRAMKIT_DRAFT needs"),
+        ('{"history_days": 3}', "history_days of NGRAMKIT_DRAFT: it needs a history"),
+        ('{"history": false, "history_prompts": true}', "history_prompts of NGRAMKIT_DRAFT:"),
         ('{"history": true, "store": 1}', "store of NGRAMKIT_DRAFT must be true or false"),
         ('{"pass_cost": [1]}', "pass_cost of NGRAMKIT_DRAFT must be a number"),
         ("[1]", "no such file"),
@@ -101,7 +101,7 @@ def test_artifacts_that_cannot_be_opened_are_named(tmp_path):
         open_source(DraftConfig("rest"), 100)
     with pytest.raises(ArtifactError):
         open_source(DraftConfig(datastores=(str(tmp_path / "none"),)), 100)
-    with pytest.raises(ArtifactError, match="there is no history"):
+    with pytest.raises(ArtifactError, match="no such history"):
         open_source(DraftConfig(history=str(tmp_path / "none"), store=False), 100)
 
 

@@ -423,7 +423,7 @@ def test_installed_but_not_configured_it_changes_nothing(monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [('{"datastores": ["/nowhere"]}', "there is no artifact at /nowhere"), ("{", "not JSON")],
+    [('{"datastores": ["/nowhere"]}', "no such artifact: /nowhere"), ("{", "not JSON")],
 )
 def test_a_wrong_configuration_ends_the_server_before_it_loads_a_model(text, says, monkeypatch):
     """SGLang logs what else a plugin raises, and would serve with its own corpus."""

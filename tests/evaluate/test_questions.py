@@ -44,7 +44,7 @@ def test_text_files_have_a_prompt_per_line(tmp_path):
     ("lines", "said"),
     [
         (['{"prompt": "a"}', "{"], "line 2: not JSON"),
-        (['{"prompt": "a"}', "[1]"], "line 2: not a JSON object"),
+        (['{"prompt": "a"}', "[1]"], "line 2: a record must be a JSON object"),
         (['{"answer": "a"}'], "line 1: a question must"),
         (['{"turns": []}'], "line 1: `turns` must be"),
         (['{"turns": ["a", 1]}'], "line 1: `turns` must be"),

@@ -78,9 +78,9 @@ def test_an_eos_that_the_recorder_left_in_the_text_counts_once(tokenizer, tmp_pa
     ("answer", "complaint"),
     [
         ("{", "not JSON"),
-        ("[1]\n", "not a JSON object"),
+        ("[1]\n", "must be a JSON object"),
         ({"choices": []}, "must have `question_id`"),
-        ({"question_id": 1}, "no `choices`"),
+        ({"question_id": 1}, "`choices` must be a list"),
         ({"question_id": 1, "choices": {}}, "`choices` must be a list"),
         ({"question_id": 1, "choices": []}, "must have `turns`"),
         ({"question_id": 1, "choices": [{"turns": [3]}]}, "must have `turns`"),
@@ -116,7 +116,7 @@ def test_a_bad_question_line_and_missing_or_empty_files_are_named(tokenizer, tmp
     answers = lines(tmp_path / "a", {"question_id": 1, "choices": [{"turns": ["x"]}]})
     with pytest.raises(InputError, match=r"q, line 1: `turns`"):
         read(tokenizer, answers, lines(tmp_path / "q", {"question_id": 1, "turns": "x"}))
-    with pytest.raises(InputError, match="no file"):
+    with pytest.raises(InputError, match="no such file"):
         read(tokenizer, tmp_path / "nothing")
     with pytest.raises(InputError, match="holds no requests"):
         read(tokenizer, lines(tmp_path / "empty", "\n"))

@@ -141,7 +141,7 @@ def test_only_what_a_replay_wrote_is_replaced(here, tmp_path):
     require_free(tmp_path / "new")
     (tmp_path / "empty").mkdir()
     require_free(tmp_path / "empty")
-    with pytest.raises(UsageError, match="res exists"):
+    with pytest.raises(UsageError, match="res: it exists"):
         require_free(here / "res")
     require_free(here / "res", force=True)
     theirs = tmp_path / "theirs"

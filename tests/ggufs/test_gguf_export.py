@@ -50,7 +50,7 @@ def test_another_is_refused_with_the_text_that_differs(table, tmp_path, changed,
 
 
 def test_other_files_are_refused(table, tmp_path):
-    with pytest.raises(UsageError, match="is not a GGUF file"):
+    with pytest.raises(UsageError, match="must be a GGUF file"):
         ngramkit.export(table, "llama.cpp", tmp_path / "x.bin", gguf="demo")
     (tmp_path / "a.gguf").write_bytes(b"no")
     with pytest.raises(InputError, match="is not a GGUF file"):

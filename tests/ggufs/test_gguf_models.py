@@ -116,7 +116,7 @@ def test_without_gguf_the_tokenizer_is_read_and_the_weights_are_refused(
     whole, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("ngramkit.basics.machine.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="weights of a GGUF file needs gguf"):
+    with pytest.raises(UsageError, match="weights of a GGUF file: the package gguf"):
         load_model(str(whole), device="cpu")
 
 

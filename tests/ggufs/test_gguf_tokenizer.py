@@ -126,7 +126,7 @@ def test_a_text_ends_where_llama_cpp_ends_it(tmp_path, added, roles, ends):
         ({"tokenizer__ggml__token_type": [1, 2]}, "differ in number"),
         ({"tokenizer__ggml__token_type": "x"}, "differ in number"),
         ({"tokenizer__ggml__eos_token_id": 1 << 31}, "outside the vocabulary"),
-        ({"tokenizer__ggml__model": "\x1b[2J"}, "cannot convert|cannot be converted|needs gguf"),
+        ({"tokenizer__ggml__model": "\x1b[2J"}, "cannot convert|the package gguf is missing"),
     ],
 )
 def test_an_inconsistent_tokenizer_is_refused(tmp_path, changed, said):

@@ -274,9 +274,9 @@ def test_ids_of_another_tokenizer_are_refused(tokenizer):
     other = requests[2].output + 1
     spaced = LoggedRequest(requests[2].prompt, requests[2].output, text=" return  x")
     assert len(RequestTokenizer(tokenizer)(spaced).output)
-    with pytest.raises(InputError, match="not those of demo"):
+    with pytest.raises(InputError, match="cannot use demo: the log's token ids"):
         RequestTokenizer(tokenizer)(LoggedRequest(ids([]), other, text="    return x\n"))
-    with pytest.raises(InputError, match="not those of demo"):
+    with pytest.raises(InputError, match="cannot use demo: the log's token ids"):
         encode(LoggedRequest(ids([1]), ids([1 << 30])))
     assert encode(LoggedRequest(ids([]), requests[2].output)).prompt.tolist() == []
 

@@ -75,7 +75,7 @@ def test_a_file_of_torch_that_holds_anything_else(tmp_path):
         ([1], "no samples of slime"),
         ({"samples": 3}, "no samples of slime"),
         ({"samples": [3]}, "a sample must be"),
-        ({"samples": [{"response": 3}]}, "no `prompt` and `response`"),
+        ({"samples": [{"response": 3}]}, "must have `prompt` and `response`"),
     ):
         torch.save(body, path)
         with pytest.raises(InputError, match=said):
@@ -110,7 +110,7 @@ def test_a_file_of_torch_that_holds_anything_else(tmp_path):
             "content must be a text",
         ),
         ("swe-agent", {"trajectory": 3, "history": [], "info": {}}, "`trajectory` must"),
-        ("mini-swe-agent", {"trajectory_format": "mini-swe-agent-1"}, "no `messages`"),
+        ("mini-swe-agent", {"trajectory_format": "mini-swe-agent-1"}, "`messages` must be a list"),
         ("tau-bench", {"task_id": 1, "traj": {}}, "`traj` must"),
         ("verl", {"input": 3, "output": "", "score": 1, "step": 1}, "`input` must"),
         ("nemo-rl", {"idx": 0, "rewards": [], "content": 3}, "`content` must"),
@@ -121,13 +121,13 @@ def test_a_file_of_torch_that_holds_anything_else(tmp_path):
         ),
         ("prime-rl", {"task": {}, "nodes": [3]}, "a node must be"),
         ("prime-rl", {"task": {}, "nodes": [{"sampled": True, "parent": 0}]}, "parent must be"),
-        ("prime-rl", {"task": {}, "nodes": [{"sampled": True}]}, "no `message`"),
+        ("prime-rl", {"task": {}, "nodes": [{"sampled": True}]}, "`message` must be an object"),
         (
             "prime-rl",
             {"task": {}, "nodes": [{"sampled": True, "token_ids": [1], "mask": []}]},
             "mask must",
         ),
-        ("slime", {"response": 3, "response_length": -1}, "no `prompt` and `response`"),
+        ("slime", {"response": 3, "response_length": -1}, "must have `prompt` and `response`"),
         (
             "openai",
             {"request": 3, "kwargs": [3], "messages": 3, "response": {"choices": [{"text": "x"}]}},
@@ -179,7 +179,7 @@ def test_files_that_are_none(tmp_path):
         (b"\n \n", "holds no requests"),
         (b"{", "not JSON"),
         (b'{"a": 1}\n', "no requests in a known format"),
-        (b'["x"]', "not a JSON object"),
+        (b'["x"]', "must be a JSON object"),
         (b"\xff\xfe text", "UTF-16"),
         (b"[" * 100_000, "nests too deeply"),
     ):
@@ -187,7 +187,7 @@ def test_files_that_are_none(tmp_path):
         path.write_bytes(content)
         with pytest.raises(InputError, match=said):
             list(read_log(path))
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="no such file"):
         list(read_log(tmp_path / "b.jsonl"))
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match="holds no file of a log"):

@@ -436,7 +436,7 @@ def test_a_text_that_is_too_long_is_counted(tokenizer, tmp_path, monkeypatch):
     path = write(tmp_path / "a.jsonl", *rows)
     imported = history_import(path, tmp_path / "past", model="demo", reporter=notes)
     assert imported.imported == 1
-    assert "a text of more than 1,000 characters (1)" in notes.text
+    assert "a text must have at most 1,000 characters (1)" in notes.text
 
 
 def test_texts_that_are_not_unicode_are_one_reason(tmp_path, tokenizer):

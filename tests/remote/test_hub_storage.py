@@ -54,7 +54,7 @@ def test_missing_files(hub, bucket):
         texts("hf://datasets/acme/no-such/a.txt")
     with pytest.raises(InputError, match="does not exist"):
         texts("hf://buckets/acme/no-such/a.txt")
-    with pytest.raises(ArtifactError, match=r"hf://buckets/acme/ours/x holds no manifest\.json"):
+    with pytest.raises(ArtifactError, match=r"hf://buckets/acme/ours/x: it has no manifest\.json"):
         ngramkit.open_artifact("hf://buckets/acme/ours/x")
 
 

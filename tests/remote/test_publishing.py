@@ -59,7 +59,7 @@ def test_a_killed_processs_stand_in_is_removed(s3, tokens, cache):
 
 def test_another_artifact_is_replaced_only_with_force(s3, tokens, cache):
     build(tokens)
-    with pytest.raises(UsageError, match=f"^{OUT} exists\\n") as refused:
+    with pytest.raises(UsageError, match=f"^cannot write {OUT}: it exists\\n") as refused:
         build(tokens, shard_tokens=100)
     assert "force=True" in refused.value.hint
     assert ngramkit.open_artifact(OUT).manifest.counts
@@ -72,7 +72,7 @@ def test_another_artifact_is_replaced_only_with_force(s3, tokens, cache):
 def test_files_that_ngramkit_did_not_write_stay(s3, tokens, cache):
     for name in ("notes.txt", "README.md"):
         s3.storage.pipe(f"bucket/mine/{name}", b"mine")
-        with pytest.raises(UsageError, match=rf"s3://bucket/mine holds {name}, which ngramkit did"):
+        with pytest.raises(UsageError, match=rf"bucket/mine: it holds {name}, which ngramkit"):
             build(tokens, "s3://bucket/mine", force=True)
         assert s3.storage.cat(f"bucket/mine/{name}") == b"mine"
         s3.storage.rm(f"bucket/mine/{name}")
@@ -132,7 +132,9 @@ def test_the_last_of_two_different_writers_notices(s3, tokens, cache, tmp_path, 
             build(alike)
 
     s3.faults.append(Fault(rf"PUT /bucket/out/phrases/{NAME}", SLOW, called=other))
-    with pytest.raises(InputError, match=rf"^another process wrote to {OUT} at the same time\n"):
+    with pytest.raises(
+        InputError, match=rf"^cannot write {OUT}: another process wrote there at the same time\n"
+    ):
         build(tokens)
     with pytest.raises(ArtifactError, match="differs from its manifest"):
         ngramkit.open_artifact(OUT, cache_dir=tmp_path / "reader")
