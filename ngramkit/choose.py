@@ -10,16 +10,23 @@ download and no long work; otherwise an error names the command.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.basics.errors import ArtifactError, UsageError, meant, require_list
+from ngramkit.basics.errors import (
+    ArtifactError,
+    InputError,
+    NgramkitError,
+    UsageError,
+    meant,
+    require_list,
+)
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, ROLES, a_kind
-from ngramkit.basics.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
+from ngramkit.basics.models import DEFAULT, FILES_OF_MODELS, HUB_IDS, chosen_model, resolve_model
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many
 from ngramkit.corpus.naming import corpus_name, selection_name, selection_text, whole_corpus
@@ -45,6 +52,7 @@ from ngramkit.formats.outputs import (
     artifacts_in,
     default_place,
 )
+from ngramkit.formats.replacing import BusyError
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 from ngramkit.formats.tokens import TokenStore
 
@@ -502,12 +510,31 @@ def provide(
     corpus = corpus_name(store.manifest.corpus, store.path.name)
     selection = selection_name(store.manifest.corpus)
     place = default_place(corpus, selection, tokenizer.id, kind, folder=AUTOMATIC)
-    artifact: Artifact = builders[kind](store, place, reporter=reporter, force=True)
+    with _automatic(place):
+        artifact: Artifact = builders[kind](store, place, reporter=reporter, force=True)
     return artifact
 
 
+@contextmanager
+def _automatic(place: Path) -> Iterator[None]:
+    """Replace hints to choose another output: nobody chose this one."""
+    try:
+        yield
+    except NgramkitError as error:
+        if "out" in error.option:
+            hint = f"move {place} away, or name the artifacts to draft from"
+            if isinstance(error, BusyError):
+                hint = "wait for it, or name the artifacts to draft from"
+            raise InputError(str(error), hint) from error
+        raise
+
+
 def command(kind: str, model: str) -> str:
+    """Return the command that builds an artifact; MODEL for a folder that has no weights."""
     corpus = "" if KINDS[kind].of_model else "--corpus CORPUS --model "
+    folder = Path(model)
+    if KINDS[kind].of_model and folder.is_dir() and not (folder / FILES_OF_MODELS[0]).is_file():
+        model = "MODEL"
     return f"ngramkit {KINDS[kind].command} {corpus}{model}"
 
 
@@ -537,7 +564,8 @@ def _stdlib_store(reporter: Reporter) -> TokenStore:
     from ngramkit.corpus.open import open_corpus
 
     place = default_place(CORPUS, DEFAULT, "tokens", folder=AUTOMATIC)
-    return tokenize(open_corpus(CORPUS), DEFAULT, place, reporter=reporter, force=True)
+    with _automatic(place):
+        return tokenize(open_corpus(CORPUS), DEFAULT, place, reporter=reporter, force=True)
 
 
 def _read_off_model(
@@ -560,4 +588,5 @@ def _read_off_model(
     place = default_place(tokenizer.id, kind, folder=AUTOMATIC)
     builders: Any = {"model-bigram": build_model_bigram, "model-unigram": build_model_unigram}
     options: Any = {"reporter": reporter, "force": True}
-    return builders[kind](model.model, model.tokenizer, place, **options).table  # type: ignore[no-any-return]
+    with _automatic(place):
+        return builders[kind](model.model, model.tokenizer, place, **options).table  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ import pytest
 from choosing import MINE, chosen
 from reporters import Notes
 
-from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, Kind
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
@@ -139,6 +139,23 @@ def test_what_is_missing_is_never_made_of_a_corpus_that_nobody_chose(here):
         assert choice.names == []
         assert "drafting from the context only; run: ngramkit build-" in notes
         choice.load()
+
+
+def test_no_command_names_a_folder_without_a_model(here):
+    Path("tokenizer").mkdir()
+    with pytest.raises(ArtifactError) as caught:
+        chosen("bigram", replace(MINE, id="tokenizer"))
+    assert caught.value.hint == "run: ngramkit model-bigram MODEL"
+
+
+def test_a_hint_about_an_automatic_place_can_be_followed(here):
+    here("tokens", "mine", BIG)
+    taken = Path("artifacts/automatic/made-up-mine-datastore")
+    taken.mkdir(parents=True)
+    (taken / "thesis.doc").write_text("years")
+    with pytest.raises(InputError, match="did not write thesis") as caught:
+        chosen("rest")
+    assert caught.value.hint == f"move {taken} away, or name the artifacts to draft from"
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from ngramkit.builders.model_table import (
     require_unigram_options,
 )
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.pending import prepare
+from ngramkit.decode.pending import PendingModel, prepare
+from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import default_place
-from ngramkit.remote.publishing import build_at, require_out
+from ngramkit.remote.publishing import build_at, require_out, require_same
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -56,7 +57,7 @@ def model_bigram(
     )  # fmt: skip
     pending = prepare(run)
     require_rows(k, pending.tokenizer, prefix)
-    return _build("bigram", build_model_bigram, pending.load(), out, options, reporter, force)
+    return _build("bigram", build_model_bigram, pending, out, options, reporter, force)
 
 
 def model_unigram(
@@ -87,18 +88,25 @@ def model_unigram(
     )  # fmt: skip
     pending = prepare(run)
     require_rows(k, pending.tokenizer)
-    return _build("unigram", build_model_unigram, pending.load(), out, options, reporter, force)
+    return _build("unigram", build_model_unigram, pending, out, options, reporter, force)
 
 
 def _build(
     kind: str,
     builder: Callable[..., BuiltTable[Table]],
-    model: LanguageModel,
+    pending: PendingModel,
     out: str | Path | None,
     options: dict[str, Any],
     reporter: Reporter,
     force: bool,
 ) -> BuiltTable[Table]:
+    def is_same(there: Manifest) -> bool:
+        same = there.tokenizer.fingerprint == pending.tokenizer.record.fingerprint
+        return same and options.items() <= there.parameters.items()
+
+    place = out or default_place(pending.name, kind)
+    require_same(place, f"model-{kind}", is_same, force=force)
+    model = pending.load()
     seconds: float | None = None
 
     def build(path: Path, **run: Any) -> Table:
@@ -107,5 +115,4 @@ def _build(
         seconds = built.seconds
         return built.table
 
-    place = out or default_place(model.name, kind)
     return BuiltTable(build_at(build, place, reporter=reporter, force=force), seconds)

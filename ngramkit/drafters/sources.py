@@ -12,7 +12,7 @@ from ngramkit.basics.arguments import check_fields
 from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.basics.kinds import ROLES, a_kind
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
+from ngramkit.formats.tokenizer_record import ANOTHER_HISTORY, TokenizerRecord, record_of
 
 if TYPE_CHECKING:
     from ngramkit.drafters.past_requests import PastRequests
@@ -69,7 +69,7 @@ class PastUse:
         if not self.recorded:
             return History.at(self.path, tokenizer)
         history = History.open(self.path)
-        history.tokenizer.require(tokenizer, str(self.path))
+        history.tokenizer.require(tokenizer, str(self.path), ANOTHER_HISTORY)
         return history
 
     def open(self, tokenizer: TokenizerRecord, *, forgetful: bool = False) -> PastRequests:

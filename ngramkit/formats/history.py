@@ -78,7 +78,7 @@ from ngramkit.formats.safetensors import (
     sha256_of,
     write_arrays,
 )
-from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.formats.tokenizer_record import ANOTHER_HISTORY, TokenizerRecord
 
 LOGGER = logging.getLogger("ngramkit")
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
@@ -128,7 +128,7 @@ class History(Artifact):
             sync_folder(path.parent)
         _clear_strays(path)
         history = cls.open(path)
-        history.tokenizer.require(tokenizer, str(path))
+        history.tokenizer.require(tokenizer, str(path), ANOTHER_HISTORY)
         return history
 
     @property

@@ -75,6 +75,8 @@ PROBES = (
 DIGITS, EACH = 16, 4
 FORM = re.compile(r"[0-9a-f]{20,1000}")
 
+ANOTHER_HISTORY = "name another folder: the requests of a history have one tokenizer"  # a hint
+
 
 @dataclass(frozen=True)
 class TokenizerRecord:
@@ -95,7 +97,8 @@ class TokenizerRecord:
         same = self.fingerprint == other.fingerprint
         return same or same_ids(self.encodes, other.encodes)
 
-    def require(self, other: TokenizerRecord, where: str) -> None:
+    def require(self, other: TokenizerRecord, where: str, hint: str = "") -> None:
+        """Raise ArtifactError for another tokenizer; `hint`: for what cannot be built again."""
         if not self.agrees(other):
             why = ""
             if self.encodes is not None and other.encodes is not None:
@@ -104,7 +107,7 @@ class TokenizerRecord:
                 f"cannot use {where} with {other.id} ({other.vocabulary:,} tokens, "
                 f"{other.fingerprint[:12]}): it was built for the tokenizer of {self.id} "
                 f"({self.vocabulary:,} tokens, {self.fingerprint[:12]}){why}",
-                f"build it again with model={other.id}",
+                hint or f"build it again with model={other.id}",
                 option="model",
             )
 

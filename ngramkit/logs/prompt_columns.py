@@ -103,8 +103,10 @@ def reader_of(columns: Mapping[str, str]) -> Reader:
 
         for field in FIELDS[:2]:
             if get(field) is None:
-                yield f"no {columns[field]}"
-                return
+                raise BadRecordError(
+                    f"{where}: the column {columns[field]!r} must have a value",
+                    f"Choose the {field} among the columns {', '.join(map(str, list(body)[:10]))}.",
+                )
         if is_from_cache(body):
             yield FROM_CACHE
             return

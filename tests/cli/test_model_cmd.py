@@ -87,6 +87,13 @@ def test_a_table_that_is_there_is_not_made_again(ngramkit):
     assert last_line(ngramkit(*words[:3], 7, *words[4:], "--force", "--json"))["k"] == 7
 
 
+def test_a_taken_place_is_named_before_the_model_is_loaded(ngramkit, monkeypatch):
+    assert ngramkit("model-unigram", "./tiny", "--k", 5, "--out", "taken").exit_code == 0
+    monkeypatch.setattr("ngramkit.decode.load.load_weights", None)
+    taken = ngramkit("model-unigram", "./tiny", "--k", 6, "--out", "taken")
+    assert (taken.exit_code, "taken exists" in taken.stderr) == (2, True)
+
+
 def test_the_models_own_drafts_and_bos(ngramkit, folder):
     words = ("--extend", "model", "--prefix", "none", "--k", 3, "--out", "own", "--json")
     last_line(ngramkit("model-bigram", "./tiny", *words))

@@ -9,6 +9,7 @@ import pytest
 from command_lines import run_here
 
 import ngramkit
+from ngramkit.formats.history import History
 
 LIVE = b'{"prompt": "a", "output": "b c d"}\n{"prompt": "a", "outp'
 
@@ -38,3 +39,20 @@ def test_it_is_read_once(piped):
     piped(LIVE)
     done = run_here(["history", "import", "-", "-", "--out", "past"])
     assert (done.code, "must be given once" in done.err) == (2, True)
+
+
+def test_a_wrong_column_is_named_with_the_others(piped):
+    piped(b'{"question": "a", "answer": "b"}\n')
+    words = ["--columns", "prompt=question,output=nope", "--out", "past", "--model", "demo"]
+    done = run_here(["history", "import", "-", *words])
+    assert done.code == 3
+    said = " ".join(done.err.split())
+    assert "the column 'nope' must have a value" in said
+    assert "-> Choose the output among the columns question, answer." in said
+
+
+def test_a_history_of_another_tokenizer_is_not_to_be_built_again(piped, token_store):
+    history = History.at("past", token_store([[1]], 10).tokenizer)
+    piped(LIVE)
+    done = run_here(["history", "import", "-", "--out", str(history.path), "--model", "demo"])
+    assert (done.code, "name another folder" in done.err) == (3, True)

@@ -233,7 +233,7 @@ def test_any_lines_by_the_names_of_their_columns(tmp_path):
     (request,) = read_log(path, columns=columns, reporter=notes)
     assert (request.prompt, request.output, request.kind) == ("1 + 1?", "2", "b")
     assert request.time == 1795521601
-    assert "no a (1)" in notes.lines[-1]
+    assert "the column 'a' must have a value (1)" in notes.lines[-1]
     path.write_text(json.dumps(rows[1]))
     with pytest.raises(InputError, match="line 1: `output` must be"):
         list(read_log(path, columns=columns))
