@@ -295,7 +295,7 @@ def row_sizes(array: Any) -> Sizes:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
         return _list_sizes(array)
     if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
-        raise TypeError(f"expected a text, got {kind}")
+        raise TypeError(f"it must be a text, got {kind}")
     return Sizes(zeros, ones)
 
 

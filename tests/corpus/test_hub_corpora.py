@@ -48,7 +48,7 @@ def test_tokenize_runs_against_the_stand_in(hub, tmp_path, demo):
     imported = {line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()}
     assert b"datasets" in imported
     assert b"torch" not in imported, "streaming needs none, and it takes seconds"
-    (path,) = (tmp_path / "artifacts").glob("openwebtext-demo-tokens-*")
+    (path,) = (tmp_path / "artifacts").glob("openwebtext-*-demo-tokens-*")
     kept = [index for index in range(PAGES) if Selection(sample=0.01).samples(index)]
     assert kept
     assert texts(TokenStore.open(path), demo) == [text(index) for index in kept]
@@ -134,8 +134,8 @@ def test_bad_requests_say_what_to_do(hub, ngramkit_cli, tmp_path):
         (3, "no documents", ""),
         (3, "cannot read", "report it"),
         (3, "among the columns", "--column, one of question, answer"),
-        (3, "no column 'words'", "its columns: text"),
-        (3, "no split 'validation'", "Choose one of: train"),
+        (3, "unknown column 'words'", "its columns: text"),
+        (3, "unknown split 'validation'", "Choose one of: train"),
         (3, "no such revision", "tree/main"),
         (3, "plain_text", "hf:ID:CONFIG"),
         (2, "--language", "leave it out"),
