@@ -10,7 +10,6 @@ import typer
 
 import ngramkit
 from ngramkit.basics.terminal_text import many, size_text
-from ngramkit.formats.outputs import ARTIFACTS
 from ngramkit_cli.options import (
     WHERE,
     AnsweredQuestions,
@@ -45,12 +44,13 @@ ModelOfText = Annotated[
 Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum lines of each list.")]
 
 
+ARTIFACTS_FOLDER = Path("artifacts")
 Folder = Annotated[
     Path, typer.Option("--folder", metavar="DIR", help="The folder of the artifacts.")
 ]
 
 
-def list_(*, folder: Folder = ARTIFACTS, out: Output) -> None:
+def list_(*, folder: Folder = ARTIFACTS_FOLDER, out: Output) -> None:
     """List the artifacts on this machine: kind, tokenizer, size and date.
 
     Example: ngramkit list
@@ -226,7 +226,7 @@ def rm(
         list[str],
         artifact_argument("NAME...", "Artifacts of `ngramkit list`, or their folders."),
     ],
-    folder: Folder = ARTIFACTS,
+    folder: Folder = ARTIFACTS_FOLDER,
     yes: Yes = False,
     out: Output,
 ) -> None:

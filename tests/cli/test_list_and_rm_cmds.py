@@ -69,6 +69,14 @@ def test_artifacts_and_unfinished_builds_are_deleted(here):
     assert [each.name for each in ngramkit.list_()] == ["broken", "past"]
 
 
+def test_an_export_is_deleted_with_the_artifact_in_it(here):
+    ngramkit.export("artifacts/automatic/table", "transformers", "artifacts/hub")
+    assert [(each.path, each.kind) for each in ngramkit.rm("hub")] == [
+        (Path("artifacts/hub"), "transformers")
+    ]
+    assert not Path("artifacts/hub").exists()
+
+
 REFUSED = {
     "past": ("a history (1 request, 2 tokens) cannot be built again", UsageError),
     "theirs": ("it has no manifest.json", ArtifactError),
