@@ -53,7 +53,8 @@ MODELS = (
 )
 BEFORE_IMPORTS = ("HF_", "TRANSFORMERS_", "XDG_CACHE_HOME")
 BEFORE_PYTHON = ("OMP_", "NUMBA_", "PYTHON", "TORCH_", "MKL_", "LD_")
-ENVIRONMENT = dict(os.environ)
+SWITCH = "TRANSFORMERS_SDPA_FORCE_GQA"  # of decode.load
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != SWITCH}
 
 
 def run_all(
@@ -61,6 +62,7 @@ def run_all(
 ) -> list[Result]:
     """`lines` are the arguments behind `ngramkit`; each gives a Result."""
     env = {**os.environ, **env}
+    env.pop(SWITCH, None)  # this process has loaded a model
     asked = {"lines": [[str(word) for word in line] for line in lines], "env": env}
     changed = [name for name in {*env, *ENVIRONMENT} if env.get(name) != ENVIRONMENT.get(name)]
     with tempfile.TemporaryDirectory() as place:

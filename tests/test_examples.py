@@ -16,6 +16,7 @@ import doc_pages
 import pytest
 
 import ngramkit
+from ngramkit.engines.metrics import COUNTERS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -146,3 +147,24 @@ def test_the_pipeline_builds_judges_and_refuses(tmp_path):
     refused = pipeline(tmp_path, "99")
     assert refused.returncode == 1
     assert "nothing is published" in refused.stderr
+
+
+QUERY = re.compile(r"""
+    (?P<name>ngramkit_\w+) | (?P<label>\w+)=~ | by\ \((?P<by>\w+)\) | (?P<word>[a-z_$]+)
+""", re.VERBOSE)  # fmt: skip
+
+
+def test_the_dashboard_asks_for_exported_counters_by_labels_that_exist():
+    """`job` and `instance` are Prometheus's own labels; our counters have none."""
+    text = (EXAMPLES / "grafana.json").read_text(encoding="utf-8")
+    board = json.loads(text)
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    queries += [each["query"] for each in board["templating"]["list"]]
+    found = [match for query in queries for match in QUERY.finditer(query)]
+    assert {match["name"] for match in found} - {None} == set(COUNTERS)
+    assert {match["label"] or match["by"] for match in found} - {None} == {"job", "instance"}
+    words = {match["word"] for match in found} - {None}
+    assert words == {"sum", "rate", "$__rate_interval", "label_values", "prometheus", "job",
+                     "instance", "$job", "$instance"}  # fmt: skip
+    assert all(query.count("(") == query.count(")") for query in queries)
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])

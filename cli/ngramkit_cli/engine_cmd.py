@@ -39,6 +39,12 @@ Draft = Annotated[
         help="The configuration, or a file that holds it. Default: NGRAMKIT_DRAFT.",
     ),
 ]
+Options = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="-- OPTION...", help="Options of `vllm serve`: report what follows from them."
+    ),
+]
 Budget = Annotated[
     int, typer.Option("--budget", "--tokens", min=1, max=64, help="Draft nodes, at most.")
 ]
@@ -47,6 +53,7 @@ Budget = Annotated[
 def check_engine(
     *,
     engine: Engine,
+    options: Options = None,
     model: Model = None,
     draft: Draft = None,
     budget: Budget = 8,
@@ -55,12 +62,19 @@ def check_engine(
 ) -> None:
     """Check the configuration of a serving engine: its sources, its tokenizer, one draft.
 
-    Example: ngramkit check-engine vllm --model smollm2-135m
+    Example: ngramkit check-engine vllm --model smollm2-135m -- --no-async-scheduling
     """
     checked = ngramkit.check_engine(
-        engine, model=model, draft=draft, budget=budget, trust_remote_code=trust_remote_code
+        engine,
+        model=model,
+        draft=draft,
+        budget=budget,
+        options=options or (),
+        trust_remote_code=trust_remote_code,
     )
     out.show(*facts(checked.engine, _facts(checked)))
+    for note in checked.notes:
+        out.show(f"warning: {note}")
     out.show("", *_passes(checked))
     out.result(**checked.to_dict())
 
@@ -80,11 +94,13 @@ def _facts(checked: CheckedEngine) -> dict[str, object]:
         "configuration": checked.source,
         "drafter": checked.drafter,
         **artifacts,
-        **({"history": checked.history} if checked.history else {}),
+        "drafts from": "; ".join(checked.drafts_from) or "nothing",
+        "learns": checked.learns,
         "tokenizer": f"encodes as that of {checked.model}"
         if checked.model
         else "not compared (give --model)",
         "draft": drafted,
+        **({"options": ". ".join(checked.effects)} if checked.effects else {}),
         **{
             f"{mode.runner} {mode.mode}": f"{'' if mode.usable else 'not usable: '}{mode.known}; "
             f"{mode.options}"

@@ -18,6 +18,7 @@ class Entry:
     looks_up: str
     sources: tuple[str, ...] = ()
     required: bool = True  # False: without its sources it drafts from the context
+    own_text: bool = False  # it drafts from the request's own text
     references: bool = False  # it can draft from references, see drafters.references
     needs_evidence: bool = False  # without a model's Evidence it drafts little or nothing
 
@@ -38,6 +39,7 @@ DRAFTERS = {
         EVERYTHING,
         required=False,
         references=True,
+        own_text=True,
     ),
     "rest": Entry(
         "ngramkit.drafters.rest:Rest",
@@ -51,12 +53,14 @@ DRAFTERS = {
         "corpus (Cacheback, arXiv:2511.21699).",
         ("frozen_table",),
         required=False,
+        own_text=True,
     ),
     "ngrammys": Entry(
         "ngramkit.drafters.ngrammys:Ngrammys",
         "Earlier continuations of the last tokens in this text, then the model's own bigrams "
         "(N-Grammys, arXiv:2411.03786).",
         ("bigram",),
+        own_text=True,
     ),
     "bigram": Entry(
         "ngramkit.drafters.ngrammys:Bigram",
@@ -72,11 +76,13 @@ DRAFTERS = {
         "ngramkit.drafters.context:Context",
         "Earlier continuations of the last tokens in this text, by count (part of N-Grammys).",
         references=True,
+        own_text=True,
     ),
     "prompt-lookup": Entry(
         "ngramkit.drafters.context:PromptLookup",
         "The earliest match of the last tokens in this text, as one chain, as in transformers.",
         references=True,
+        own_text=True,
     ),
     "recycling": Entry(
         "ngramkit.drafters.recycling:Recycling",
@@ -91,6 +97,7 @@ DRAFTERS = {
         ("datastores",),
         required=False,
         needs_evidence=True,
+        own_text=True,
     ),
     "ssd": Entry(
         "ngramkit.drafters.ssd:Ssd",

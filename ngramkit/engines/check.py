@@ -20,16 +20,21 @@ from ngramkit.basics.errors import (
     meant,
     one_line,
     require_between,
+    require_texts,
 )
+from ngramkit.basics.kinds import KINDS
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.results import Result, Rows
 from ngramkit.budget.crossover import gain, stops_paying
 from ngramkit.budget.model_files import read_facts
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.create import require_kind
+from ngramkit.drafters.registry import drafter_entry
+from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import ENGINES, VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.engines.vllm_modes import KNOWN, V1, why_not_v2
+from ngramkit.engines.vllm_words import effects
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
@@ -90,6 +95,10 @@ class CheckedEngine(Result):
     drafter: str
     artifacts: Rows[CheckedArtifact]
     history: str | None
+    drafts_from: tuple[str, ...]  # its sources, in words
+    learns: str  # what it remembers of finished requests, in words
+    notes: tuple[str, ...]  # what is missing, and what is given but not used
+    effects: tuple[str, ...]  # of the engine's options
     model: str | None
     prompt: str | None
     draft: str | None  # after `prompt`
@@ -108,6 +117,7 @@ def check_engine(
     model: str | None = None,
     draft: str | None = None,
     budget: int = 8,
+    options: Sequence[str] = (),
     trust_remote_code: bool = False,
 ) -> CheckedEngine:
     """Open what an engine would open, compare it with `model`'s tokenizer, and draft once.
@@ -115,6 +125,7 @@ def check_engine(
     `engine`: one of `engines.config.ENGINES`. `draft`: a JSON object or a file of one (default:
     NGRAMKIT_DRAFT, else the engines' default). `budget`: draft nodes, at most. `model`: a short
     name, a Hub id or a folder; without one nothing is compared, and a datastore gives the prompt.
+    `options`: those of `vllm serve`, such as ["--no-async-scheduling"], whose effects are reported.
     Costs of passes follow from pass_cost of the configuration, else from `model`'s config.
 
     Raises UsageError for an unknown engine, InputError if metrics cannot be written, and as
@@ -124,6 +135,10 @@ def check_engine(
 
     require_engine(engine)
     require_between("budget", budget, 1, 64)
+    require_texts("options", options)
+    if options and engine != "vllm":
+        raise UsageError(f"cannot read options of {engine}", "leave them out", option="options")
+    effects_of_options = tuple(effects(options)) if options else ()
     about = ENGINES[engine]
     source = VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
@@ -171,6 +186,8 @@ def check_engine(
             for a in artifacts
         ),
         str(config.history) if config.history else None,
+        *_sources(config, artifacts),
+        effects_of_options,
         model,
         text,
         tokenizer.decode(chain) if tokenizer is not None else None,
@@ -179,6 +196,45 @@ def check_engine(
         Rows(vllm_modes() if engine == "vllm" else ()),
         *_passes(engine, config, model, budget),
     )
+
+
+def _sources(
+    config: DraftConfig, artifacts: Sequence[Artifact]
+) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """Return `drafts_from`, `learns` and `notes` of a CheckedEngine."""
+    name = DrafterSpec.parse(config.drafter).name
+    entry = drafter_entry(name)
+    used = [artifact for artifact in artifacts if KINDS[artifact.kind].role in entry.sources]
+    found = [f"{artifact.path}, a {artifact.kind}" for artifact in used]
+    unused = [f"{each.path} is not used: {name} does not draft from it"
+              for each in artifacts if each not in used]  # fmt: skip
+    remembers = bool(config.history) and "past" in entry.sources
+    if config.history and not remembers:
+        unused.append(f"history is not used: {name} does not draft from it")
+    kept = existing_history(config) if remembers else None
+    requests = 0 if kept is None else kept.manifest.counts["requests"]
+    if requests:
+        found.append(f"{requests:,} past requests")
+    learns = _learns(config) if remembers else "nothing"
+    if entry.own_text:
+        found.insert(0, "the text of the request itself")
+    missing = []
+    if entry.needs_evidence:
+        missing.append(f"{name} needs the model's top-k, which engines do not give")
+    if not found:
+        missing.append("there is nothing to draft from" + (" until requests finish" * remembers))
+    elif not used and not requests and not remembers:
+        missing.append("only the request's own text is drafted from: add datastores or a history")
+    return tuple(found), learns, (*missing, *unused)
+
+
+def _learns(config: DraftConfig) -> str:
+    if not config.store:
+        return "nothing: store is false"
+    what = "prompts and answers" if config.history_prompts else "answers"
+    where = "in memory" if config.history is True else f"in {config.history}"
+    apart = f", one history for each {config.history_by}" if config.history_by else ""
+    return f"the {what} of finished requests, {where}{apart}"
 
 
 def _passes(

@@ -18,6 +18,7 @@ from . import FOLDER, gather
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "research" / "attacks.md"
+PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 BEGIN, END = "<!-- attacks: begin -->\n", "<!-- attacks: end -->"
 
 
@@ -47,7 +48,7 @@ def main(options: list[str]) -> int:
     options = [option for option in options if option != "--write"]
     with tempfile.TemporaryDirectory() as folder:
         os.environ[FOLDER] = folder
-        code = pytest.main(["-q", "-m", "attack", str(TESTS), *options])
+        code = pytest.main(["-q", "-m", "attack", *PROCESSES, str(TESTS), *options])
         found = gather(Path(folder))
     print(table(found))
     if code:

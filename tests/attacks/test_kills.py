@@ -6,7 +6,6 @@ The suite takes some events of each from the first to the last, `python -m tests
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -15,10 +14,9 @@ import hub_writing  # noqa: F401 (its endpoints)
 import pytest
 from forks import forks, require_preloaded
 
-from . import FOLDER, tally
+from . import sampled, tally
 from .killing import Command, Outcome, kill_everywhere
 
-MOST = 10
 NAMES = [
     "tokenize", "tokenize --force", "build-datastore --force", "build-frozen",
     "build-frozen --force", "build RECIPE", "merge --force", "decode --history",
@@ -42,8 +40,7 @@ def every_command(endpoint: str) -> dict[str, Command]:
 
 def drive(name: str, endpoint: str, scratch: Path) -> Outcome:
     require_preloaded()
-    most = None if FOLDER in os.environ else MOST
-    return kill_everywhere(every_command(endpoint)[name], scratch, most)
+    return kill_everywhere(every_command(endpoint)[name], scratch, sampled(None, 4))
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from ngramkit.basics.errors import InputError
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 
-from . import tally
+from . import sampled, tally
 
-MUTATED = 200  # of each kind
+MUTATED = sampled(200, 40)  # of each kind
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
+from functools import partial
 
 import pytest
 
@@ -100,6 +101,8 @@ def test_a_calibration_is_kept_and_used(model, monkeypatch):
     from ngramkit.decode import calibrate
 
     monkeypatch.setattr(calibrate, "NOISY", 1e9)  # whatever else this machine does
+    few = partial(calibrate.measure, sizes=(0, 4), contexts=(32,))
+    monkeypatch.setattr(calibrate, "measure", few)
     found = ngramkit.calibrate(model, seconds=0)
     assert found.path.exists()
     assert found.picture.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 import tomllib
@@ -19,6 +20,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines import check
 from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.vllm_words import effects
 
 ROOT = Path(__file__).parents[2]
 EXPERTS = ModelSize(dense=1e8, expert=1.5e7, experts=64, chosen=6)
@@ -194,3 +196,67 @@ def test_the_command_prints_what_was_found(built, ngramkit_cli):
     assert "tried with 0.32.0, 0.33.0" in done.out
     assert "encodes as that of demo" in done.out
     assert " it depends" in done.out
+
+
+def test_what_drafts_come_from_and_what_is_learnt(built, tmp_path):
+    def check(**config):
+        given = ngramkit.check_engine("vllm", model="demo", draft=json.dumps(config))
+        return given.drafts_from, given.learns, given.notes
+
+    own, store = "the text of the request itself", f"{built}, a datastore"
+    assert check(datastores=[str(built)]) == ((own, store), "nothing", ())
+    learns = "the answers of finished requests, in memory"
+    assert check(history=True) == ((own,), learns, ())
+    only = "only the request's own text is drafted from: add datastores or a history"
+    assert check(drafter="context:memory=9") == ((own,), "nothing", (only,))
+    unused = f"{built} is not used: ssd does not draft from it"
+    missing = "there is nothing to draft from until requests finish"
+    assert check(drafter="ssd", datastores=[str(built)], history=True) == (
+        (), learns, (missing, unused)
+    )  # fmt: skip
+    folder = str(tmp_path / "past")
+    found = check(history=folder, history_prompts=True, history_by="lora")
+    assert found[1] == (
+        f"the prompts and answers of finished requests, in {folder}, one history for each lora"
+    )
+    evidence = "recycling needs the model's top-k, which engines do not give"
+    assert evidence in check(drafter="recycling")[2]
+
+
+V2, NGRAM = "Model Runner V2, ", ["--speculative-config", '{"method": "ngram"}']
+OPTIONS = {
+    "fixed": (NGRAM, [f"{V2}fixed mode: asynchronous scheduling"]),
+    "trimmed": ([*NGRAM, "--no-async-scheduling"], [f"{V2}trimmed mode: --no-async-scheduling"]),
+    "adaptive, two stages": (
+        ["-sc", '{"method": "ngram", "enable_adaptive_verification": true}', "-pp", "2"],
+        [f"{V2}adaptive mode", "refuses adaptive", "ranks read no clock"],
+    ),
+    "V1": (
+        ["-sc", '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer"}'],
+        ["Model Runner V1, trimmed mode"],
+    ),
+    "no drafts": (["--max-num-seqs", "8"], ["does not draft", "write --speculative-config"]),
+    "a draft model": (["-sc", '{"method": "eagle"}'], ["must be ngram, got eagle", "write"]),
+    "ranks": (
+        [*NGRAM, "--tensor-parallel-size=2", "-dp", "2", "--enable-lora"],
+        [f"{V2}fixed", "no clock", "data-parallel", "LoRA"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_what_follows_from_vllms_options(name):
+    words, expected = OPTIONS[name]
+    found = list(effects(words))
+    assert len(found) == len(expected)
+    assert all(part in line for part, line in zip(expected, found, strict=True)), found
+
+
+def test_options_that_cannot_be_read_are_refused():
+    for words in (["-tp", "two"], ["-sc", "{"], ["-sc", "[]"], ["-sc"]):
+        with pytest.raises(UsageError):
+            list(effects(words))
+    with pytest.raises(UsageError, match="options of sglang"):
+        ngramkit.check_engine("sglang", model="demo", options=["--x"])
+    with pytest.raises(UsageError, match="options must be a list"):
+        ngramkit.check_engine("vllm", model="demo", options="--x")

@@ -1,0 +1,68 @@
+"""The options of `vllm serve` that decide how ngramkit drafts, read without vLLM."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.terminal_text import visible
+from ngramkit.basics.untrusted import parse_json
+
+CLASS = "ngramkit.engines.vllm.Proposer"
+NGRAM = """'{"method": "ngram", "num_speculative_tokens": 5}'"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"cannot read options: {visible(message)}", option="options")
+
+
+def effects(words: Sequence[str]) -> Iterator[str]:
+    """Yield what follows from the options of `vllm serve`: the runner and the mode first.
+
+    Raises UsageError for values that cannot be read.
+    """
+    given = _read(words)
+    speculative = given.speculative_config or {}
+    method = speculative.get("method")
+    adaptive = speculative.get("enable_adaptive_verification") is True
+    if method == "custom_class" and speculative.get("model") == CLASS:
+        yield "Model Runner V1, trimmed mode: method is custom_class"
+    elif method != "ngram":
+        got = "nothing" if method is None else visible(str(method), 40)
+        yield f"ngramkit does not draft: method must be ngram, got {got}"
+        yield f"write --speculative-config {NGRAM}"
+    elif adaptive:
+        yield "Model Runner V2, adaptive mode: enable_adaptive_verification is true"
+    elif given.async_scheduling is False:
+        yield "Model Runner V2, trimmed mode: --no-async-scheduling"
+    else:
+        yield "Model Runner V2, fixed mode: asynchronous scheduling"
+    if adaptive and given.pipeline_parallel_size > 1:
+        yield "vLLM refuses adaptive verification with pipeline parallelism"
+    if given.tensor_parallel_size * given.pipeline_parallel_size > 1:
+        yield "pass costs follow from the model's config: ranks read no clock, so clock is refused"
+    if given.data_parallel_size > 1:
+        yield "each data-parallel engine drafts alone; the first one writes the history"
+    if given.enable_lora:
+        yield "LoRA adapters were not tried on a GPU; on a CPU the start is refused"
+
+
+def _read(words: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(prog="vllm serve", add_help=False, allow_abbrev=False)
+    parser.add_argument("--speculative-config", "-sc", type=_object)
+    parser.add_argument("--async-scheduling", action=argparse.BooleanOptionalAction)
+    parser.add_argument("--tensor-parallel-size", "-tp", type=int, default=1)
+    parser.add_argument("--pipeline-parallel-size", "-pp", type=int, default=1)
+    parser.add_argument("--data-parallel-size", "-dp", type=int, default=1)
+    parser.add_argument("--enable-lora", action="store_true")
+    return parser.parse_known_args(list(words))[0]
+
+
+def _object(text: str) -> dict[str, Any]:
+    body = parse_json(text, "speculative-config", error=UsageError)
+    if not isinstance(body, dict):
+        raise UsageError("speculative-config must be an object", option="options")
+    return body
