@@ -208,7 +208,7 @@ def test_what_drafts_come_from_and_what_is_learnt(built, tmp_path):
     learns = "the answers of finished requests, in memory"
     assert check(history=True) == ((own,), learns, ())
     only = "only the request's own text is drafted from: add datastores or a history"
-    assert check(drafter="context:memory=9") == ((own,), "nothing", (only,))
+    assert check(drafter="context") == ((own,), "nothing", (only,))
     unused = f"{built} is not used: ssd does not draft from it"
     missing = "there is nothing to draft from until requests finish"
     assert check(drafter="ssd", datastores=[str(built)], history=True) == (
