@@ -26,6 +26,7 @@ from ngramkit.basics.version import __version__ as __version__
 if TYPE_CHECKING:
     from ngramkit.basics.models import models as models, resolve_model as resolve_model, use as use
     from ngramkit.basics.progress import Reporter as Reporter
+    from ngramkit.budget.engine_benchmark import pass_cost as pass_cost
     from ngramkit.builders.datastore import build_datastore as build_datastore
     from ngramkit.builders.frozen import build_frozen as build_frozen
     from ngramkit.builders.merge import merge as merge
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "ngramkit.basics.models": "models resolve_model use",
     "ngramkit.basics.progress": "Reporter",
+    "ngramkit.budget.engine_benchmark": "pass_cost",
     "ngramkit.builders.datastore": "build_datastore",
     "ngramkit.builders.frozen": "build_frozen",
     "ngramkit.builders.merge": "merge",

@@ -1,4 +1,4 @@
-"""`ngramkit forecast`: what drafts would save a server, from its log."""
+"""What drafts would save a server: `forecast` from its log, `pass-cost` from its benchmark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import ngramkit
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli.options import (
     DrafterName,
+    Force,
     Limit,
     LogOptions,
     Logs,
@@ -47,13 +48,24 @@ PassCost = Annotated[
     typer.Option(
         metavar="X|N:X,...|FILE",
         help="Cost of a pass over 9 tokens, in passes over one, like 1.1; or times by tokens, "
-        "like 1:57,9:109; or a profile of ngramkit calibrate. Default: the engines' assumption "
+        "like 1:57,9:109; or a profile of ngramkit pass-cost. Default: the engines' assumption "
         "for a GPU.",
     ),
 ]
 Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw it over the log's time.")
 ]
+
+
+Results = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="Results of `vllm bench serve --save-result` or `sglang.bench_serving --output-file`, "
+        "with --max-concurrency 1 and more.",
+    ),
+]
+NewProfile = Annotated[Path, typer.Option("--out", metavar="FILE.json", help="The profile.")]
 
 
 def say(results: Forecasts, out: Output) -> None:
@@ -159,3 +171,22 @@ def forecast(
 
         plot_warming([each.replay for each in results], plot)
         out.show(f"picture: {plot}")
+
+
+def pass_cost(*, files: Results, out_path: NewProfile, force: Force = False, out: Output) -> None:
+    """Turn runs of an engine's benchmark into the profile that forecast --pass-cost reads.
+
+    With N requests at once, each token of a request takes one pass over N tokens.
+
+    Example: ngramkit pass-cost runs/*.json --out server.json
+    """
+    found = ngramkit.pass_cost(files, out_path, force=force)
+    rows = [
+        (f"{row['tokens']:,}", f"{row['ms']:.2f}", f"{row['cost']:.2f}") for row in found.rows()
+    ]
+    out.show(
+        f"{many(len(found.runs), 'run')} of {found.profile.model or 'a server'}; "
+        f"a pass over 9 tokens costs {found.cost:.2f} passes over one",
+        *figures(rows, ["tokens", "ms", "cost"], justify="right"),
+    )
+    out.result(found.path, **found.to_dict())

@@ -60,6 +60,10 @@ PANELS = {
     },
     "Serving": {
         "forecast": ("forecast_cmd.forecast", "Forecast what drafts would save a server"),
+        "pass-cost": (
+            "forecast_cmd.pass_cost",
+            "Read a server's pass costs from its engine's benchmark",
+        ),
         "check-engine": (
             "engine_cmd.check_engine",
             "Check the configuration of a serving engine",

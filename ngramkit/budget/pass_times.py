@@ -63,9 +63,9 @@ def pass_times(cost: Cost = None, size: ModelSize | None = None, device: str = "
     """Return the times of passes that a user gives.
 
     `cost`: times by tokens, such as {1: 57, 9: 109} or "1:57,9:109"; the path of a profile of
-    `ngramkit calibrate`; the time of a pass of SHOWN tokens in passes of one, where T tokens take
-    1 + T / free; None: those of a model of `size` on `device`, by formula. Raises UsageError or
-    InputError for an invalid cost.
+    `ngramkit pass-cost` or `ngramkit calibrate`; the time of a pass of SHOWN tokens in passes of
+    one, where T tokens take 1 + T / free; None: those of a model of `size` on `device`, by formula.
+    Raises UsageError or InputError for an invalid cost.
     """
     if isinstance(cost, str):
         cost = _read(cost)
@@ -105,7 +105,7 @@ def _profile(path: Path) -> Profile:
     if not path.is_file():
         raise InputError(
             f"no such profile: {path}",
-            f"give one of ngramkit calibrate, or the cost of a pass of {SHOWN} tokens",
+            f"give one of ngramkit pass-cost, or the cost of a pass of {SHOWN} tokens",
             option="pass_cost",
         )
     return Profile.load(path)

@@ -81,7 +81,10 @@ class Profile:
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_name(path.name + ".lock")):  # two may calibrate at a time
-            write_text(path, json.dumps(asdict(self), indent=1) + "\n")
+            write_text(path, self.to_json())
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
 
     @staticmethod
     def load(path: Path) -> Profile:
