@@ -104,7 +104,7 @@ CHAPTERS = {
     "Models": "basics.models gguf",
     "Decoding": "decode warming",
     "Judging": "evaluate",
-    "Engines": "engines",
+    "Engines": "engines budget",
     "Past requests": "logs.history_commands",
     "Errors and progress": "basics",
 }

@@ -18,6 +18,7 @@ import hub_writing  # noqa: F401 (its endpoints)
 import pytest
 import zstandard
 from command_lines import run_all
+from engine_results import result
 from gguf_files import demo_metadata, demo_tensors, write_gguf
 from hub_standin import TOKEN, HubStandIn
 from test_docs import SHELL
@@ -35,6 +36,8 @@ NEEDS = {
     "pre-commit ": ("pre-commit", ""),
     "export NGRAMKIT_DRAFT": ("an engine", "tests/engines/test_check.py"),
     "vllm serve": ("vLLM", "benchmarks/servers/vllm.py"),
+    "for n in ": ("vLLM", "benchmarks/servers/vllm_v2.py"),
+    "docker run --gpus": ("a GPU", ""),
     "python -m sglang": ("SGLang and a GPU", "benchmarks/servers/sglang.py"),
     "llama-": ("llama.cpp's programs", ""),
     "ray start": ("a cluster", "tests/cluster/test_ray.py"),
@@ -65,6 +68,7 @@ SMALL = (
     ("datastore --corpus python-stdlib", "datastore --corpus python-stdlib --limit 5 --out first"),
     ("--corpus ultrachat --limit 100000", "--corpus python-stdlib --limit 20 --out phrases"),
     ("--corpus openwebtext --sample 0.01", "--corpus python-stdlib --sample 0.01"),
+    ("runs/*.json", "runs/all.jsonl"),
     ("--executor ray", ""),
     ("s3://", "s3/"),
     ("/shared/", "shared/"),
@@ -132,6 +136,9 @@ def furnish(folder):
         (folder / place).mkdir(parents=True)
         (folder / place / "a.jsonl").write_text(request)
     (folder / "server.log").write_text(request)
+    (folder / "runs").mkdir()
+    runs = [json.dumps(result(requests, 9.0 + requests)) for requests in (1, 8)]
+    (folder / "runs/all.jsonl").write_text("\n".join(runs))
     for pod in ("pod-1", "pod-2"):
         ngramkit.history_import(folder / "rollouts/a.jsonl", folder / pod, model="demo")
     (folder / "shared/texts").mkdir(parents=True)

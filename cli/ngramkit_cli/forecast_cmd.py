@@ -1,4 +1,4 @@
-"""What drafts would save a server: `forecast` from its log, `pass-cost` from its benchmark."""
+"""`ngramkit forecast`: what drafts would save a server. `ngramkit pass-cost`: what passes cost."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ PANELS = {
         "forecast": ("forecast_cmd.forecast", "Forecast what drafts would save a server"),
         "pass-cost": (
             "forecast_cmd.pass_cost",
-            "Read a server's pass costs from its engine's benchmark",
+            "Turn runs of an engine's benchmark into the profile that forecast --pass-cost reads",
         ),
         "check-engine": (
             "engine_cmd.check_engine",

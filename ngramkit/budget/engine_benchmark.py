@@ -79,9 +79,9 @@ def pass_cost(
 ) -> PassCost:
     """Turn results of an engine's benchmark into the profile that `pass_cost` takes elsewhere.
 
-    `files`: results of runs that differ in the requests at once, one of them with 1. Of several
-    runs with the same number, the fastest counts. Raises InputError for a file that is no such
-    result or a run whose figures do not hold, UsageError if `out` exists without `force`.
+    `files`: results of runs with 1 request at once and with more. The fastest of several runs with
+    the same number counts. Raises InputError for another file or a run whose figures do not hold,
+    UsageError if runs cannot be compared or `out` exists without `force`.
     """
     paths = given_paths("files", files)
     runs = [run for path in paths for run in read_runs(path)]
@@ -147,7 +147,7 @@ def _run(body: Any, where: str) -> BenchmarkRun:
     if not whole_number(requests, 1, MOST_REQUESTS):
         raise InputError(
             f"cannot use {where}: max_concurrency must be a number above 0, got {requests!r:.40}",
-            "run the benchmark with --max-concurrency",
+            "run the benchmark with a number of requests at once",
         )
     if any(key.startswith("spec_decode") for key in body) or (body.get("accept_length") or 0) > 1:
         raise InputError(

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+from engine_results import result
 
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.budget.pass_times import pass_times
-
-
-def result(requests, ms, **more):
-    """What `vllm bench serve --save-result` writes, in part: 128 tokens read and 128 written."""
-    return {
-        "model_id": "m", "max_concurrency": requests, "completed": 4 * requests, "failed": 0,
-        "total_input_tokens": 512 * requests, "total_output_tokens": 512 * requests,
-        "output_throughput": 0.9 * requests / ms * 1e3, "mean_tpot_ms": ms, "median_tpot_ms": ms,
-        "spec": None, **more,
-    }  # fmt: skip
 
 
 def written(folder, *results):
@@ -33,7 +25,7 @@ def test_the_profile_holds_each_number_of_requests_and_forecast_reads_it(tmp_pat
     found = ngramkit.pass_cost(runs, tmp_path / "server.json")
     assert [(row["tokens"], row["ms"]) for row in found.rows()] == [(1, 10), (8, 11), (32, 20)]
     times = pass_times(tmp_path / "server.json")
-    costs = times.times(pytest.importorskip("numpy").array([1.0, 8, 20, 32, 56]))
+    costs = times.times(np.array([1.0, 8, 20, 32, 56]))
     assert 1e3 * costs == pytest.approx([10, 11, 15.5, 20, 29])
     assert found.profile.contexts == [192]
     assert found.cost == pytest.approx(1.1375)

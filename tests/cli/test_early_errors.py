@@ -118,6 +118,8 @@ replay --answers qa.jsonl --repeat 2             | --prompts --keep-state
 replay --answers qa.jsonl --model ./none         | ./none
 replay --evidence none                           | none
 replay --evidence none --answers qa.jsonl          |
+pass-cost none.json --out x.json                 | none.json
+pass-cost a.txt --out x.json                     | a.txt
 calibrate --time nan                             | --seconds
 calibrate ./none                                 | ./none
 calibrate --dtype nope                           | --dtype
