@@ -143,7 +143,7 @@ def read_runs(path: Path) -> list[BenchmarkRun]:
 def _run(body: Any, where: str) -> BenchmarkRun:
     if not isinstance(body, dict) or "median_tpot_ms" not in body:
         raise InputError(f"cannot read {where}: it has no median_tpot_ms", HINT)
-    requests = body.get("max_concurrency")
+    requests: Any = body.get("max_concurrency")
     if not whole_number(requests, 1, MOST_REQUESTS):
         raise InputError(
             f"cannot use {where}: max_concurrency must be a number above 0, got {requests!r:.40}",
