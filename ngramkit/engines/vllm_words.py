@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from ngramkit.basics.errors import UsageError
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import parse_json
 
@@ -62,7 +62,10 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _object(text: str) -> dict[str, Any]:
-    body = parse_json(text, "speculative-config", error=UsageError)
+    try:
+        body = parse_json(text, "speculative-config")
+    except InputError as error:
+        raise UsageError(str(error), option="options") from error
     if not isinstance(body, dict):
         raise UsageError("speculative-config must be an object", option="options")
     return body
