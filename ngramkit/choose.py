@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ngramkit.basics.errors import (
     ArtifactError,
@@ -65,6 +65,7 @@ CORPUS = "python-stdlib"  # the embedded model's corpus
 # Maximum bytes of weights times vocabulary for reading a table off the model unasked.
 MAX_MODEL_WORK = {"model-bigram": 2e11, "model-unigram": 2e14}
 
+T = TypeVar("T")
 LoadModel = Callable[[], Any]  # returns a decode.load.LanguageModel
 
 
@@ -125,6 +126,11 @@ class DrafterChoice:
         for value in self.artifacts.values():
             artifacts += value if isinstance(value, list) else [value]
         return artifacts
+
+    def places(self, role: str) -> list[str]:
+        """Return where the artifacts of a role are."""
+        found = self.artifacts.get(role, [])
+        return [each.where for each in (found if isinstance(found, list) else [found])]
 
     @property
     def names(self) -> list[str]:
@@ -303,6 +309,16 @@ def absent_drafter(
     """Return the choice of a drafter that lacks a source."""
     spec = DrafterSpec.parse(drafter)
     return DrafterChoice(str(spec), spec, tokenizer, absent=error)
+
+
+def settled(choose_all: Callable[[], T], reporter: Reporter) -> T:
+    """Choose again if artifacts were built meanwhile, so that each drafter knows all of them."""
+    before = {found.path for found in artifacts_in(AUTOMATIC)}
+    chosen = choose_all()
+    if before == {found.path for found in artifacts_in(AUTOMATIC)}:
+        return chosen
+    reporter.note("artifacts were built: choosing all drafters again")
+    return choose_all()
 
 
 def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:

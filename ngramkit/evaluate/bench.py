@@ -35,6 +35,7 @@ from ngramkit.choose import (
     listed_drafters,
     own_name,
     require_named,
+    settled,
 )
 from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import TRANSFORMERS_WAYS, DecodeOptions
@@ -53,7 +54,7 @@ from ngramkit.evaluate.bench_runs import (
     require_begun_with,
     require_room,
 )
-from ngramkit.evaluate.provenance import Provenance, given_words, past_words, provenance_of
+from ngramkit.evaluate.provenance import Provenance, given_words, provenance_of
 from ngramkit.evaluate.records import (
     Question,
     Record,
@@ -165,7 +166,7 @@ class BenchResults(Summarized):
                 [
                     Cell(f"{r.tokens_per_step:.2f}", _ends(r, "tokens_per_step")),
                     Cell(f"{r.tokens_per_second:,.1f}"),
-                    Cell(shown(r.speedup), "" if r.drafter == BASELINE else _ends(r, "speedup")),
+                    Cell(shown(r.speedup), _ends(r, "speedup")),
                 ],
             )
             for r in self.results
@@ -206,8 +207,9 @@ class BenchResults(Summarized):
 
 
 def _ends(result: BenchResult, figure: str) -> str:
+    """Return the interval of a figure, "" if it cannot vary."""
     low, high = getattr(result, f"{figure}_low"), getattr(result, f"{figure}_high")
-    return str(Interval(low, high))
+    return "" if low == high else str(Interval(low, high))
 
 
 def bench(
@@ -303,7 +305,8 @@ def bench(
         known = {} if prepared.context is None else question_facts(fitting(wanted, prepared, form))
         nodes = {"budget": options.budget or "auto"} if options.cache is None else {}
         require_begun_with(folder, {**settings, **known, **nodes})
-    budgets, choices, missing = _choices(names, bool(asked), prepared, sources, options)
+    choose_all = partial(_choices, names, bool(asked), prepared, sources, options)
+    budgets, choices, missing = choose_all() if len(names) == 1 else settled(choose_all, reporter)
     ways = list(dict.fromkeys(filter(_is_transformers, names)))
     labels = [*ways, *(choice.label for choice in choices)]
     baseline = label_among(baseline, [BASELINE, *labels])
@@ -346,14 +349,13 @@ def _provenance(
 
     defaults = {name: each.default for name, each in signature(bench).parameters.items()}
     options = contest.task.options
-    past = options.sources().past
     questions = given["questions"]
     files = [questions] if isinstance(questions, str | Path) else []
     return provenance_of(
         "bench", given,
-        {**given_words(given, defaults, ()), **past_words(past), **words},
-        files=[*files, *filter(None, [past.path])],
-        tokenizer=contest.model.tokenizer.record, choices=choices,
+        {**given_words(given, defaults, ()), **words},
+        files=files, tokenizer=contest.model.tokenizer.record,
+        sources=options.sources(), choices=choices,
         seeds={"sampling": options.sampling.seed},
         device=device_facts(contest.model.model),
     )  # fmt: skip

@@ -131,8 +131,10 @@ def draw_steps(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
 
 
 @contextmanager
-def saved_figure(target: Path | IO[bytes], size: tuple[float, float]) -> Iterator[Any]:
-    """Yield a matplotlib figure of `size` inches, and save it to `target`.
+def saved_figure(
+    targets: Path | IO[bytes] | Sequence[Path], size: tuple[float, float]
+) -> Iterator[Any]:
+    """Yield a matplotlib figure of `size` inches, and save it to all `targets`.
 
     A path's suffix sets the format; a file gets an SVG. Output is deterministic.
     """
@@ -147,15 +149,17 @@ def saved_figure(target: Path | IO[bytes], size: tuple[float, float]) -> Iterato
         matplotlib.rcParams.update(
             {"axes.prop_cycle": cycler(color=PALETTE), "svg.hashsalt": "ngramkit",
              "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False,
-             "text.parse_math": False}
+             "text.parse_math": False, "pdf.fonttype": 42}  # conferences refuse Type 3
         )  # fmt: skip
         figure = pyplot.figure(figsize=size, layout="constrained")
         try:
             yield figure
             _grow(figure)
-            kind = target.suffix[1:].lower() if isinstance(target, Path) else "svg"
-            metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-            figure.savefig(target, format=kind, dpi=120, metadata=metadata)
+            for target in targets if isinstance(targets, Sequence) else [targets]:
+                kind = target.suffix[1:].lower() if isinstance(target, Path) else "svg"
+                metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+                figure.savefig(target, format=kind, dpi=120, metadata=metadata)
+                figure.set_layout_engine("none")  # laid out already
         finally:
             pyplot.close(figure)
 
@@ -175,20 +179,18 @@ def colors_of(names: Any) -> dict[str, str]:
 def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
     from matplotlib.ticker import NullLocator
 
-    lines = {name: _line(results, name) for name in colors}
+    lines = {name: line for name in colors if (line := _line(results, name))}
     ticks = sorted({result.budget for result in results})
     apart = any(r.interval.low is not None for line in lines.values() for r in line)
     step = ASIDE * (math.log2(ticks[-1] / ticks[0]) or 1.0) if apart else 0.0
-    for i, (mark, (name, color)) in enumerate(zip(cycle(MARKS), colors.items(), strict=False)):
-        line = lines[name]
-        if not line:  # not replayed, such as transformers' own methods
-            continue
+    marks = dict(zip(colors, cycle(MARKS), strict=False))
+    for i, (name, line) in enumerate(lines.items()):  # transformers' own methods have none
         aside = (i - (len(lines) - 1) / 2) * step
         budgets = [r.budget * 2**aside for r in line]  # error bars do not cover each other
         heights = [r.total.tokens_per_step for r in line]
         label = shown_name(name, "n/a" if math.isnan(heights[-1]) else f"{heights[-1]:.2f}")
-        axes.plot(budgets, heights, f"-{mark}", color=color, label=label)
-        draw_intervals(axes.vlines, budgets, [r.interval for r in line], color)
+        axes.plot(budgets, heights, f"-{marks[name]}", color=colors[name], label=label)
+        draw_intervals(axes.vlines, budgets, [r.interval for r in line], colors[name])
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, map(str, ticks))
     axes.xaxis.set_minor_locator(NullLocator())  # its labels would be formulas

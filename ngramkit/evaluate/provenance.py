@@ -22,7 +22,8 @@ from ngramkit.basics.terminal_text import many, without_secrets
 from ngramkit.basics.version import __version__
 from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.files import walk_files
-from ngramkit.drafters.sources import HISTORY_TOKENS, PastUse
+from ngramkit.drafters.registry import DRAFTERS
+from ngramkit.drafters.sources import HISTORY_TOKENS, Sources
 from ngramkit.evaluate.records import Question, Record
 from ngramkit.evaluate.statistics import SEED
 from ngramkit.formats.artifact import Artifact
@@ -62,22 +63,23 @@ def provenance_of(
     *,
     files: Iterable[str | Path],
     tokenizer: TokenizerRecord,
+    sources: Sources | None,
     choices: Sequence[DrafterChoice],
     seeds: Mapping[str, int | None],
     device: Mapping[str, str] | None = None,
-    name_artifacts: bool = True,
 ) -> Provenance:
     """Return the provenance of a call.
 
     `options`: the parameters as given. `words`: those of the command line (see `command_line`), to
-    which `name_artifacts` adds the artifacts of `choices`. `files`: files and folders that were
-    read.
+    which those of `sources` (None: they are among them) are added. `files`: files and folders that
+    were read.
     """
+    past = () if sources is None or sources.past.path is None else (sources.past.path,)
     taken = {artifact.where: artifact for choice in choices for artifact in choice.opened}
     return Provenance(
-        command_line(command, {**words, **(_sources(choices) if name_artifacts else {})}),
+        command_line(command, {**words, **(_source_words(sources, choices) if sources else {})}),
         {name: _described(value) for name, value in options.items()},
-        [_file(path) for path in dict.fromkeys(_plain_files(files))],
+        [_file(path) for path in dict.fromkeys(_plain_files([*files, *past]))],
         asdict(tokenizer),
         [_artifact(each) for each in taken.values()],
         {"intervals": SEED, **{name: seed for name, seed in seeds.items() if seed is not None}},
@@ -202,24 +204,31 @@ def _drafter_name(drafter: Any) -> str | None:
     return f"python:{module}:{name}"
 
 
-def _sources(choices: Sequence[DrafterChoice]) -> dict[str, Any]:
-    """Return the artifacts of all choices as words."""
-    by_role: dict[str, list[str]] = {}
+def _source_words(sources: Sources, choices: Sequence[DrafterChoice]) -> dict[str, Any]:
+    """Return the words of artifacts and history.
+
+    The artifacts are those that were used if all drafters that use a role used the same ones, else
+    those that were given.
+    """
+    used: dict[str, list[str]] = {}
     for choice in choices:
-        for role, found in choice.artifacts.items():
-            for each in found if isinstance(found, list) else [found]:
-                by_role.setdefault(role, []).append(each.where)
-    return {role: list(dict.fromkeys(each)) for role, each in by_role.items()}
-
-
-def past_words(past: PastUse) -> dict[str, Any]:
-    """Return the words of a history, None for what is left out."""
+        for role in choice.artifacts:
+            found = [*used.get(role, ()), *choice.places(role)]
+            used[role] = list(dict.fromkeys(found))
+    alike = all(
+        choice.places(role) == used[role]
+        for choice in choices
+        if choice.made is None and choice.absent is None
+        for role in DRAFTERS[choice.spec.name].artifacts
+        if role in used
+    )
+    words: dict[str, Any] = {}
+    for role in KIND_OF_ROLE:
+        words[role] = used.get(role) if alike else getattr(sources, role)
+    past = sources.past
     tokens = None if past.tokens == HISTORY_TOKENS else past.tokens
-    return {
-        "history": past.path,
-        "history_tokens": tokens,
-        **({} if past.store else {"store": False}),
-    }
+    stored = {} if past.store else {"store": False}
+    return {**words, "history": past.path, "history_tokens": tokens, **stored}
 
 
 def given_words(

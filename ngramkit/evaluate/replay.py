@@ -28,6 +28,7 @@ from ngramkit.choose import (
     drafts_from_evidence,
     label_among,
     labels_of,
+    settled,
 )
 from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
@@ -36,7 +37,7 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources, given_sources
 from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
 from ngramkit.evaluate.leakage import Leakage, without_leaks
-from ngramkit.evaluate.provenance import Provenance, given_words, past_words, provenance_of
+from ngramkit.evaluate.provenance import Provenance, given_words, provenance_of
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 from ngramkit.evaluate.records import Record, Turn, read_records, require_files, units_of
 from ngramkit.evaluate.replay_loop import replay_drafter, shuffle
@@ -319,7 +320,8 @@ def replay(
     if isinstance(artifacts, Mapping):
         choices, lines = _choose_by_curve(names, artifacts, chosen, reporter)
     else:
-        choices = distinct([chosen(each, sources) for each in names])
+        choose_all = partial(_choose_all, names, sources, chosen)
+        choices = choose_all() if len(names) == 1 else settled(choose_all, reporter)
     if recorded is not None:
         _verify_by(recorded, model, reporter)
     records = records[:limit]
@@ -371,10 +373,11 @@ def replay(
         kept_state=keep_state is not None, units=units, baseline=baseline,
     )  # fmt: skip
     words = {
-        **past_words(sources.past), **_order_words(keep_state),
-        "budget": ",".join(map(str, budgets)), "baseline": baseline,
-    }  # fmt: skip
-    results.provenance = _provenance(given, words, tokenizer, choices, keep_state)
+        **_order_words(keep_state),
+        "budget": ",".join(map(str, budgets)),
+        "baseline": baseline,
+    }
+    results.provenance = _provenance(given, words, tokenizer, sources, choices)
     if out is not None:
         results.folder = Path(out)
         write_folder(results.folder, results.contents(), results.provenance)
@@ -385,8 +388,8 @@ def _provenance(
     given: Mapping[str, Any],
     words: Mapping[str, Any],
     tokenizer: TokenizerRecord,
+    sources: Sources,
     choices: Sequence[DrafterChoice],
-    keep_state: KeepState | None,
 ) -> Provenance:
     """Return the provenance of the call with the parameters `given`; `words`: resolved ones."""
     defaults = {name: each.default for name, each in signature(replay).parameters.items()}
@@ -404,12 +407,11 @@ def _provenance(
             for name, several in curves.items()
             for each in (x.where if isinstance(x, Artifact) else x for x in several)
         ]
-    read = _named_files(given["answers"], given["questions"], given["evidence"])
     return provenance_of(
         "replay", given, {**said, **words},
-        files=[*read, *filter(None, [words["history"]])],
-        tokenizer=tokenizer, choices=choices, name_artifacts=curves is None,
-        seeds={"order": None if keep_state is None else keep_state.seed},
+        files=_named_files(given["answers"], given["questions"], given["evidence"]),
+        tokenizer=tokenizer, sources=sources if curves is None else None, choices=choices,
+        seeds={"order": words.get("seed")},
     )  # fmt: skip
 
 
@@ -460,6 +462,12 @@ def _choose(
         return choose(drafter, tokenizer, replace(sources, past=past), reporter, load_model)
     except MissingSourceError as error:
         return absent_drafter(drafter, tokenizer, error)
+
+
+def _choose_all(
+    names: Sequence[Any], sources: Sources, chosen: Callable[[Any, Sources], DrafterChoice]
+) -> list[DrafterChoice]:
+    return distinct([chosen(each, sources) for each in names])
 
 
 def _choose_by_curve(

@@ -15,6 +15,7 @@ import csv
 import io
 import json
 import os
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import exists, require_writable
 from ngramkit.formats.resumable_writer import write_text
 
+CHARACTERS = 8.5  # of a title per inch
 FORMAT, VERSION = "ngramkit-results", 1
 NAME = "results.json"
 TEXTS = (NAME, "results.csv", "table.md", "table.tex")
@@ -101,17 +103,17 @@ def write_folder(folder: Path, contents: Contents, provenance: Provenance) -> No
     write_text(folder / "table.tex", f"{comment}% \\usepackage{{booktabs}}\n{floats}\n")
     drawn = {picture.name: picture for picture in contents.pictures}
     for name in PICTURES:
-        for suffix in SUFFIXES:
-            path = folder / f"{name}{suffix}"
+        paths = [folder / f"{name}{suffix}" for suffix in SUFFIXES]
+        for path in paths:
             path.unlink(missing_ok=True)
-            if name in drawn:
-                _draw(path, drawn[name])
+        if name in drawn:
+            _draw(paths, drawn[name])
 
 
-def _draw(path: Path, picture: Picture) -> None:
-    with saved_figure(path, picture.size) as figure:
+def _draw(paths: Sequence[Path], picture: Picture) -> None:
+    with saved_figure(paths, picture.size) as figure:
         axes = figure.add_subplot()
-        axes.set_title(picture.title)
+        axes.set_title(textwrap.fill(picture.title, int(CHARACTERS * picture.size[0])))
         picture.draw(axes)
 
 

@@ -14,6 +14,7 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.sources import Sources
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.evaluate.bench import Bench, Contestant, plan_of, publish
 from ngramkit.evaluate.bench_results import summarize
@@ -78,8 +79,9 @@ def test_a_benchmark_end_to_end(contest, folder):
     runs = Runs(folder, plan)
     contest.run(runs)
     made_by = provenance_of(
-        "bench", {}, {}, files=[], tokenizer=contest.model.tokenizer.record, choices=[], seeds={}
-    )
+        "bench", {}, {}, files=[], tokenizer=contest.model.tokenizer.record, sources=Sources(),
+        choices=[], seeds={},
+    )  # fmt: skip
     results = publish(contest, runs, plan, folder, made_by).results
     assert [result.drafter for result in results] == NAMES
     base, ssd, context = results

@@ -79,6 +79,27 @@ def test_a_bench_has_rows_ratios_and_a_repr(measured):
     assert repr(measured).startswith("<BenchResults of demo in ")
 
 
+def test_the_folder_of_a_benchmark_is_that_of_a_replay_and_more(measured):
+    names = {path.name for path in measured.folder.iterdir()}
+    assert names > {"results.json", "results.csv", "table.md", "table.tex", "speedups.pdf"}
+    body = json.loads((measured.folder / "results.json").read_text())
+    assert {"provenance", "machine", "plan", "by_budget", "ratios"} < body.keys()
+    assert body["machine"]["torch"]
+    assert body["provenance"]["command"] is None  # Question objects
+    assert body["provenance"]["options"]["questions"] == "2 Questions"
+    assert body["provenance"]["seeds"] == {"intervals": 0, "sampling": 0}
+    table = (measured.folder / "table.tex").read_text()
+    assert "speed-up" in table
+    assert r"context:budget=16 & " in table
+    again = ngramkit.bench(
+        embedded_questions(2), "demo", drafters=[result.drafter for result in measured.results],
+        max_new_tokens=24, out=measured.folder, baseline="context:budget=2",
+    )  # fmt: skip
+    assert again.to_dict()["results"] == measured.to_dict()["results"]
+    assert {each.to for each in again.ratios()} == {"context:budget=2"}
+    assert len(again.ratios()) == 3
+
+
 def test_none_is_named_like_any_other_and_measured_once(tmp_path):
     alone = ngramkit.bench(
         embedded_questions(1), "demo", drafters=["none"], max_new_tokens=2, out=tmp_path / "x"

@@ -122,6 +122,50 @@ def test_results_from_python_name_the_artifacts_that_they_took(here, tmp_path):
     assert objects.provenance.options["drafters"] == "ngramkit.drafters.context:Context"
 
 
+def test_a_command_names_artifacts_that_all_drafters_use(here, tmp_path, monkeypatch):
+    """blend leaves out a frozen table of the datastore's corpus, cacheback takes it."""
+    monkeypatch.chdir(tmp_path)
+    for build in (ngramkit.build_datastore, ngramkit.build_frozen):
+        build([TEXT], f"artifacts/{build.__name__}", model="demo")
+    answers = here / "answers.jsonl"
+    words = {"model": "demo", "budgets": [4], "limit": 1}
+    both = ngramkit.replay(answers, drafters=["blend", "cacheback"], **words)
+    assert [len(each["sources"]) for each in both.to_dict()["results"]] == [1, 1]
+    assert len(both.provenance.artifacts) == 2
+    assert "artifacts/" not in both.provenance.command, "blend would draft from both"
+    one = ngramkit.replay(answers, drafters=["blend", "rest"], **words)
+    assert one.provenance.command.endswith("--datastore artifacts/build_datastore")
+    named = ngramkit.replay(
+        answers, drafters=["blend", "cacheback"], datastores=["artifacts/build_datastore"], **words
+    )
+    assert named.provenance.command.endswith("--datastore artifacts/build_datastore")
+    curve = ngramkit.replay(
+        answers, drafters="rest", artifacts={"x": ["artifacts/build_datastore"]}, **words
+    )
+    assert curve.provenance.command.endswith("--curve x=artifacts/build_datastore --budget 4")
+    assert len(curve.provenance.artifacts) == 1
+
+
+def test_artifacts_that_are_built_meanwhile_are_known_to_all_drafters(tmp_path, monkeypatch):
+    from ngramkit.basics.progress import Reporter
+    from ngramkit.choose import settled
+
+    monkeypatch.chdir(tmp_path)
+    notes, calls = [], []
+    reporter = Reporter()
+    reporter.note = notes.append
+
+    def choose_all():
+        calls.append(1)
+        if not (tmp_path / "artifacts/automatic").exists():
+            ngramkit.build_datastore([TEXT], "artifacts/automatic/x", model="demo")
+        return len(calls)
+
+    assert settled(choose_all, reporter) == 2
+    assert settled(choose_all, reporter) == 3
+    assert notes == ["artifacts were built: choosing all drafters again"]
+
+
 def test_a_baseline_is_one_of_the_drafters(here):
     words = {"model": "demo", "drafters": ["context", "rest:max_match=6"], "budgets": [4]}
     with pytest.raises(UsageError, match="unknown drafter 'contxt'") as error:
