@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.errors import UsageError, first_line, meant
+from ngramkit.basics.errors import UsageError, meant
 from ngramkit.basics.terminal_text import visible
 
 PREFIX = "python:"
@@ -67,9 +67,13 @@ def _import(module: str) -> Any:
         ) from error
     except (Exception, SystemExit) as error:
         raise UsageError(
-            f"cannot import {module}: {type(error).__name__}: {visible(first_line(error), 200)}",
+            f"cannot import {module}: {_shown(error)}",
             option="drafter",
         ) from error
+
+
+def _shown(error: BaseException) -> str:
+    return f"{type(error).__name__}: {visible(error, 200)}"
 
 
 def without_working_folder(path: list[str]) -> list[str]:
@@ -97,9 +101,9 @@ def _checked(found: Any, name: str) -> Any:
         if isinstance(found, type) or not hasattr(found, "draft"):
             require_drafter(found())
     except Exception as error:
-        why = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+        why = str(error) if isinstance(error, UsageError) else _shown(error)
         raise UsageError(
-            f"cannot use {name}: {visible(why, 200)}",
+            f"cannot use {name}: {why}",
             "Name a class with start, draft, accept and finish that needs no arguments.",
         ) from error
     return found
