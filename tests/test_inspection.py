@@ -31,6 +31,8 @@ def test_the_bytes_of_tokens_are_those_of_their_text():
     tokenizer = load_tokenizer("demo")
     ids = tokenizer.encode(TEXT).tolist()
     assert tokenizer.raw(ids) == TEXT.encode()
+    assert tokenizer.shown(ids) == TEXT
+    assert tokenizer.shown(ids[-1:]) == r"\x" + tokenizer.raw(ids[-1:]).hex()
     assert b"".join(tokenizer.raw([each]) for each in ids) == TEXT.encode()
 
 

@@ -24,6 +24,7 @@ from ngramkit.basics.cache import TextCache
 from ngramkit.basics.errors import BadRecordError, InputError, from_hub, hub_errors, reason
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import ModelRef, embedded_model
+from ngramkit.basics.terminal_text import REPLACEMENT
 from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
 from ngramkit.formats.limits import LIMITS, SHA256
 from ngramkit.formats.tokenizer_record import (
@@ -111,6 +112,12 @@ class TextTokenizer:
         except BaseException as error:
             refuse_fault(error, self.record.id)
             raise
+
+    def shown(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`; bytes of incomplete characters are \\xNN."""
+        text = self.decode(ids)
+        raw = self.raw(ids) if REPLACEMENT in text else None
+        return text if raw is None else raw.decode("utf-8", "backslashreplace")
 
     def raw(self, ids: Sequence[int]) -> bytes | None:
         """Return the UTF-8 bytes of `ids`, which may end inside a character; None if unknown."""

@@ -155,8 +155,8 @@ def _texts(tokenizer: TextTokenizer, rows: Array) -> list[str]:
     ids = rows.tolist()
     texts: list[str] = tokenizer.backend.decode_batch(ids, skip_special_tokens=False)
     for at, text in enumerate(texts):
-        if REPLACEMENT in text and (raw := tokenizer.raw(ids[at])) is not None:
-            texts[at] = raw.decode("utf-8", "backslashreplace")
+        if REPLACEMENT in text:
+            texts[at] = tokenizer.shown(ids[at])
     return texts
 
 

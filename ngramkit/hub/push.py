@@ -377,7 +377,7 @@ def _recipe(path: Path, build: str) -> str | None:
 def _frequent_entries(artifact: Artifact) -> list[Entry]:
     decode: Callable[[list[int]], str] = str
     with suppress(NgramkitError):
-        decode = load_tokenizer(artifact.tokenizer.id).decode
+        decode = load_tokenizer(artifact.tokenizer.id).shown
     rows: list[Entry] = []
     for answer in most_frequent(artifact, 10, followers=3):
         following = [decode(ids) for ids, _ in answer.continuations]
