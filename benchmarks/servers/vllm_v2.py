@@ -21,6 +21,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+import ngramkit
 from benchmarks._figures import write_figures
 from benchmarks.servers import cpu_runner
 from benchmarks.servers.cpu_runner import cpu_variables
@@ -29,11 +32,13 @@ from benchmarks.servers.process import ServerProcess, prometheus_sums
 from benchmarks.servers.smollm2 import MODEL, hub_folder
 from benchmarks.servers.vllm import chat, texts
 from benchmarks.servers.vllm_rows import GROUPS, HISTORY, NGRAM, TENANTS
+from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.growth import tenant_folder
 from ngramkit.formats.history import History
 
 PORT = 8377
 CHATS = "v1/chat/completions"
+COSTS = "pass costs"  # the group of `try_pass_costs`
 SEEN = {"K by batch size": {"0", "2", "5"}}  # steps' K
 PLAIN = {"V2": "V1", "history, asked again": "history on disk"}  # groups whose texts are compared
 UNSHOWN = ("beam search", "streaming inputs")  # groups where a name is not an answer's
@@ -58,11 +63,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.servers.vllm_v2")
     parser.add_argument("environment", type=Path)
     parser.add_argument("--work", type=Path, default=Path("build/servers"))
-    parser.add_argument("--groups", nargs="+", choices=[*GROUPS, "server", "table"])
+    parser.add_argument("--groups", nargs="+", choices=[*GROUPS, "server", COSTS, "table"])
     parser.add_argument("--questions", type=Path, help="MT-Bench's question file, for the table")
     parser.add_argument("--datastore", type=Path, help="of SmolLM2's tokenizer, for the table")
     given = parser.parse_args()
-    groups = given.groups or [*GROUPS, "server", *(["table"] if given.questions else [])]
+    groups = given.groups or [*GROUPS, "server", COSTS, *(["table"] if given.questions else [])]
     if "table" in groups and given.questions is None:
         parser.error("the table needs --questions")
     given.work.mkdir(parents=True, exist_ok=True)
@@ -74,6 +79,8 @@ def main() -> None:
     for group in groups:
         if group == "server":
             checked = try_server(environment, runner, given.work)
+        elif group == COSTS:
+            checked = try_pass_costs(environment, given.work)
         elif group == "table":
             checked = run_table(environment, runner, given)
         else:
@@ -247,21 +254,28 @@ def run_table(environment: Path, runner: Path, given: Any) -> Iterator[str]:
 
 
 class Server(ServerProcess):
-    """`vllm serve` on Model Runner V2."""
+    """`vllm serve` on Model Runner V2, or on V1 without `runner`."""
 
     def __init__(
-        self, environment: Path, runner: Path, work: Path, speculative: Any, words: Sequence[str]
+        self,
+        environment: Path,
+        runner: Path | None,
+        work: Path,
+        speculative: Any,
+        words: Sequence[str],
     ) -> None:
         model = hub_folder(work / MODEL)
         variables = cpu_variables(environment, runner)
-        path = variables.pop("PYTHONPATH")
+        path = variables.pop("PYTHONPATH", "")
         command: list[str | Path] = [
             "env", f"PYTHONPATH={path}", *words,
             environment / "bin" / "vllm", "serve", model, "--served-model-name", MODEL,
             "--dtype", "float32", "--max-model-len", "1024", "--enforce-eager",
             "--port", str(PORT), "--max-num-seqs", "4",
         ]  # fmt: skip
-        if "VLLM_USE_V2_MODEL_RUNNER=0" not in words:  # vLLM's V1 refuses this with ngram
+        if (
+            runner is not None and "VLLM_USE_V2_MODEL_RUNNER=0" not in words
+        ):  # vLLM's V1 refuses this with ngram
             command.append("--async-scheduling")
         if speculative is not None:
             command += ["--speculative-config", json.dumps(speculative)]
@@ -354,6 +368,32 @@ def try_server(environment: Path, runner: Path, work: Path) -> Iterator[str]:
         print(f"on Model Runner V1: {last}", flush=True)
         if "custom_class" not in last:
             yield f"its last line is {last!r}"
+
+
+def try_pass_costs(environment: Path, work: Path) -> Iterator[str]:
+    """Measure passes as docs/logs.md describes, on V1: V2's passes run in an interpreter."""
+    runs, profile = work / "runs", work / "server.json"
+    shutil.rmtree(runs, ignore_errors=True)
+    model, variables = hub_folder(work / MODEL), cpu_variables(environment, None)
+    with Server(environment, None, work, None, []):
+        for requests in (1, 2, 4):
+            command: list[Any] = [
+                environment / "bin" / "vllm", "bench", "serve", "--model", MODEL,
+                "--tokenizer", model, "--port", PORT, "--dataset-name", "random", "--ignore-eos",
+                "--random-input-len", 32, "--random-output-len", 32,
+                "--max-concurrency", requests, "--num-prompts", 4 * requests,
+                "--save-result", "--result-dir", runs,
+            ]  # fmt: skip
+            subprocess.run(
+                list(map(str, command)), env=variables, check=True, stdout=subprocess.DEVNULL
+            )
+    found = ngramkit.pass_cost(sorted(runs.iterdir()), profile, force=True)
+    print(f"pass costs: {found.rows()}", flush=True)
+    times = pass_times(profile).times(np.array([1.0, 2.0, 4.0]))
+    if [run.requests for run in sorted(found.runs, key=lambda run: run.requests)] != [1, 2, 4]:
+        yield "a run of vLLM's benchmark is missing"
+    if not 0 < times[0] <= times[1] <= times[2]:
+        yield f"the profile holds {times}"
 
 
 if __name__ == "__main__":
