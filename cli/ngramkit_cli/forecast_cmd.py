@@ -180,13 +180,16 @@ def pass_cost(*, files: Results, out_path: NewProfile, force: Force = False, out
 
     Example: ngramkit pass-cost runs/*.json --out server.json
     """
+    from ngramkit.budget.pass_times import SHOWN as SHOWN_PASS
+
     found = ngramkit.pass_cost(files, out_path, force=force)
     rows = [
         (f"{row['tokens']:,}", f"{row['ms']:.2f}", f"{row['cost']:.2f}") for row in found.rows()
     ]
     out.show(
         f"{many(len(found.runs), 'run')} of {found.profile.model or 'a server'}; "
-        f"a pass over 9 tokens costs {found.cost:.2f} passes over one",
+        f"a pass over {SHOWN_PASS} tokens costs {found.cost:.2f} passes over one"
+        + ("" if found.profile.sizes[-1] + 1 >= SHOWN_PASS else ", extrapolated"),
         *figures(rows, ["tokens", "ms", "cost"], justify="right"),
     )
     out.result(found.path, **found.to_dict())

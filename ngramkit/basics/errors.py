@@ -70,7 +70,7 @@ def one_line(error: NgramkitError) -> str:
     return f"{error} ({error.hint})" if error.hint else str(error)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [repr(error)])[0]
 
 
