@@ -293,6 +293,7 @@ def bench(
     require_named(sources, reporter)
     sources.past.require_usable(prepared.tokenizer.record)
     folder = Path(out or Path("bench") / f"{wanted.name}-{Path(prepared.name).name}")
+    require_room(folder)
     settings = {
         "model": prepared.name,
         "questions": wanted.name,

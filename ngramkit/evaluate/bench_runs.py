@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import not_linked, open_stream, read_plain
-from ngramkit.evaluate.result_folder import WRITTEN
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, require_writable, sync_folder
 from ngramkit.formats.resumable_writer import write_text
@@ -27,7 +26,6 @@ BASELINE = "none"  # the drafter that others are compared with
 NAME = "runs.jsonl"
 MOST = 1 << 31  # bytes of runs.jsonl
 FIRST = 1 << 26  # bytes of its first line
-PUBLISHED = (*WRITTEN, "report.html", "answers-*.jsonl")  # in the same folder, at the end
 T = TypeVar("T")
 Key = tuple[str, str]  # drafter, question
 
@@ -89,10 +87,12 @@ class QuestionRun:
 
 
 def require_room(folder: Path) -> None:
+    """Raise UsageError for a folder that no benchmark wrote."""
     require_fit_for_output(folder)
     if os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"{folder} must be a folder", "choose another out", option="out")
     require_writable(folder)
+    _plan_line(folder)
 
 
 def require_begun_with(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -114,10 +114,10 @@ def _plan_line(folder: Path) -> str | None:
                 "choose another out",
                 option="out",
             )
-    for pattern in PUBLISHED:
-        for path in folder.glob(pattern):
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.name.removesuffix(".tmp") != NAME:
             raise UsageError(
-                f"cannot replace {path}: it is not of a benchmark",
+                f"cannot write to {folder}: it holds {path.name}, which no benchmark wrote",
                 "choose another out",
                 option="out",
             )

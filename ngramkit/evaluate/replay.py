@@ -26,6 +26,7 @@ from ngramkit.choose import (
     choose,
     distinct,
     drafts_from_evidence,
+    join_some,
     label_among,
     labels_of,
     settled,
@@ -218,7 +219,12 @@ class Replays(Entries[Replay], Summarized):
             for r in self.results
             if r.budget == best
         )
-        return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
+        found = self.provenance.artifacts if self.provenance is not None else ()
+        over = join_some([each["path"] for each in found])
+        return (
+            f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}"
+            f"{over and f'; artifacts: {over}'}>"
+        )
 
 
 @renamed(oracle="evidence")

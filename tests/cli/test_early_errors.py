@@ -110,6 +110,8 @@ replay --answers qa.jsonl --out theirs --force   | theirs
 replay --answers qa.jsonl --out SYSTEM/x         | SYSTEM/x
 replay --answers qa.jsonl --drafter context --baseline rest | rest context
 bench --questions q.jsonl --drafter context --baseline rest | rest none, context
+bench --questions q.jsonl --out theirs           | theirs
+bench --questions q.jsonl --out theirs --force   | theirs
 replay --answers qa.jsonl --plot none/x.png      |
 replay --answers qa.jsonl --plot SYSTEM/x.png    | SYSTEM/x.png
 replay --answers qa.jsonl --datastore none       | none

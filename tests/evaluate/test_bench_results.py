@@ -74,7 +74,7 @@ def test_a_benchmark_killed_in_its_first_write_begins_again(tmp_path, left):
     assert Runs(tmp_path, {"model": "a"}).found == {}  # now it is that benchmark's
 
 
-@pytest.mark.parametrize("name", ["runs.jsonl", "results.json", "report.html", "answers-x.jsonl"])
+@pytest.mark.parametrize("name", ["runs.jsonl", "results.json", "report.html", "notes.md"])
 def test_a_benchmark_does_not_write_over_what_is_none(tmp_path, name):
     (tmp_path / name).write_text("my own\n")
     for force in (False, True):
