@@ -239,6 +239,13 @@ def evidence() -> str:
     return page()
 
 
+def published() -> str:
+    """Return figures of papers next to ours."""
+    from benchmarks._published import table
+
+    return table()
+
+
 def longcontext(part: str) -> str:
     """Return what a SpeCache forgets."""
     from benchmarks.longcontext import table
@@ -284,6 +291,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "exit_codes": exit_codes,
     "record": record,
     "evidence": evidence,
+    "published": published,
     "real": real,
     "real_facts": real_facts,
     "packed_gain": packed_gain,

@@ -10,9 +10,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from site_pages import relinked
 
 import ngramkit
+from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.kernels.jit import TESTED, is_tested
 
 ROOT = Path(__file__).parents[1]
@@ -114,3 +116,13 @@ def test_the_description_for_the_index_has_no_relative_links():
 )
 def test_links_of_the_repository_lead_to_pages_of_the_site(source, page, text, expected):
     assert relinked(text, source, page) == expected
+
+
+def test_the_citation_names_this_version_and_every_paper_of_a_drafter():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == ngramkit.__version__
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert citation["abstract"] == PROJECT["project"]["description"]
+    cited = {reference["url"].rpartition("/")[2] for reference in citation["references"]}
+    summaries = " ".join(entry.looks_up for entry in DRAFTERS.values())
+    assert set(re.findall(r"arXiv:(\d{4}\.\d{5})", summaries)) <= cited
