@@ -104,7 +104,7 @@ def test_no_module_imports_itself_by_way_of_others():
 PRIVATE = re.compile(r"_[a-z]\w*")
 THEIRS = {"_getframe", "_exit", "_replace", "_asdict", "_attn_implementation",
           "_python_dispatch", "_pytree", "_sampler",
-          "_get_local_constants", "_local_constants"}  # fmt: skip
+          "_get_local_constants", "_local_constants", "_repr_html_"}  # fmt: skip
 
 
 def test_tests_reach_into_no_privates_of_the_product():

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar, overload
 
+from ngramkit.basics.html_tables import html_table
+from ngramkit.basics.terminal_text import many
+
 
 class Result:
     """The base of dataclasses that convert to JSON values."""
@@ -23,6 +26,12 @@ class Tabular:
         import pandas
 
         return pandas.DataFrame(list(self.rows()))
+
+    def _repr_html_(self) -> str:
+        rows = list(self.rows())
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        cells = [[row.get(name) for name in names] for row in rows]
+        return html_table(f"{type(self).__name__}: {many(len(rows), 'row')}", names, cells)
 
 
 class Summarized(Tabular):

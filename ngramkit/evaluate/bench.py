@@ -157,6 +157,10 @@ class BenchResults(Summarized):
         """Return the content of their folder."""
         from ngramkit.evaluate.report import bench_pictures
 
+        pictures = bench_pictures(self.results, self.curves)
+        return Contents("bench", self._figures(), self.summary(), self._tables(), pictures)
+
+    def _tables(self) -> list[Table]:
         speedups = [
             Interval(r.speedup_low, r.speedup_high, r.speedup_interval) for r in self.results
         ]
@@ -179,8 +183,10 @@ class BenchResults(Summarized):
         if self.curves:
             title = "Tokens/step by draft nodes per pass, replayed"
             tables.append(steps_by_budget(self.curves, "tokens-per-step", title))
-        pictures = bench_pictures(self.results, self.curves)
-        return Contents("bench", self._figures(), self.summary(), tables, pictures)
+        return tables
+
+    def _repr_html_(self) -> str:
+        return "".join(table.html() for table in self._tables())
 
     def to_dict(self) -> dict[str, Any]:
         origin = {} if self.provenance is None else self.provenance.to_dict()

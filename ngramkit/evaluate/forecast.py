@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from ngramkit.basics.arguments import renamed
 from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.html_tables import html_table
 from ngramkit.basics.models import chosen_model
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Entries, Tabular
+from ngramkit.basics.terminal_text import many
 from ngramkit.budget.model_files import read_facts
 from ngramkit.budget.pass_times import SHOWN, Cost, PassTimes, cost_shown, pass_times
 from ngramkit.choose import DrafterChoice, choose, drafts_from_evidence
@@ -169,6 +171,17 @@ class Forecasts(Entries[Forecast], Tabular):
             "sentence": self.sentence,
             "results": [each.to_dict() for each in self],
         }
+
+    def _repr_html_(self) -> str:
+        head = ("draft nodes", "share of passes", "share of time", "tokens/step", "accepted share")
+        rows = (
+            (each.budget, each.passes_share, each.time_share, each.replay.total.tokens_per_step,
+             each.accepted_share)
+            for each in self
+        )  # fmt: skip
+        notes = [f"{each.budget} nodes: {each.warning}" for each in self if each.warning]
+        title = f"Forecasts of {self.drafter}, {many(self.concurrency, 'request')} at once"
+        return html_table(title, head, rows, [self.sentence, *notes])
 
     def __repr__(self) -> str:
         return f"<Forecasts of {self.drafter}: {self.sentence}>"

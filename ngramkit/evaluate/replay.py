@@ -44,7 +44,7 @@ from ngramkit.evaluate.records import Record, Turn, read_records, require_files,
 from ngramkit.evaluate.replay_loop import replay_drafter, shuffle
 from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.result_folder import Contents, require_free, write_folder
-from ngramkit.evaluate.result_tables import steps_by_budget
+from ngramkit.evaluate.result_tables import Table, steps_by_budget
 from ngramkit.evaluate.statistics import Ratio, Units, ratios
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -182,14 +182,20 @@ class Replays(Entries[Replay], Summarized):
         """Return the content of their folder."""
         from ngramkit.evaluate.plots import replay_pictures
 
-        title = "Tokens/step by draft nodes per pass"
         return Contents(
             "replay",
             self._figures(),
             self.summary(),
-            [steps_by_budget(self.results, "tokens-per-step", title)],
+            [self._table()],
             replay_pictures(self.results, learning=self.kept_state, by_bytes=self._curves()),
         )
+
+    def _table(self) -> Table:
+        title = "Tokens/step by draft nodes per pass"
+        return steps_by_budget(self.results, "tokens-per-step", title)
+
+    def _repr_html_(self) -> str:
+        return self._table().html()
 
     def to_dict(self) -> dict[str, Any]:
         origin = {} if self.provenance is None else self.provenance.to_dict()

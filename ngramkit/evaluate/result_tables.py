@@ -1,4 +1,4 @@
-"""Tables of results, as Markdown and as LaTeX (booktabs)."""
+"""Tables of results, as Markdown, LaTeX (booktabs) and HTML."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from ngramkit.basics.html_tables import html_table
 from ngramkit.basics.terminal_text import visible
 from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.statistics import Interval
@@ -25,6 +26,9 @@ class Cell(NamedTuple):
     text: str
     interval: str = ""  # "2.60 to 2.85"
 
+    def __str__(self) -> str:
+        return f"{self.text} ({self.interval})" if self.interval else self.text
+
 
 @dataclass(frozen=True)
 class Table:
@@ -40,11 +44,18 @@ class Table:
         lines = [f"{_in_markdown(self.title)}:", ""]
         lines += [_row(map(_in_markdown, self.head)), _row(["---", *["---:"] * len(self.head[1:])])]
         for name, cells in self.rows:
-            texts = (f"{c.text} ({c.interval})" if c.interval else c.text for c in cells)
-            lines.append(_row(map(_in_markdown, (name, *texts))))
+            lines.append(_row(map(_in_markdown, (name, *map(str, cells)))))
         if self.notes:
             lines += ["", *(f"- {_in_markdown(note)}" for note in self.notes)]
         return "\n".join(lines)
+
+    def html(self) -> str:
+        return html_table(
+            self.title,
+            self.head,
+            ((name, *map(str, cells)) for name, cells in self.rows),
+            self.notes,
+        )
 
     def latex(self) -> str:
         """Return a float; intervals are a second line of each row."""

@@ -18,9 +18,11 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ngramkit.basics.errors import ArtifactError
+from ngramkit.basics.html_tables import html_table
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.machine import cores
 from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.terminal_text import size_text, visible
 from ngramkit.basics.untrusted import AGAIN, Identity, identity, whole_number
 from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import Manifest, read_manifest
@@ -62,7 +64,17 @@ class Artifact(ABC):
         counts, tokenizer = self.manifest.counts, self.tokenizer.id.rstrip("/").rpartition("/")[2]
         name = next((name for name in ("leaders", "rows", "tokens") if name in counts), None)
         many = f"{counts[name]:,} {name}, " if name else ""
-        return f"<{type(self).__name__} {many}{tokenizer}, {self.manifest.bytes / 1e6:,.1f} MB>"
+        size = f"{self.manifest.bytes / 1e6:,.1f} MB"
+        return visible(f"<{type(self).__name__} {many}{tokenizer}, {size}: {self.path}>")
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("path", self.path),
+            ("tokenizer", self.tokenizer.id),
+            *self.manifest.counts.items(),
+            ("size", size_text(self.manifest.bytes)),
+        ]
+        return html_table(type(self).__name__, (), rows)
 
     def __fspath__(self) -> str:
         return str(self.path)

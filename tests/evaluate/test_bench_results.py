@@ -64,7 +64,10 @@ def test_a_drafter_that_learns_from_earlier_questions_has_no_interval(folder):
     assert (ssd.speedup_low, ssd.speedup_high) == (None, None)
     assert "depend" in ssd.speedup_interval
     assert rest.speedup_low is not None
-    assert [each.low for each in BenchResults([ssd, rest], [], {}, folder).ratios()] == [None]
+    results = BenchResults([ssd, rest], [], {}, folder, {"<b>": "needs <i>"})
+    assert [each.low for each in results.ratios()] == [None]
+    assert "<td>rest</td>" in (shown := results._repr_html_())
+    assert "&lt;b&gt;: n/a, needs &lt;i&gt;" in shown
 
 
 @pytest.mark.parametrize("left", [b"", b'{"pl', b'{"plan": {"model"'])

@@ -117,6 +117,7 @@ def test_results_from_python_name_the_artifacts_that_they_took(here, tmp_path):
     assert [str(each).split(":")[0] for each in results.ratios()] == ["rest / Context"]
     assert results.folder == tmp_path / "new"
     assert repr(results).endswith("; artifacts: artifacts/texts>")
+    assert "<td>Context</td>" in results._repr_html_()
     assert results.to_dict()["provenance"]["command"] == told.command
     objects = ngramkit.replay("answers.jsonl", **{**words, "drafters": Context()})
     assert objects.provenance.command is None, "no line of a shell says an object"

@@ -158,6 +158,9 @@ def test_a_forecast_says_what_it_comes_to(log):
     assert best.over_time()[-1] > best.over_time()[0]  # its history has warmed up
     assert json.loads(json.dumps(plain))["results"][1]["by_kind"]["a"]["output_tokens"] > 0
     assert {row["kind"] for row in results.rows()} == {"a", "b"}
+    shown = results._repr_html_()
+    assert shown.count("<tr>") == 1 + len(results)
+    assert results.sentence.partition(" of the passes")[0] in shown
     assert results.sentence in repr(results)
     forgetful = ngramkit.forecast(log, artifacts=Sources(past=PastUse(store=False)), **options)
     assert forgetful.best.passes_share > 1.1 * best.passes_share
