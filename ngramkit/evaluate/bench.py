@@ -261,6 +261,8 @@ def bench(
 
     Raises UsageError for options that cannot work, and if `out` holds another benchmark.
     """
+    if isinstance(drafters, Iterator):
+        drafters = list(drafters)
     given = {name: value for name, value in locals().items() if name not in NOT_OPTIONS}
     asked = listed_drafters(drafters)
     check_types(bool, force=force)

@@ -8,10 +8,11 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass
 from datetime import UTC, datetime
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def provenance_of(
     return Provenance(
         command_line(command, {**words, **(_source_words(sources, choices) if sources else {})}),
         {name: _described(value) for name, value in options.items()},
-        [_file(path) for path in dict.fromkeys(_plain_files([*files, *past]))],
+        list(_files(dict.fromkeys(_plain_files([*files, *past])))),
         asdict(tokenizer),
         [_artifact(each) for each in taken.values()],
         {"intervals": SEED, **{name: seed for name, seed in seeds.items() if seed is not None}},
@@ -132,8 +133,10 @@ def _plain_files(paths: Iterable[str | Path]) -> Iterable[Path]:
         yield from (each for each in found if each.is_file() and each.name != LOCK)
 
 
-def _file(path: Path) -> dict[str, Any]:
-    return {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+def _files(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    for path in paths:
+        with suppress(FileNotFoundError):  # a history's own temporary file
+            yield {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
 def _artifact(artifact: Artifact) -> dict[str, Any]:
@@ -144,8 +147,10 @@ def _artifact(artifact: Artifact) -> dict[str, Any]:
 
 def _described(value: Any) -> Any:
     """Return JSON; objects become their names, secrets of URLs are removed."""
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, Real):  # numpy's numbers too
+        return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, str | Path):
         return without_secrets(str(value))
     if isinstance(value, Artifact):
@@ -189,7 +194,7 @@ def command_line(command: str, words: Mapping[str, Any]) -> str | None:
             if isinstance(each, Artifact):
                 each = each.where
             text = _drafter_name(each) if callable(each) else each
-            if not isinstance(text, str | Path | int | float):
+            if not isinstance(text, str | Path | Real):
                 return None
             line += [flag, without_secrets(str(text))]
     return shlex.join(line)

@@ -279,6 +279,10 @@ def replay(
 
     Raises UsageError for options that cannot work, InputError for files that cannot be read.
     """
+    if isinstance(answers, Iterator):
+        answers = list(answers)
+    if isinstance(drafters, Iterator):
+        drafters = list(drafters)
     given = {name: value for name, value in locals().items() if name not in NOT_OPTIONS}
     names = asked_drafters(drafters)
     if not names:
@@ -300,6 +304,7 @@ def replay(
         raise UsageError("budgets must be whole numbers of at least 1 each", option="budget")
     for nodes in budgets:
         require_between("budget", nodes, 1, MAX_BUDGET)
+    budgets = [int(nodes) for nodes in budgets]
     if limit is not None:
         require_between("limit", limit, 1)
     if isinstance(keep_state, bool):
@@ -437,7 +442,8 @@ def _order_words(keep_state: KeepState | None) -> dict[str, Any]:
 
 def _named_files(answers: Any, questions: Any, evidence: Any) -> list[Path]:
     """Return the files that are read, without Records."""
-    given = [answers] if isinstance(answers, str | Path) else answers or ()
+    several = answers if isinstance(answers, Iterable) else ()
+    given = [answers] if isinstance(answers, str | Path) else several
     named = [Path(each) for each in given if isinstance(each, str | Path)]
     found = log_files(named).paths if named and all(each.exists() for each in named) else []
     return [*found, *(Path(each) for each in (questions, evidence) if each is not None)]

@@ -119,6 +119,12 @@ def test_results_from_python_name_the_artifacts_that_they_took(here, tmp_path):
     assert repr(results).endswith("; artifacts: artifacts/texts>")
     assert "<td>Context</td>" in results._repr_html_()
     assert results.to_dict()["provenance"]["command"] == told.command
+    lazy = ngramkit.replay(
+        iter(["answers.jsonl"]), model="demo", drafters=iter(["context"]), budgets=np.array([4]),
+        limit=np.int64(2), out=tmp_path / "lazy",
+    )  # fmt: skip
+    assert "--answers answers.jsonl --drafter context --limit 2" in lazy.provenance.command
+    assert len(lazy.provenance.files) == 1
     objects = ngramkit.replay("answers.jsonl", **{**words, "drafters": Context()})
     assert objects.provenance.command is None, "no line of a shell says an object"
     assert objects.provenance.options["drafters"] == "ngramkit.drafters.context:Context"
@@ -178,6 +184,8 @@ def test_a_baseline_is_one_of_the_drafters(here):
     words["drafters"] = ["context", "recycling"]
     with pytest.raises(UsageError, match="cannot compare with recycling: it needs"):
         ngramkit.replay("answers.jsonl", baseline="recycling", **words)
+    with pytest.raises(UsageError, match="answers must be files or Records, got int"):
+        ngramkit.replay(5, out="never", **words)
     with pytest.raises(UsageError, match="unknown drafter 'ssd'"):
         ngramkit.bench(model="demo", drafters=["context:budget=2"], baseline="ssd", out="b")
 
