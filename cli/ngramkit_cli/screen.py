@@ -9,6 +9,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import sys
 import textwrap
 import threading
@@ -21,6 +22,8 @@ from typing import IO, Any
 from ngramkit.basics.errors import NgramkitError
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import fold_name, harmless, visible, without_secrets
+
+FIGURE = re.compile(r"[-+]?\.?\d|n/a|$")
 
 
 def prepare() -> None:
@@ -294,8 +297,9 @@ def figures(
 ) -> list[str]:
     """Return a table of a name and figures per row; no figure is cut or folded.
 
-    `justify` aligns the last column: "left" for words, "right" for figures. A narrow terminal folds
-    the head, names and words; if that is not enough, each row becomes a text.
+    `justify` aligns the last column: "left" for words, "right" for figures. The first is aligned to
+    the left, others to the right if they hold figures. A narrow terminal folds the head, names and
+    words; if that is not enough, each row becomes a text.
     """
     plain = [list(map(visible, row)) for row in ([head, *rows] if head else rows)]
     most = max(map(len, plain), default=0)
@@ -304,7 +308,13 @@ def figures(
         cells = _folded(cells, bool(head), justify == "left", columns)
         if _width(cells) > columns:
             return _texts(plain[1:] if head else plain, head, columns)
-    table = _grid(*["right"] * (most - 2), justify) if most > 1 else _grid()
+    between = [
+        "right"
+        if all(FIGURE.match(row[at]) for row in plain[bool(head) :] if at < len(row))
+        else "left"
+        for at in range(1, most - 1)
+    ]
+    table = _grid(*between, justify) if most > 1 else _grid()
     for row in cells:
         _add(table, row)
     return _lines(table, UNBOUNDED)

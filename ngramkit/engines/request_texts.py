@@ -153,7 +153,7 @@ class RequestTexts:
         """Return what a request drafts from until `drop`.
 
         A value that cannot be used is counted and logged once, and nothing is drafted from it.
-        `templates`: ids of texts that an answer does not begin with.
+        `templates`: texts or their ids that an answer does not begin with.
         """
         self.drop(name)
         if value is None and (templates is None or not self._able):
@@ -181,7 +181,7 @@ class RequestTexts:
         own = token_ids(given_texts(value), encode, self._vocabulary)
         if own and not self._able:
             raise UsageError(f"cannot use {REFERENCE_KEY}: the drafter takes no references")
-        lists = [*own, *token_ids(given_texts(templates), None, self._vocabulary + 1)]
+        lists = [*own, *token_ids(given_texts(templates), encode, self._vocabulary + 1)]
         held, new = self.tokens, sum(map(len, lists))
         if held + new > MOST_RUNNING:
             raise UsageError(

@@ -5,7 +5,8 @@
 
 A breadth of 1 (`--speculative-ngram-max-bfs-breadth`) drafts a chain. The sampling parameter
 `"custom_params": {"ngramkit": false}` (or 0, "false", "off") switches drafts off for a request,
-`{"ngramkit_reference": TEXT}` gives it a text to draft from.
+`{"ngramkit_reference": TEXT}` gives it a text to draft from. A request with a JSON schema drafts
+from a template of it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import importlib
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.errors import ArtifactError, UsageError, one_line
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError, one_line
+from ngramkit.basics.untrusted import parse_json
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
@@ -34,6 +37,7 @@ from ngramkit.engines.growth import (
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.request_texts import MOST_RUNNING, REFERENCE_KEY, encoder
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
+from ngramkit.engines.tool_templates import templates
 
 LOG = logging.getLogger("ngramkit")
 Ids = npt.NDArray[np.int64]
@@ -91,10 +95,17 @@ class NgramCorpus:
         if self._references.tokens > MOST_RUNNING // 2:  # SGLang may not report all ends
             self._references.keep(self._requests)
         for name, request in self._requests.items():
-            given = _parameters(request).get(REFERENCE_KEY)
-            if given is not None and name not in self._references and self._is_on(name):
-                encode = encoder(getattr(request, "tokenizer", None))
-                self._references.read(name, given, encode)
+            if name in self._references or not self._is_on(name):
+                continue
+            given, written = _parameters(request).get(REFERENCE_KEY), _templates(request)
+            if given is not None or written:
+                self._references.read(
+                    name,
+                    given,
+                    encoder(getattr(request, "tokenizer", None)),
+                    templates=written or None,
+                    tenant=self._tenant(request) or "",
+                )
         if self._batch.grows and self._batch.told:
             self._remember()
 
@@ -214,6 +225,16 @@ class NgramCorpus:
 def _parameters(request: Any) -> dict[str, Any]:
     custom = getattr(getattr(request, "sampling_params", None), "custom_params", None)
     return custom if isinstance(custom, dict) else {}
+
+
+def _templates(request: Any) -> list[str]:
+    """Return templates of the JSON schema that the answer must follow, if there is one."""
+    schema = getattr(getattr(request, "sampling_params", None), "json_schema", None)
+    if not isinstance(schema, str):
+        return []
+    with suppress(InputError):  # such as $$ANY$$, for any JSON
+        return templates((), parse_json(schema, "json_schema"))
+    return []
 
 
 def _of_server(config: DraftConfig) -> tuple[Any, int | None, int]:

@@ -210,6 +210,27 @@ def test_a_request_brings_text(folder):
     corpus.reset()
 
 
+class Characters:
+    """A tokenizer with an id for each character."""
+
+    def encode(self, text, add_special_tokens=True):
+        return [ord(each) for each in text]
+
+
+def test_a_json_schema_is_drafted_from(monkeypatch):
+    monkeypatch.setenv(VARIABLE, '{"vocabulary": 128}')
+    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
+    schema = json.dumps({"type": "object", "properties": {"name": {"type": "string"}}})
+    requests = []
+    for name, form in (("schema", schema), ("any", "$$ANY$$"), ("other", 5), ("none", None)):
+        requests.append(Req(name, [9, 9, 9]))
+        requests[-1].sampling_params.json_schema = form
+        requests[-1].tokenizer = Characters()
+        requests[-1].output_ids = [ord(each) for each in '{"n']
+    assert decode(corpus, *requests) == [ord("a"), 0, 0, 0]
+    assert corpus.statistics.unused_references == 0
+
+
 def test_texts_of_requests_whose_end_is_not_reported_are_dropped(folder, monkeypatch):
     for module in (sglang, request_texts):
         monkeypatch.setattr(module, "MOST_RUNNING", 8)
