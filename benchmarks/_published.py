@@ -6,7 +6,7 @@ records of benchmarks/figures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,8 +78,12 @@ def _evidence_setting(figures: Mapping[str, Any]) -> str:
     )
 
 
-LOOKUPS = {"record": _of_record, "evidence": _of_evidence, "workloads": _of_workloads}
-SETTINGS = {
+LOOKUPS: Mapping[str, Callable[..., str]] = {
+    "record": _of_record,
+    "evidence": _of_evidence,
+    "workloads": _of_workloads,
+}
+SETTINGS: Mapping[str, Callable[[Any], str]] = {
     "record": _record_setting,
     "evidence": _evidence_setting,
     "workloads": lambda _: "tau-bench's airline agent, recorded calls, a history that grows",

@@ -34,6 +34,7 @@ def add_all(hub: HubStandIn) -> None:
     add_the_stack(hub)
     add_ultrachat(hub)
     add_ultrachat_200k(hub)
+    add_speed_bench(hub)
     add_script(hub)
     add_unlike(hub)
     hub.add("dataset", "acme/empty", {"data/train.jsonl": b""})
@@ -153,6 +154,36 @@ def add_ultrachat_200k(hub: HubStandIn) -> None:
         )
         files[f"data/{split}-00000-of-00001-a3ecf92756993583.parquet"] = parquet(table)
     hub.add("dataset", "HuggingFaceH4/ultrachat_200k", files, card={"license": "mit"})
+
+
+def add_speed_bench(hub: HubStandIn) -> None:
+    """SPEED-Bench's columns and configurations, with other questions."""
+    configs = ("qualitative", "throughput_8k")
+    listed = "".join(
+        f"- config_name: {config}\n  data_files:\n  - split: test\n    path: {config}/test-*\n"
+        for config in configs
+    )
+    card = {"license": "other", "license_name": "nvidia-evaluation-dataset-license"}
+    files = {"README.md": f"---\nlicense: other\nconfigs:\n{listed}---\n".encode()}
+    missing = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
+    kinds = {"qualitative": ("coding", "rag"), "throughput_8k": ("low_entropy", "mixed")}
+    for config in configs:
+        rows = [
+            {
+                "question_id": f"{config}-{n}",
+                "category": kinds[config][n % 2],
+                "sub_category": None,
+                "turns": [missing] if n == 3 else [text(n, 12), text(n + 50, 12)],
+                "source": "made up",
+                "src_id": str(n),
+                "difficulty": None,
+                "multiturn": n != 3,
+            }
+            for n in range(4)
+        ]
+        table = pa.Table.from_pylist(rows)
+        files[f"{config}/test-00000-of-00001.parquet"] = parquet(table)
+    hub.add("dataset", "nvidia/SPEED-Bench", files, gated=True, card=card)
 
 
 def add_script(hub: HubStandIn) -> None:

@@ -281,16 +281,23 @@ def _pairs(flag: str, text: str | None, example: str) -> dict[str, str] | None:
 TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
 QUESTIONS = (
     "MT-Bench's, Spec-Bench's, HumanEval's or GSM8K's jsonl (.gz), jsonl with prompts, or a .txt "
-    "with one prompt per line. Default for the model demo: its embedded prompts."
+    "with one prompt per line; spec-bench or speed-bench:CONFIG downloads them. "
+    "Default for the model demo: its embedded prompts."
 )
-Questions = Annotated[Path | None, typer.Option("--questions", metavar="FILE", help=QUESTIONS)]
+Questions = Annotated[Path | None, typer.Option("--questions", metavar="FILE|SET", help=QUESTIONS)]
 QuestionsOrPrompts = Annotated[
     Path | None,
-    typer.Option("--questions", "--prompts", metavar="FILE", help=f"Questions to ask: {QUESTIONS}"),
+    typer.Option(
+        "--questions", "--prompts", metavar="FILE|SET", help=f"Questions to ask: {QUESTIONS}"
+    ),
 ]
 AnsweredQuestions = Annotated[
     Path | None,
-    typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
+    typer.Option(
+        "--questions",
+        metavar="FILE|SET",
+        help="FastChat's or Spec-Bench's questions, or spec-bench or speed-bench:CONFIG.",
+    ),
 ]
 RULE = "the model's own, else the one known for its name"
 TemplateOfQuestions = Annotated[

@@ -6,6 +6,7 @@
     kernels                 ngramkit.kernels.code_folder
     probes, packing, costs  ngramkit.decode
     staged                  ngramkit.remote.file_cache
+    questions               ngramkit.evaluate.question_sets
 
 They may be deleted at any time.
 """

@@ -106,6 +106,16 @@ def hub_source(
     return HubSource(id, repository, stream, maker, reading, facts, files)
 
 
+def hub_records(repository: str, config: str, split: str) -> tuple[str, list[dict[str, Any]]]:
+    """Return the commit and all records of a small dataset. Raises like `hub_source`."""
+    with dataset_errors(repository):
+        info = _info(repository, None)
+        with _without_torch():
+            stream = _split(_builder(repository, config, info.sha, None), repository, split)
+            batches = stream.with_format("arrow").iter(batch_size=BATCH_ROWS)
+            return info.sha, [record for batch in batches for record in batch.to_pylist()]
+
+
 @contextmanager
 def _without_torch() -> Iterator[None]:
     """Keep `datasets` from importing torch for every stream, which takes three seconds."""

@@ -62,7 +62,7 @@ from ngramkit.evaluate.records import (
     answer_text,
     conversation,
     questions_for,
-    require_files,
+    require_questions,
 )
 from ngramkit.evaluate.replay_loop import replay_drafter
 from ngramkit.evaluate.replay_results import Replay
@@ -252,10 +252,11 @@ def bench(
 ) -> BenchResults:
     """Measure `drafters` (default: all that fit) and no drafter on `questions`.
 
-    `questions`: a file, see ngramkit.evaluate.records, or Questions (default: the embedded model's
-    prompts). `drafters`: as in `choose_drafter`, optionally with a `budget` each, or transformers'
-    generate and generate-lookup. `template`: auto is the model's own, else the one known for its
-    name. `limit`: only the first questions. `baseline`: ratios divide by this one of the drafters.
+    `questions`: a file or a named set, see ngramkit.evaluate.records, or Questions (default: the
+    embedded model's prompts). `drafters`: as in `choose_drafter`, optionally with a `budget` each,
+    or transformers' generate and generate-lookup. `template`: auto is the model's own, else the one
+    known for its name. `limit`: only the first questions. `baseline`: ratios divide by this one of
+    the drafters.
     Others: as in `DecodeOptions`. `out`: folder of the results (default: bench/QUESTIONS-MODEL, see
     evaluate.result_folder), which the same call continues; `force` starts over.
 
@@ -279,7 +280,7 @@ def bench(
     baseline = label_among(baseline, [BASELINE, *_labels(names)])
     require_package("matplotlib", "write the report")
     require_template(template)
-    require_files(questions)
+    require_questions(questions)
     if out is not None:
         require_room(Path(out))
     options = DecodeOptions(
@@ -294,7 +295,7 @@ def bench(
         device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
     )  # fmt: skip
     prepared = prepare(options)
-    wanted = questions_for(questions, prepared.tokenizer.record.id, limit)
+    wanted = questions_for(questions, prepared.tokenizer.record.id, limit, reporter)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     sources = options.sources().recorded()

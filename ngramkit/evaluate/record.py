@@ -26,7 +26,7 @@ from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 from ngramkit.evaluate.bench import NEW_TOKENS, TOO_LONG, Bench
 from ngramkit.evaluate.bench_runs import TurnRun
 from ngramkit.evaluate.recorded_evidence import UNKNOWN, RequestRows, TopK, add_rows
-from ngramkit.evaluate.records import Question, questions_for, require_files
+from ngramkit.evaluate.records import Question, questions_for, require_questions
 from ngramkit.formats.evidence import KEPT, About, EvidenceFolder
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def record(
     if budget == "auto":
         raise UsageError("budget must be a number of nodes, got 'auto'", option="budget")
     require_template(template)
-    require_files(questions)
+    require_questions(questions)
     EvidenceFolder.require_room(out)
     options = DecodeOptions(
         model,
@@ -104,7 +104,7 @@ def record(
         device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
     )  # fmt: skip
     prepared = prepare(options)
-    wanted = questions_for(questions, prepared.tokenizer.record.id, limit)
+    wanted = questions_for(questions, prepared.tokenizer.record.id, limit, reporter)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     given = options.sources().recorded()

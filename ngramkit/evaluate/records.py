@@ -3,10 +3,13 @@
 Question files, recognised by their keys:
 
     {"question_id": 81, "category": "writing", "turns": ["...", "..."]}      MT-Bench, Spec-Bench
+    {"question_id": "...", "category": "...", "messages": [...]}             SPEED-Bench, prepared
     {"task_id": "HumanEval/0", "prompt": "...", "canonical_solution": ...}   HumanEval
     {"question": "...", "answer": "..."}                                     GSM8K
     {"prompt": "..."}                                 plain; id and category optional
     a .txt file                                       plain, one per line
+
+Spec-Bench and SPEED-Bench can also be named, see ngramkit.evaluate.question_sets.
 
 Recorded answers have any format of ngramkit.logs; with a question file they are FastChat's:
 
@@ -39,6 +42,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray, token_ids_of
 from ngramkit.drafters.references import Given as References
+from ngramkit.evaluate.question_sets import PREPARE, find_set, has_placeholder
 from ngramkit.evaluate.statistics import Units
 from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.files import LogFile
@@ -82,12 +86,21 @@ def require_files(*paths: str | Path | Any) -> None:
             raise InputError(f"no such file: {path}", "check the path")
 
 
+def require_questions(given: Any) -> None:
+    """Raise InputError for a missing file, UsageError for an unknown configuration of a set."""
+    if find_set(given) is None:
+        require_files(given)
+
+
 def questions_for(
-    given: str | Path | Sequence[Question] | None, model: str, limit: int | None = None
+    given: str | Path | Sequence[Question] | None,
+    model: str,
+    limit: int | None = None,
+    reporter: Reporter = SILENT,
 ) -> Questions:
     """Return the first `limit` questions. Raises UsageError if there are none."""
     if isinstance(given, str | Path):
-        given = read_questions(Path(given))
+        given = read_questions(Path(given), reporter)
     elif given is None:
         if model != DEFAULT:
             raise UsageError(
@@ -110,10 +123,17 @@ def questions_for(
     return Questions(given[:limit], getattr(given, "name", "questions"))
 
 
-def read_questions(path: Path) -> Questions:
-    """Read a file. Raises InputError for unknown shapes and repeated ids."""
+def read_questions(path: Path, reporter: Reporter = SILENT) -> Questions:
+    """Read a file or a named set. Raises InputError for unknown shapes and repeated ids."""
+    named = find_set(path)
+    if named is not None:
+        records = named.records(reporter)
+        places = ((f"{path}, question {n}", record) for n, record in enumerate(records, 1))
+        return Questions(_distinct(places), named.label)
     require_files(path)
-    questions = list(_plain(path) if reader_suffix(path) == ".txt" else _objects(path))
+    questions = list(
+        _plain(path) if reader_suffix(path) == ".txt" else _distinct(LogFile(path).objects())
+    )
     if not questions:
         raise InputError(f"cannot read {path}: it has no questions", "check the path")
     return Questions(questions, path.name.split(".")[0])
@@ -132,9 +152,9 @@ def _plain(path: Path) -> Iterator[Question]:
         yield Question(number, "all", [text])
 
 
-def _objects(path: Path) -> Iterator[Question]:
+def _distinct(records: Iterable[tuple[FilePlace | str, Any]]) -> Iterator[Question]:
     seen: set[int | str] = set()
-    for number, (where, body) in enumerate(LogFile(path).objects(), 1):
+    for number, (where, body) in enumerate(records, 1):
         question = _question(where, number, body)
         if question.id in seen:
             raise InputError(f"{where}: ids must be unique, got {question.id} twice")
@@ -142,11 +162,17 @@ def _objects(path: Path) -> Iterator[Question]:
         yield question
 
 
-def _question(where: FilePlace, number: int, body: dict[str, Any]) -> Question:
+def _question(where: FilePlace | str, number: int, body: dict[str, Any]) -> Question:
     category = str(body.get("category", "all"))
     name = body.get("question_id", body.get("id", number))
     if not isinstance(name, int | str):
         raise InputError(f"{where}: the id must be a number or a text, got {name!r}")
+    if has_placeholder(body):
+        raise InputError(f"{where}: a question must have a text, got a placeholder", PREPARE)
+    if "messages" in body:
+        said = body["messages"] if isinstance(body["messages"], list) else [body["messages"]]
+        asked = [each for each in said if isinstance(each, dict) and each.get("role") == "user"]
+        return Question(name, category, _texts(where, [each.get("content") for each in asked]))
     if "turns" in body:
         return Question(name, category, _texts(where, body["turns"]))
     if "prompt" in body:
@@ -162,7 +188,7 @@ def _question(where: FilePlace, number: int, body: dict[str, Any]) -> Question:
     )
 
 
-def _texts(where: FilePlace, value: Any, key: str = "turns") -> list[str]:
+def _texts(where: FilePlace | str, value: Any, key: str = "turns") -> list[str]:
     if not _is_texts(value) or not value or not all(value):
         wanted = "a list of texts" if key == "turns" else "a text"
         raise InputError(f"{where}: `{key}` must be {wanted}")
@@ -213,7 +239,7 @@ def read_records(
     """
     files = [answers] if isinstance(answers, str | Path) else list(answers)
     if questions is not None:
-        requests = _with_questions(files, Path(questions))
+        requests = _with_questions(files, Path(questions), reporter)
     else:
         requests = sorted_by_time(
             read_log(files, format=format, columns=columns, where=where, reporter=reporter)
@@ -265,9 +291,11 @@ def units_of(records: Sequence[Record], *, dependent: bool = False) -> Units:
     return Units("tasks" if several else "conversations", of if several else None, dependent)
 
 
-def _with_questions(files: Sequence[str | Path], questions: Path) -> list[LoggedRequest]:
+def _with_questions(
+    files: Sequence[str | Path], questions: Path, reporter: Reporter
+) -> list[LoggedRequest]:
     require_files(*files)
-    by_id = {str(question.id): question for question in read_questions(questions)}
+    by_id = {str(question.id): question for question in read_questions(questions, reporter)}
     requests: list[LoggedRequest] = []
     for where, body in (line for file in files for line in LogFile(Path(file)).objects()):
         if "question_id" not in body:

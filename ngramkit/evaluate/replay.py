@@ -40,7 +40,14 @@ from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.provenance import Provenance, given_words, provenance_of
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
-from ngramkit.evaluate.records import Record, Turn, read_records, require_files, units_of
+from ngramkit.evaluate.records import (
+    Record,
+    Turn,
+    read_records,
+    require_files,
+    require_questions,
+    units_of,
+)
 from ngramkit.evaluate.replay_loop import replay_drafter, shuffle
 from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.result_folder import Contents, require_free, write_folder
@@ -588,7 +595,8 @@ def read_answers(
     if given and isinstance(model, TokenizerRecord):
         return model, _with_turns(given, model.vocabulary), None
     if not given:
-        require_files(*listed, questions)
+        require_files(*listed)
+        require_questions(questions)
     tokenizer: Any = model
     if not isinstance(model, TextTokenizer):
         tokenizer = load_tokenizer(named_model(tokenizer, reporter))

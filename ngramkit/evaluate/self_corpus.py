@@ -34,7 +34,7 @@ from ngramkit.evaluate.records import (
     answer_text,
     conversation,
     questions_for,
-    require_files,
+    require_questions,
 )
 from ngramkit.formats.replacing import locked, require_writable
 from ngramkit.formats.resumable_writer import write_text
@@ -93,7 +93,7 @@ def self_corpus(
     require_between("batch", batch, 1, 4096)
     check_types(bool, force=force)
     require_template(template)
-    require_files(questions)
+    require_questions(questions)
     if out is not None:
         require_own(Path(out))
         require_writable(Path(out))
@@ -102,7 +102,7 @@ def self_corpus(
         device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
     )  # fmt: skip
     prepared = prepare(options)
-    questions = questions_for(questions, prepared.tokenizer.record.id)
+    questions = questions_for(questions, prepared.tokenizer.record.id, reporter=reporter)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     loaded = prepared.load()

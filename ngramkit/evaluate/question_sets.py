@@ -1,0 +1,132 @@
+"""Questions of benchmarks by name.
+
+    spec-bench             480 questions, from its repository on GitHub at a fixed commit
+    speed-bench[:CONFIG]   nvidia/SPEED-Bench on the Hub; CONFIG: qualitative (default), or by the
+                           length of prompts throughput_1k, _2k, _8k, _16k, _32k
+
+An existing file of such a name is read as a file. Questions are downloaded when they are needed and
+are not part of this package; SPEED-Bench's licence is the user's to accept. SPEED-Bench ships part
+of its texts as placeholders, which its own script replaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ngramkit.basics.cache import TextCache
+from ngramkit.basics.errors import InputError, UsageError, meant
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.terminal_text import many
+
+SPEC_BENCH = "spec-bench"
+SPEED_BENCH = "speed-bench"
+CONFIGS = {
+    SPEC_BENCH: ("",),
+    SPEED_BENCH: ("qualitative", *(f"throughput_{size}k" for size in (1, 2, 8, 16, 32))),
+}
+SPEED_BENCH_DATASET, SPEED_BENCH_SPLIT = "nvidia/SPEED-Bench", "test"
+PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
+PREPARE = "Run NVIDIA's SPEED-Bench script, and give its jsonl file as questions."
+MAX_BYTES = 16 << 20  # of a downloaded file
+CACHE = TextCache("questions", 16)
+
+
+@dataclass(frozen=True)
+class WebFile:
+    """A file on the web whose bytes are known."""
+
+    folder: str  # URL
+    name: str
+    sha256: str
+
+
+SPEC_BENCH_FILE = WebFile(
+    "https://raw.githubusercontent.com/hemingkx/Spec-Bench/"
+    "fd2c1cd7d2201ef71db4c5f4e455008f017967bf/data/spec_bench",
+    "question.jsonl",
+    "4b6d33e79484f9841c487ee87d1cf6aa8c6066f61d5d482ff09e5a007fafdf04",
+)
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    name: str
+    config: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}-{self.config}" if self.config else self.name
+
+    def records(self, reporter: Reporter = SILENT) -> list[dict[str, Any]]:
+        """Download the questions. Raises InputError if none has a text, NetworkError."""
+        if self.name == SPEC_BENCH:
+            return [json.loads(line) for line in _text(SPEC_BENCH_FILE).splitlines()]
+        from ngramkit.corpus.hub import hub_records
+
+        commit, rows = hub_records(SPEED_BENCH_DATASET, self.config, SPEED_BENCH_SPLIT)
+        reporter.note(f"{SPEED_BENCH_DATASET} at {commit[:8]}; its own licence applies")
+        kept = [row for row in rows if not has_placeholder(row)]
+        if not kept:
+            raise InputError(
+                f"cannot use {self.label}: {SPEED_BENCH_DATASET} has no text of its questions",
+                PREPARE,
+                option="questions",
+            )
+        if left_out := len(rows) - len(kept):
+            reporter.note(
+                f"{left_out:,} of {many(len(rows), 'question')} left out: {SPEED_BENCH_DATASET} "
+                f"ships placeholders for them. {PREPARE}"
+            )
+        return kept
+
+
+def find_set(given: Any) -> QuestionSet | None:
+    """Return the set that `given` names; None for files. Raises UsageError for its config."""
+    if not isinstance(given, str | Path) or Path(given).exists():
+        return None
+    name, colon, config = str(given).partition(":")
+    if name not in CONFIGS:
+        return None
+    configs = CONFIGS[name]
+    if not colon:
+        return QuestionSet(name, configs[0])
+    if config not in configs or not config:
+        raise UsageError(
+            f"unknown configuration {config!r} of {name}",
+            meant(config, configs) if configs[0] else f"Write {name}.",
+            option="questions",
+        )
+    return QuestionSet(name, config)
+
+
+def has_placeholder(record: Mapping[str, Any]) -> bool:
+    """Return whether SPEED-Bench's placeholder is in place of a text."""
+    return PLACEHOLDER in json.dumps([record.get("turns"), record.get("messages")])
+
+
+def _text(file: WebFile) -> str:
+    known = CACHE.get(file.sha256)
+    if known is not None and _sha256(known) == file.sha256:
+        return known
+    from ngramkit.remote.urls import UrlFolder
+
+    folder = UrlFolder.at(file.folder, "questions")
+    raw = folder.read(file.name, MAX_BYTES)
+    if raw is None or hashlib.sha256(raw).hexdigest() != file.sha256:
+        raise InputError(
+            f"cannot use {folder}/{file.name}: it is missing or was changed",
+            "Download Spec-Bench's question.jsonl, and give it as questions.",
+            option="questions",
+        )
+    text = raw.decode()
+    CACHE.put(file.sha256, text)
+    return text
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
