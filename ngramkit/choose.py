@@ -27,6 +27,7 @@ from ngramkit.basics.errors import (
 )
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, ROLES, a_kind
 from ngramkit.basics.models import DEFAULT, FILES_OF_MODELS, HUB_IDS, chosen_model, resolve_model
+from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many
 from ngramkit.corpus.naming import corpus_name, selection_name, selection_text, whole_corpus
@@ -175,7 +176,7 @@ def choose_drafter(
     history: str | Path | None = None,
     history_tokens: int = HISTORY_TOKENS,
     store: bool = True,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     load_model: LoadModel | None = None,
 ) -> DrafterChoice:
     """Choose a drafter, `NAME` or `NAME:OPTION=VALUE,...` (default: blend), and its artifacts.

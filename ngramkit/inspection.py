@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ngramkit.basics.errors import NgramkitError, require_between
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.terminal_text import REPLACEMENT, quoted
 from ngramkit.formats.artifact import Artifact
@@ -31,7 +32,7 @@ def open_artifact(
     *,
     cache_dir: str | Path | None = None,
     cache_size: int | str | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
 ) -> Artifact:
     """Open the artifact in a folder, at hf://USER/NAME[@REVISION] or at a storage URL.
 
@@ -81,7 +82,7 @@ def inspect(
     *,
     model: str | Path | None = None,
     top: int = 10,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
 ) -> Inspection:
     """Return an artifact's most frequent phrases, or what follows the text `query`.
 
@@ -147,7 +148,7 @@ class Verified(Result):
     ok: bool = True
 
 
-def verify(source: str | Path | Artifact, *, reporter: Reporter = SILENT) -> Verified:
+def verify(source: str | Path | Artifact, *, reporter: Reporter = NOTEBOOK_BARS) -> Verified:
     """Verify every checksum of an artifact and every invariant of its kind.
 
     Raises ArtifactError for the first violation.

@@ -44,6 +44,7 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError, hub_er
 from ngramkit.basics.kinds import KINDS
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import ModelRef
+from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many, size_text
@@ -157,7 +158,7 @@ def build(
     workers: int | None = None,
     executor: str = "local",
     ray_address: str | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
 ) -> RecipeResult:
     """Build `out`/NAME if it is missing or differs from the recipe; `out` may be a URL.
 

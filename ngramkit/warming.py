@@ -24,7 +24,8 @@ import numpy as np
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.machine import threads
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.decode.compile_while_loading import (
@@ -69,7 +70,7 @@ def warm(
     *,
     engine: str | None = None,
     workers: int | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
 ) -> Warmed:
     """Compile the kernels of decoding with one drafter, or with "all" those of every command.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import doc_pages
 import pytest
+from notebooks import Kernel
 
 import ngramkit
 from ngramkit.engines.metrics import COUNTERS
@@ -61,6 +62,10 @@ def programs():
     """(name, code) of every example, and of every block of Python in the documentation."""
     for path in sorted(EXAMPLES.glob("*.py")):
         yield path.name, path.read_text(encoding="utf-8")
+    for path in sorted(EXAMPLES.glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        yield path.name, "\n".join(codes)
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         written = doc_pages.SECTION.sub("", page.read_text(encoding="utf-8"))  # by hand
         for number, block in enumerate(BLOCK.findall(written)):
@@ -101,6 +106,21 @@ def test_from_a_corpus_to_a_plot(monkeypatch, capsys, tmp_path):
     run("corpus_to_plot.py", tmp_path / "out", 40, 3, monkeypatch=monkeypatch)
     assert (tmp_path / "out" / "replay.png").read_bytes().startswith(b"\x89PNG")
     assert "blend" in capsys.readouterr().out
+
+
+def test_the_notebook_runs_from_top_to_bottom(monkeypatch, capsys):
+    kernel = Kernel(monkeypatch)
+    cells = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]
+    codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert not any(cell.get("outputs") for cell in cells)
+    shown = [kernel.run(code) for code in codes]
+    assert [type(value).__name__ for value in shown] == [
+        "Datastore", "NoneType", "Replays", "dict", "Forecasts"]  # fmt: skip
+    tables = [value for value in shown if hasattr(value, "_repr_html_")]
+    assert all("<table" in value._repr_html_() for value in tables)
+    assert len(tables) == 3
+    assert len(kernel.displays) == 4
+    assert float(capsys.readouterr().out.splitlines()[-1]) > 1
 
 
 def pipeline(folder, least):

@@ -19,7 +19,8 @@ import numpy as np
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, require_between
 from ngramkit.basics.machine import free_memory, threads
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
     Executor,
@@ -62,7 +63,7 @@ def build_datastore(
     workers: int | None = None,
     executor: str | Executor = "local",
     ray_address: str | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
     split: str | None = None,

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, require_between
 from ngramkit.basics.machine import free_memory, threads
+from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
@@ -74,7 +75,7 @@ def build_frozen(
     workers: int | None = None,
     executor: str | Executor = "local",
     ray_address: str | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
     split: str | None = None,

@@ -19,7 +19,8 @@ import numpy as np
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, require_list
 from ngramkit.basics.kinds import a_kind
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import (
     TASK_MEMORY,
@@ -63,7 +64,7 @@ def merge(
     memory: int | str | None = None,
     executor: str | Executor = "local",
     ray_address: str | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     force: bool = False,
 ) -> Artifact:
     """Merge two or more datastores, or frozen tables, into one artifact at `out`.

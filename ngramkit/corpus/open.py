@@ -22,7 +22,8 @@ from ngramkit.basics.errors import (
     require_texts,
 )
 from ngramkit.basics.machine import parse_size
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.decontamination import (
     EvaluationTexts,
@@ -169,7 +170,7 @@ def open_corpus(
     dedup: str | None = None,
     max_document: int | str | None = None,
     skip_bad: bool = False,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
 ) -> AnyCorpus:
     """Open a corpus: a named one, `hf:ID[:CONFIG]`, files, a mixture, or texts in memory.
 

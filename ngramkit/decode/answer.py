@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ngramkit.basics.errors import UsageError, require_list
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.choose import DrafterChoice, choose
 from ngramkit.corpus.chat import Message, Template
 from ngramkit.decode.options import DecodeOptions, Show
@@ -129,7 +130,7 @@ def decode(
     device_map: str | None = None,
     trust_remote_code: bool = False,
     show: Show | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
 ) -> Any:
     """Write what the model would write without drafts, in fewer passes: one Answer per prompt.
 

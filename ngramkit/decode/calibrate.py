@@ -14,6 +14,7 @@ import numpy as np
 
 from ngramkit.basics.errors import NgramkitError, require_between
 from ngramkit.basics.machine import require_package
+from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Tabular
 from ngramkit.basics.terminal_text import device_text
@@ -58,7 +59,7 @@ def calibrate(
     model: str | Path | LanguageModel | None = None,
     *,
     seconds: float = 20.0,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     device: str = "auto",
     dtype: str = "auto",
     device_map: str | None = None,

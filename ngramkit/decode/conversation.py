@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.answer import require_prompt, set_up, write
 from ngramkit.decode.options import DecodeOptions, Show
@@ -83,7 +84,7 @@ class Conversation:
         dtype: str = "auto",
         device_map: str | None = None,
         trust_remote_code: bool = False,
-        reporter: Reporter = SILENT,
+        reporter: Reporter = NOTEBOOK_BARS,
     ) -> None:
         self._open(
             DecodeOptions(

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.builders.model_table import (
     BuiltTable,
     Table,
@@ -34,7 +35,7 @@ def model_bigram(
     width: int = 4,
     prefix: str = "none",
     extend: str = "bigram",
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     force: bool = False,
     device: str = "auto",
     dtype: str = "auto",
@@ -66,7 +67,7 @@ def model_unigram(
     *,
     k: int = 100,
     rule: str = "distance",
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     force: bool = False,
     device: str = "auto",
     dtype: str = "auto",

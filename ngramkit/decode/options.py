@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from ngramkit.basics.arguments import check_fields
 from ngramkit.basics.errors import UsageError, require_between, require_list, require_texts
 from ngramkit.basics.kinds import KIND_OF_ROLE
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import AUTO
 from ngramkit.decode.placement import require_mode, require_placement
 from ngramkit.decode.sampling import Sampling
@@ -106,7 +107,7 @@ class DecodeOptions:
     show: Show | None = None
     """Called with each piece of accepted text and whether it was drafted, and with "" after each
     answer."""
-    reporter: Reporter = SILENT
+    reporter: Reporter = NOTEBOOK_BARS
     """Receives progress and notes."""
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.machine import OtherPrograms, busy_note, require_package
+from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Summarized
 from ngramkit.basics.terminal_text import many
@@ -231,7 +232,7 @@ def bench(
     baseline: str | Callable[[], Drafter] | None = None,
     out: str | Path | None = None,
     force: bool = False,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     budget: int | Literal["auto"] | None = None,
     verify: str | None = None,
     datastores: Sequence[Given] = (),

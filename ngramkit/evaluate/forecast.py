@@ -15,7 +15,8 @@ from ngramkit.basics.arguments import renamed
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.html_tables import html_table
 from ngramkit.basics.models import chosen_model
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Entries, Tabular
 from ngramkit.basics.terminal_text import many
 from ngramkit.budget.model_files import read_facts
@@ -203,7 +204,7 @@ def forecast(
     pass_cost: Cost = None,
     prompts: bool = False,
     limit: int | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     datastores: Sequence[Given] = (),
     frozen_table: Given | None = None,
     bigram: Given | None = None,

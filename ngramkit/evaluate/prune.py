@@ -9,7 +9,8 @@ import numpy as np
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import parse_size
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import require_template
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
@@ -30,7 +31,7 @@ def prune(
     questions: str | Path | None = None,
     model: str | Path | None = None,
     template: str = "auto",
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     force: bool = False,
 ) -> Artifact:
     """Write a datastore or frozen table of at most `bytes` ("2G"), with the best drafts per byte.

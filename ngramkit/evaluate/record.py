@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.choose import DrafterChoice, asked_drafters, choose, distinct
@@ -65,7 +66,7 @@ def record(
     template: str = "auto",
     max_new_tokens: int = NEW_TOKENS,
     limit: int | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     budget: Budget = BUDGET,
     verify: str | None = None,
     datastores: Sequence[Given] = (),

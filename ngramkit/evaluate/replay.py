@@ -15,7 +15,8 @@ from ngramkit.basics.errors import NgramkitError, UsageError, require_between, r
 from ngramkit.basics.kinds import ROLES
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.models import named_model
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Entries, Summarized
 from ngramkit.basics.terminal_text import many
 from ngramkit.choose import (
@@ -268,7 +269,7 @@ def replay(
     baseline: str | Callable[[], Drafter] | None = None,
     out: str | Path | None = None,
     force: bool = False,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
 ) -> Replays:
     """Count the passes that drafters would have needed for recorded answers, without a model.
 

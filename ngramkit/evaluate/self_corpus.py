@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, require_between
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.untrusted import not_linked, read_json, whole_number
 from ngramkit.corpus.chat import Template, find_template, require_template
@@ -71,7 +72,7 @@ def self_corpus(
     max_new_tokens: int = 256,
     batch: int = 16,
     force: bool = False,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     temperature: float = 0.0,
     top_k: int = 0,
     top_p: float = 1.0,

@@ -12,7 +12,8 @@ from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, meant
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.models import chosen_model, is_gguf
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
@@ -54,7 +55,7 @@ def export(
     gguf: str | Path | None = None,
     u32: bool = False,
     memory: int | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     force: bool = False,
 ) -> Exported:
     """Write an artifact in another program's format.
@@ -161,7 +162,7 @@ def import_(
     *,
     model: str | Path | None = None,
     order: int | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     force: bool = False,
 ) -> Artifact:
     """Build a frozen table or a datastore from another engine's file.

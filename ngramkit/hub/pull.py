@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import ArtifactError, UsageError, hub_errors
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.artifact import Artifact
@@ -42,7 +43,7 @@ def pull(
     source: str,
     out: str | Path | None = None,
     *,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
     force: bool = False,
 ) -> Pulled:
     """Download and verify USER/NAME[@REVISION] to `out` (default: artifacts/NAME).

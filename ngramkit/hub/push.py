@@ -24,7 +24,8 @@ from ngramkit.basics.errors import (
     hub_errors,
 )
 from ngramkit.basics.kinds import a_kind
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.basics.untrusted import read_json, read_plain, require_no_links
@@ -201,7 +202,7 @@ def push(
     squash: bool = False,
     dry_run: bool = False,
     force: bool = False,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
 ) -> Pushed:
     """Upload an artifact to the Hub with a card; files that are already there are not sent.
 

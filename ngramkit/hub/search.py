@@ -8,7 +8,8 @@ from typing import Any
 
 from ngramkit.basics.errors import NgramkitError, UsageError, hub_errors, meant
 from ngramkit.basics.models import HUB_IDS, resolve_model
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import whole_number
 from ngramkit.corpus.tokenizer import load_tokenizer
@@ -35,7 +36,7 @@ class HubArtifact(Result):
 
 
 def search(
-    tokenizer: str | None = None, kind: str | None = None, *, reporter: Reporter = SILENT
+    tokenizer: str | None = None, kind: str | None = None, *, reporter: Reporter = NOTEBOOK_BARS
 ) -> Rows[HubArtifact]:
     """Return the artifacts on the Hub, optionally for one tokenizer or of one kind.
 

@@ -19,7 +19,8 @@ from ngramkit.basics.errors import (
     require_texts,
 )
 from ngramkit.basics.models import named_model
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
@@ -116,7 +117,7 @@ def history_import(
     template: str = "auto",
     prompts: bool = False,
     tokens: int | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = NOTEBOOK_BARS,
 ) -> ImportedHistory:
     """Add the requests of logs to the history `out`, which is created if it does not exist.
 
