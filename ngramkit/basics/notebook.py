@@ -19,6 +19,7 @@ from ngramkit.basics.terminal_text import visible, without_secrets
 
 UPDATE_SECONDS = 0.2
 MAX_LINES = 12  # of finished stages and notes
+MAX_NOTE = 2000  # characters
 
 
 def notebook_shell() -> Any:
@@ -44,7 +45,8 @@ class CellReporter(Reporter):
 
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
         with self._lock:
-            self._finish(whole=True)
+            if self._stage is not None:
+                self._lines.append(f"{self._stage.name}: {self._stage.seconds:.1f} s")
             self._stage = _Stage(name, total, unit)
             self._show()
 
@@ -52,8 +54,7 @@ class CellReporter(Reporter):
         with self._lock:
             if self._stage is None:
                 return
-            self._stage.done += amount
-            self._stage.counts = counts
+            self._stage.advance(amount, counts)
             if time.monotonic() - self._shown >= UPDATE_SECONDS:
                 self._show()
 
@@ -66,22 +67,19 @@ class CellReporter(Reporter):
     def end(self, *, whole: bool) -> None:
         """Show the last state. `whole`: the cell ran to its end."""
         with self._lock:
-            self._finish(whole=whole)
+            if self._stage is not None:
+                self._lines.append(self._stage.last() if whole else f"stopped in {self._stage}")
+                self._stage = None
             if self._shown:
                 self._show()
-
-    def _finish(self, *, whole: bool) -> None:
-        if self._stage is not None:
-            self._lines.append(self._stage.finished(whole=whole))
-            self._stage = None
 
     def _show(self) -> None:
         lines, stage = self._lines[-MAX_LINES:], self._stage
         texts = [visible(without_secrets(line)) for line in lines]
-        body = [f"<div>{escaped(line)}</div>" for line in lines]
+        body = [f"<div>{escaped(line, MAX_NOTE)}</div>" for line in lines]
         if stage is not None:
-            texts.append(visible(stage.text()))
-            body.append(f"<div>{stage.bar()} {escaped(stage.text())}</div>")
+            texts.append(visible(stage))
+            body.append(f"<div>{stage.bar()} {escaped(stage)}</div>")
         self._shell.display_pub.publish(
             data={
                 "text/plain": "\n".join(texts),
@@ -99,24 +97,30 @@ class _Stage:
         self.name, self.total, self.unit = name, total, unit
         self.done = 0.0
         self.counts: dict[str, float] = {}
-        self._started = time.monotonic()
+        self._started = self._advanced = time.monotonic()
+
+    def advance(self, amount: float, counts: dict[str, float]) -> None:
+        self.done += amount
+        self.counts = counts
+        self._advanced = time.monotonic()
 
     @property
-    def _seconds(self) -> float:
+    def seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def text(self) -> str:
+    def __str__(self) -> str:
         share = f" {min(self.done / self.total, 1):.0%}" if self.total else ""
         amounts = {self.unit: self.done, **self.counts}
         counts = ", ".join(f"{_amount(count)} {name}" for name, count in amounts.items())
-        return f"{self.name}{share}: {counts}, {self._seconds:.0f} s"
+        return f"{self.name}{share}: {counts}, {self.seconds:.0f} s"
 
     def bar(self) -> str:
         value = f' value="{min(self.done / self.total, 1):.3f}"' if self.total else ""
         return f"<progress{value}></progress>"
 
-    def finished(self, *, whole: bool) -> str:
-        return f"{self.name}: {self._seconds:.1f} s" if whole else f"stopped in {self.text()}"
+    def last(self) -> str:
+        """Return the line of a cell's last stage, whose end is known only if it advanced."""
+        return f"{self.name}: {self._advanced - self._started:.1f} s" if self.done else self.name
 
 
 def _amount(count: float) -> str:

@@ -57,6 +57,13 @@ def test_the_next_cell_has_a_display_of_its_own(kernel):
     assert len(kernel.displays) == 2
 
 
+def test_a_last_stage_without_an_end_has_no_time(kernel):
+    NOTEBOOK_BARS.stage("loading")
+    kernel.end_cell()
+    (versions,) = kernel.displays.values()
+    assert versions[-1]["text/plain"] == "loading"
+
+
 def test_a_failed_cell_shows_where_it_stopped(kernel):
     NOTEBOOK_BARS.stage("reading", 4, "documents")
     kernel.end_cell(success=False)
