@@ -1,32 +1,23 @@
 """Progress in a notebook: the stages of the running cell, as bars below it.
 
-A kernel has imported IPython before anything else, so nothing is imported here. One display per
-cell is replaced in place, which needs no widgets.
+One display per cell is replaced in place, which needs no widgets.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import uuid
 from typing import Any
 
 from ngramkit.basics.html_tables import NO_FORMULAS, escaped
-from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.progress import SILENT, Reporter, notebook_shell
 from ngramkit.basics.terminal_text import visible, without_secrets
 
 UPDATE_SECONDS = 0.2
 MAX_LINES = 12  # of finished stages and notes
 MAX_NOTE = 2000  # characters
-
-
-def notebook_shell() -> Any:
-    """Return IPython's shell if it runs in a kernel, else None."""
-    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = get_shell() if get_shell is not None else None
-    return shell if getattr(shell, "kernel", None) is not None else None
 
 
 class CellReporter(Reporter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 
 class Reporter:
@@ -29,15 +30,28 @@ class _Silent(Reporter):
 SILENT: Reporter = _Silent()
 
 
+def notebook_shell() -> Any:
+    """Return IPython's shell if it runs in a kernel, else None.
+
+    A kernel imports IPython before anything else, so nothing is imported here.
+    """
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = get_shell() if get_shell is not None else None
+    return shell if getattr(shell, "kernel", None) is not None else None
+
+
 def show_downloads() -> None:
-    """Show the Hub client's bars on terminals, although transformers and datasets disable them."""
+    """Show the Hub client's bars on terminals and in notebooks.
+
+    transformers and datasets disable them.
+    """
     from huggingface_hub import constants
     from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
     on_terminal = sys.stderr is not None and sys.stderr.isatty()
     if constants.HF_HUB_DISABLE_PROGRESS_BARS:
         return
-    if on_terminal:
+    if on_terminal or notebook_shell() is not None:
         enable_progress_bars()
     else:
         disable_progress_bars()

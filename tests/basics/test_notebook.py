@@ -12,6 +12,7 @@ from notebooks import Kernel
 import ngramkit
 from ngramkit.basics import notebook
 from ngramkit.basics.notebook import NOTEBOOK_BARS
+from ngramkit.basics.progress import show_downloads
 
 
 @pytest.fixture
@@ -88,6 +89,16 @@ def test_scripts_and_terminals_are_silent(monkeypatch, capsys):
         work()
     found = capsys.readouterr()
     assert (found.out, found.err) == ("", "")
+
+
+def test_downloads_show_bars_in_notebooks_only(kernel, monkeypatch):
+    from huggingface_hub.utils import are_progress_bars_disabled
+
+    show_downloads()
+    assert not are_progress_bars_disabled()
+    monkeypatch.delitem(sys.modules, "IPython")
+    show_downloads()
+    assert are_progress_bars_disabled()
 
 
 def test_functions_show_bars_by_default(kernel, tmp_path):
