@@ -7,8 +7,8 @@ Every test in this folder is an attack, and any test elsewhere may be one: it is
     tally("one-bit flips", "refused", tries=320)
 
 An attack that hurts fails its test, so an outcome is always one that is allowed.
-`python -m tests.attacks` tries all and prints the table of attacks, tries and outcomes; the suite
-tries a sample.
+`make attacks` runs them, two at a time, and prints the table of attacks, tries and outcomes. The
+suite leaves them out, CI runs both.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
-from typing import TypeVar
 
 FOLDER = "NGRAMKIT_ATTACKS"  # environment: where a test process leaves what it has counted
-
-Tries = TypeVar("Tries")
 
 _counted: Counter[tuple[str, str]] = Counter()
 
@@ -29,10 +26,6 @@ _counted: Counter[tuple[str, str]] = Counter()
 def tally(attack: str, outcome: str, tries: int = 1) -> None:
     """Count `tries` more of `attack` that ended in `outcome`."""
     _counted[attack, outcome] += tries
-
-
-def sampled(everything: Tries, sample: Tries) -> Tries:
-    return everything if FOLDER in os.environ else sample
 
 
 def leave() -> None:

@@ -119,9 +119,8 @@ class Killer:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_everywhere(command: Command, scratch: Path, most: int | None = None) -> Outcome:
-    """Run the command undisturbed, then killed at every event, or at `most` of them from the
-    first to the last, and again after each kill."""
+def kill_everywhere(command: Command, scratch: Path) -> Outcome:
+    """Run the command undisturbed, then killed at every event, and again after each kill."""
     os.fsync = lambda descriptor: None
     _warm_up(command, scratch / "warm")
     outcome = Outcome()
@@ -135,8 +134,7 @@ def kill_everywhere(command: Command, scratch: Path, most: int | None = None) ->
     states = {"the new one, whole": _in(undisturbed, command.standing)}
     states["the old one, whole" if before else "nothing yet"] = before
     expected = _in(undisturbed, command.settled)
-    events = EVENTS if most is None else _events(command, scratch / "counted", start)
-    for nth in spread(events, most):
+    for nth in range(1, EVENTS):
         place = scratch / f"killed-{nth}"
         shutil.copytree(start, place)
         _in(place, command.before)
@@ -152,25 +150,6 @@ def kill_everywhere(command: Command, scratch: Path, most: int | None = None) ->
             outcome.failures.append(f"event {nth}: {type(error).__name__} {error}")
         shutil.rmtree(place)
     return outcome
-
-
-def spread(events: int, most: int | None) -> list[int]:
-    """Return some of 1 to `events`, the first and the last among them.
-
-    (9, 3) -> [1, 5, 9]; (2, 3) and (2, None) -> [1, 2]
-    """
-    if most is None or events <= most:
-        return list(range(1, events + 1))
-    return [1 + (events - 1) * part // (most - 1) for part in range(most)]
-
-
-def _events(command: Command, place: Path, start: Path) -> int:
-    """Return the number of the command's events, by a run that goes on after each."""
-    shutil.copytree(start, place)
-    _in(place, command.before)
-    assert not _killed(command.run, place, 0)
-    shutil.rmtree(place)
-    return int(place.with_name("events").read_text())
 
 
 def _warm_up(command: Command, place: Path) -> None:
@@ -212,7 +191,6 @@ def _killed(run: Callable[[], None], place: Path, nth: int) -> bool:
             killer = Killer(place, nth)
             killer.install()
             run()
-            place.with_name("events").write_text(str(nth - killer.left))
             os._exit(0)
         except BaseException:
             errors.write_text(traceback.format_exc())

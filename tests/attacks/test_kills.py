@@ -1,7 +1,6 @@
 """kill -9 at every file-system event of every command that writes: old or new, and a rerun mends.
 
 A rerun of the same command ends with the bytes of an undisturbed run, and nothing else is left.
-The suite takes some events of each from the first to the last, `python -m tests.attacks` all.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import hub_writing  # noqa: F401 (its endpoints)
 import pytest
 from forks import forks, require_preloaded
 
-from . import sampled, tally
+from . import tally
 from .killing import Command, Outcome, kill_everywhere
 
 NAMES = [
@@ -40,7 +39,7 @@ def every_command(endpoint: str) -> dict[str, Command]:
 
 def drive(name: str, endpoint: str, scratch: Path) -> Outcome:
     require_preloaded()
-    return kill_everywhere(every_command(endpoint)[name], scratch, sampled(None, 4))
+    return kill_everywhere(every_command(endpoint)[name], scratch)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from ngramkit.corpus.open import open_corpus
 from ngramkit.formats import proofs
 from ngramkit.formats.history import History
 
-from . import sampled, tally
+from . import tally
 
 SCRIPT = f"""
 mount -t tmpfs -o size=8m none disk || exit 99
@@ -96,11 +96,10 @@ def test_artifacts_of_a_read_only_disk(tmp_path, monkeypatch):
     build_frozen(store, "table")
     build_frozen(tokenize(open_corpus("b.txt"), "demo", "others"), "other")
     History.at("history", store.tokenizer).append(np.arange(9, dtype=np.int32), 3)
-    tried = sampled(READ_ONLY, READ_ONLY[::6])
-    Path("asked").write_text(json.dumps([line.split() for _, line in tried]))
+    Path("asked").write_text(json.dumps([line.split() for _, line in READ_ONLY]))
     subprocess.run([*UNSHARE, MOUNTED], check=True)
     answers = json.loads(Path("answers").read_text())
-    for (code, line), answer in zip(tried, answers, strict=True):
+    for (code, line), answer in zip(READ_ONLY, answers, strict=True):
         assert answer["code"] == code, (line, answer)
         assert (code == 0) == ("is on a read-only file system" not in answer["err"]), line
         outcome = "done" if code == 0 else "an error, exit 3"
