@@ -39,8 +39,8 @@ TESTS = Path(__file__).parent
 # Files that take longest, begun first, so that no process ends long after the others.
 LONGEST = (
     "attacks/test_kills.py", "attacks/test_mutated_artifacts.py", "decode/test_lossless_matrix.py",
-    "ggufs/test_real_model.py", "test_killed_builds.py", "decode/test_sampling.py",
-    "test_warming.py",
+    "test_warming.py", "test_printed_commands.py", "ggufs/test_real_model.py",
+    "corpus/test_hub_corpora.py", "test_examples.py",
 )  # fmt: skip
 
 

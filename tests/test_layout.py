@@ -7,6 +7,7 @@ import graphlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from typer.main import get_command
@@ -42,15 +43,17 @@ RUN = (
 IN_A_WORKER = {"ngramkit/engines/vllm_v2.py"}  # imported by an engine that has imported torch
 
 
+@cache
 def imports(path):
     """(module, at module level?) of every import in the file."""
-    tree = ast.parse(path.read_text())
+    tree, found = ast.parse(path.read_text()), []
     top = set(map(id, tree.body))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, id(node) in top) for alias in node.names)
+            found += [(alias.name, id(node) in top) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield from ((f"{node.module}.{alias.name}", id(node) in top) for alias in node.names)
+            found += [(f"{node.module}.{alias.name}", id(node) in top) for alias in node.names]
+    return found
 
 
 def modules(package):
@@ -120,7 +123,7 @@ def test_tests_reach_into_no_privates_of_the_product():
 
 
 def reached(node):
-    if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+    if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") not in ("self", "cls"):
         yield node.attr
     elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr":
         yield from (str(a.value) for a in node.args[1:2] if isinstance(a, ast.Constant))

@@ -38,7 +38,7 @@ def test_it_answers_and_drafts_change_nothing():
             model=model,
             drafter=drafter,
             template="auto",
-            max_new_tokens=16,
+            max_new_tokens=8,
         )
         for drafter in ("none", "context")
     ]
