@@ -22,6 +22,10 @@ class Entry:
     references: bool = False  # it can draft from references, see drafters.references
     needs_evidence: bool = False  # without a model's Evidence it drafts little or nothing
 
+    def uses(self, role: str) -> bool:
+        """Return whether it drafts from a role of artifacts, or from `history`."""
+        return ("past" if role == "history" else role) in self.sources
+
     @property
     def artifacts(self) -> tuple[str, ...]:
         return tuple(source for source in self.sources if source in KIND_OF_ROLE)

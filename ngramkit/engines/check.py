@@ -204,11 +204,11 @@ def _sources(
     """Return `drafts_from`, `learns` and `notes` of a CheckedEngine."""
     name = DrafterSpec.parse(config.drafter).name
     entry = drafter_entry(name)
-    used = [artifact for artifact in artifacts if KINDS[artifact.kind].role in entry.sources]
+    used = [artifact for artifact in artifacts if entry.uses(KINDS[artifact.kind].role or "")]
     found = [f"{artifact.path}, a {artifact.kind}" for artifact in used]
     unused = [f"{each.path} is not used: {name} does not draft from it"
               for each in artifacts if each not in used]  # fmt: skip
-    remembers = bool(config.history) and "past" in entry.sources
+    remembers = bool(config.history) and entry.uses("history")
     if config.history and not remembers:
         unused.append(f"history is not used: {name} does not draft from it")
     kept = existing_history(config) if remembers else None

@@ -65,10 +65,10 @@ def open_source(
         LOG.warning("the drafter %s needs evidence, which engines do not give", spec.name)
     roles = [*sources, "history"] if config.history else [*sources]
     for role in roles:
-        if ("past" if role == "history" else role) not in entry.sources:
+        if not entry.uses(role):
             LOG.warning("%s is not used: the drafter %s does not draft from it", role, spec.name)
     history = None
-    if config.history and record is not None and "past" in entry.sources:
+    if config.history and record is not None and entry.uses("history"):
         history = GrowingHistory(config, record, stores=config.store, writes=writes)
     names = [str(each.path) for each in artifacts]
     if config.history:

@@ -11,7 +11,8 @@ MODES = {
     "trimmed": "synchronous scheduling verifies exactly the drafted tokens",
     "adaptive": "vLLM cuts drafts by their confidence and its measured costs",
 }
-V1 = '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer", ...}'
+CLASS = "ngramkit.engines.vllm.Proposer"  # of Model Runner V1
+V1 = f'{{"method": "custom_class", "model": "{CLASS}", ...}}'
 
 
 class Mode(NamedTuple):
@@ -39,6 +40,13 @@ KNOWN = (
         "LoRA, no pipeline parallelism",
     ),
 )
+
+
+def mode_name(*, adaptive: bool, asynchronous: bool) -> str:
+    """Return which of MODES follows from adaptive verification and asynchronous scheduling."""
+    if adaptive:
+        return "adaptive"
+    return "fixed" if asynchronous else "trimmed"
 
 
 def why_not_v2(version: str | None) -> str | None:

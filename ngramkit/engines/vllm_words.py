@@ -9,8 +9,13 @@ from typing import Any, NoReturn
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import parse_json
+from ngramkit.engines.vllm_modes import CLASS, mode_name
 
-CLASS = "ngramkit.engines.vllm.Proposer"
+WHY = {
+    "fixed": "asynchronous scheduling",
+    "trimmed": "--no-async-scheduling",
+    "adaptive": "enable_adaptive_verification is true",
+}
 NGRAM = """'{"method": "ngram", "num_speculative_tokens": 5}'"""
 
 
@@ -34,12 +39,9 @@ def effects(words: Sequence[str]) -> Iterator[str]:
         got = "nothing" if method is None else visible(str(method), 40)
         yield f"ngramkit does not draft: method must be ngram, got {got}"
         yield f"write --speculative-config {NGRAM}"
-    elif adaptive:
-        yield "Model Runner V2, adaptive mode: enable_adaptive_verification is true"
-    elif given.async_scheduling is False:
-        yield "Model Runner V2, trimmed mode: --no-async-scheduling"
     else:
-        yield "Model Runner V2, fixed mode: asynchronous scheduling"
+        mode = mode_name(adaptive=adaptive, asynchronous=given.async_scheduling is not False)
+        yield f"Model Runner V2, {mode} mode: {WHY[mode]}"
     if adaptive and given.pipeline_parallel_size > 1:
         yield "vLLM refuses adaptive verification with pipeline parallelism"
     if given.tensor_parallel_size * given.pipeline_parallel_size > 1:
