@@ -86,6 +86,8 @@ class Replacement:
 
         A task that a cluster cancelled or lost may still write others in the meantime.
         """
+        if names is not None:
+            _keep_only(self.partial, names)
         for entry in ours_in(self.partial):
             if entry.is_dir():
                 sync_folder(entry)
@@ -95,7 +97,7 @@ class Replacement:
         self.keep = False
         old = put_over(self.partial, self.path)
         if names is not None:  # nobody can write to `partial` now
-            remove(entry for entry in self.path.iterdir() if entry.name not in names)
+            _keep_only(self.path, names)
         sync_folder(self.path.parent)
         if old is not None:
             _clear(old)
@@ -106,6 +108,10 @@ class Replacement:
         if not self._force:
             raise exists(self.path, forcible=self._forcible)
         require_replaceable(self.path)
+
+
+def _keep_only(folder: Path, names: Collection[str]) -> None:
+    remove(entry for entry in folder.iterdir() if entry.name not in names)
 
 
 def exists(path: object, *, forcible: bool = True) -> UsageError:

@@ -21,7 +21,7 @@ from ngramkit.basics.untrusted import not_linked, parse_json, read_plain
 from ngramkit.formats.card import card
 from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
-from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
+from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE
 from ngramkit.formats.proofs import write_proof_of_own_files
 from ngramkit.formats.replacing import Replacement, partial_of, sync_folder, tidy
 from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_whole
@@ -153,7 +153,6 @@ class ArtifactWriter:
         if self._recipe is not None:
             write_text(self.partial / RECIPE, recipe_text(self.build, self._recipe))
             keep.add(RECIPE)
-        remove(entry for entry in self.partial.iterdir() if entry.name not in keep)
         self._place.put_in_place(keep)
         if not self._recalled and not foreign:
             write_proof_of_own_files(self.path, manifest)
