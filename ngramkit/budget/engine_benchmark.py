@@ -7,7 +7,6 @@ run. With N requests at once, a request waits for one pass over N tokens between
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from ngramkit.basics.results import Tabular
 from ngramkit.basics.untrusted import MAX_JSON_BYTES, parse_json, read_plain, whole_number
 from ngramkit.budget.pass_times import MeasuredTimes, cost_shown
 from ngramkit.budget.profile import Pass, Profile
+from ngramkit.corpus.json_records import is_document
 from ngramkit.formats.replacing import whole_file
 
 MOST_REQUESTS = 1 << 20
@@ -34,7 +34,6 @@ class BenchmarkRun:
     requests: int  # at once
     seconds: float  # between two tokens of a request, the median
     context: float  # mean tokens of a request in the middle of its answer
-    full: float  # requests that wrote at a time, on average, as a share of `requests`
     model: str
 
 
@@ -127,11 +126,7 @@ def read_runs(path: Path) -> list[BenchmarkRun]:
     """Read one JSON object, or one per line."""
     text = read_plain(path, MAX_JSON_BYTES, error=InputError, hint=HINT)
     lines = [line for line in text.splitlines() if line.strip()]
-    try:
-        json.loads(lines[0])
-        whole = len(lines) == 1
-    except (ValueError, IndexError):
-        whole = True
+    whole = len(lines) < 2 or is_document(*lines[:2])
     bodies = [text] if whole else lines
     return [
         _run(parse_json(body, where, hint=HINT), where)
@@ -169,7 +164,7 @@ def _run(body: Any, where: str) -> BenchmarkRun:
             "give longer answers and at least four times as many prompts as requests at once",
         )
     context = (read + written / 2) / completed
-    return BenchmarkRun(requests, median / 1e3, context, full, str(body.get("model_id") or ""))
+    return BenchmarkRun(requests, median / 1e3, context, str(body.get("model_id") or ""))
 
 
 def _positive(body: dict[str, Any], name: str, where: str) -> float:
@@ -180,4 +175,5 @@ def _positive(body: dict[str, Any], name: str, where: str) -> float:
 
 
 def _is_profile(path: Path) -> bool:
-    return bool(Profile.load(path))
+    Profile.load(path)
+    return True
