@@ -39,6 +39,7 @@ class ListedArtifact(Result):
     bytes: int  # on the disk
     modified: str  # ISO 8601, UTC
     problem: str = ""
+    private: bool = False  # made of private texts
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ def _listed(found: Found, above: Path) -> ListedArtifact:
         bytes=_size(path.iterdir()),
         modified=_modified(path / NAME),
         problem=found.problem,
+        private=manifest is not None and manifest.private,
     )
 
 

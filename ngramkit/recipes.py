@@ -56,14 +56,14 @@ from ngramkit.corpus.document import Corpus
 from ngramkit.corpus.open import AnyCorpus, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import VERSION, build_id, read_manifest
+from ngramkit.formats.manifest import VERSION, build_id, is_private, read_manifest
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.outputs import ARTIFACTS, RECIPE
 from ngramkit.formats.replacing import tidy
 from ngramkit.formats.resumable_writer import recipe_text, write_text
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.gguf.model_folders import find_gguf
-from ngramkit.hub.push import push as upload
+from ngramkit.hub.push import is_marked_private, push as upload
 from ngramkit.remote.fetch import fetch, silence_client
 from ngramkit.remote.file_cache import fetch_texts, put_text
 from ngramkit.remote.publishing import build_at, require_out
@@ -81,7 +81,7 @@ MODEL = {"id": str, "revision": str, "fingerprint": str}
 CORPUS = {
     "name": str, "revision": str, "split": str, "column": str, "language": str,
     "weight": float, "join_turns": bool, "skip_bad": bool, "sample": float, "seed": int,
-    "limit": int, "licenses": list, "exclude": str,
+    "limit": int, "licenses": list, "exclude": str, "private": bool,
 }  # fmt: skip
 # These defaults must not depend on the machine; those of the commands may.
 PARAMETERS: dict[str, dict[str, Any]] = {
@@ -155,6 +155,7 @@ def build(
     *,
     push: bool = False,
     check: bool = False,
+    allow_private: bool = False,
     workers: int | None = None,
     executor: str = "local",
     ray_address: str | None = None,
@@ -163,7 +164,8 @@ def build(
     """Build `out`/NAME if it is missing or differs from the recipe; `out` may be a URL.
 
     `recipe`: a file, or the name of one in artifacts/. `check` builds nothing. `push` verifies and
-    uploads. `workers` bounds the threads; `executor`, `ray_address`: as in `tokenize`.
+    uploads, private artifacts only with `allow_private`. `workers` bounds the threads; `executor`,
+    `ray_address`: as in `tokenize`.
 
     Raises InputError for an invalid recipe or missing destination, ArtifactError for another
     tokenizer, and as `push`.
@@ -182,6 +184,8 @@ def build(
     if not check:
         require_out(place, force=True)
     resolved = resolve(wanted, reporter)
+    if push and not allow_private and is_private(resolved.inputs.get("corpus", {})):
+        raise is_marked_private(wanted.name)
     verdict = _judge_place(resolved, root, url and place, push)
     status, size = "up to date", None
     if verdict.stale and check:
@@ -200,7 +204,7 @@ def build(
         path = fetch(place, reporter=reporter).path
         for _ in verify_artifact(path):
             pass  # it raises at the first breach, so nothing unproven is published
-        pushed = upload(path, wanted.destination, reporter=reporter)
+        pushed = upload(path, wanted.destination, allow_private=allow_private, reporter=reporter)
         destination, revision = pushed.repository, pushed.revision
         sent = f"{many(pushed.files, 'file')}, {size_text(pushed.bytes)} sent to {pushed.url}"
         reporter.note(f"{wanted.name}: {sent}")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import doc_pages
 import hub_writing  # noqa: F401 (its endpoints)
+import numpy as np
 import pytest
 import zstandard
 from command_lines import run_all
@@ -25,6 +26,7 @@ from test_docs import SHELL
 
 import ngramkit
 from ngramkit.basics.models import resolve_model
+from ngramkit.formats.history import History
 
 ROOT = doc_pages.ROOT
 PAGES = [*doc_pages.PAGES, ROOT / "CONTRIBUTING.md"]
@@ -64,6 +66,7 @@ SMALL = (
     ("smollm2-135m", "demo"),
     ("qwen3-8b", "demo"),
     ("--model MODEL", "--model demo"),
+    ("--corpus notes/", "--corpus notes.txt"),
     ("/data/past", "data/past"),
     ("datastore --corpus python-stdlib", "datastore --corpus python-stdlib --limit 5 --out first"),
     ("--corpus ultrachat --limit 100000", "--corpus python-stdlib --limit 20 --out phrases"),
@@ -140,7 +143,8 @@ def furnish(folder):
     runs = [json.dumps(result(requests, 9.0 + requests)) for requests in (1, 8)]
     (folder / "runs/all.jsonl").write_text("\n".join(runs))
     for pod in ("pod-1", "pod-2"):
-        ngramkit.history_import(folder / "rollouts/a.jsonl", folder / pod, model="demo")
+        history = History.at(folder / pod, ngramkit.load_tokenizer("demo").record)
+        history.append(np.array([5, 6, 7], np.int32), 1)
     (folder / "shared/texts").mkdir(parents=True)
     import pyarrow as pa
     from pyarrow import parquet

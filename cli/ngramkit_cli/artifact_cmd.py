@@ -59,7 +59,7 @@ def list_(*, folder: Folder = ARTIFACTS_FOLDER, out: Output) -> None:
     rows = [
         (
             each.name,
-            each.problem or each.kind,
+            each.problem or (f"{each.kind}, private" if each.private else each.kind),
             each.tokenizer,
             _amount(each.counts),
             size_text(each.bytes),
@@ -109,7 +109,12 @@ def inspect(
         )
     if query is not None:
         _show_phrases("query", [inspection.query] if inspection.query else [], out.show)
-    facts = {"kind": manifest.kind, "bytes": manifest.bytes, "counts": manifest.counts}
+    facts = {
+        "kind": manifest.kind,
+        "private": manifest.private,
+        "bytes": manifest.bytes,
+        "counts": manifest.counts,
+    }
     body = inspection.to_dict()
     listed = ["query"] if query is not None else ["most_frequent", "documents"]
     out.result(path, **facts, **{name: body[name] for name in listed})
@@ -131,11 +136,13 @@ def _facts(manifest: Manifest) -> dict[str, object]:
 
     tokenizer = manifest.tokenizer
     facts = dict(manifest.corpus)
+    facts.pop("private", None)  # shown for the whole artifact
     parts = enumerate(facts.pop("mixed", []), 1)
     corpus = {f"corpus {name}": value for name, value in facts.items() if value}
     corpus |= {f"corpus {at}": mixed_part(part) for at, part in parts}
     return {
         "kind": manifest.kind,
+        **({"private": "yes"} if manifest.private else {}),
         "tokenizer": f"{tokenizer.id} ({tokenizer.vocabulary:,} tokens, "
         f"{tokenizer.fingerprint[:12]})",
         **corpus,

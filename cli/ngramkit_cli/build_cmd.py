@@ -208,6 +208,10 @@ def build(
             "--push", help="Verify the artifact, then upload it to the recipe's destination."
         ),
     ] = False,
+    allow_private: Annotated[
+        bool,
+        typer.Option("--allow-private", help="With --push: upload private artifacts too."),
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Build nothing; exit with 1 if anything would be built.")
     ] = False,
@@ -231,6 +235,7 @@ def build(
     options: dict[str, Any] = {
         "push": push,
         "check": check,
+        "allow_private": allow_private,
         "workers": workers,
         **vars(where),
     }

@@ -120,6 +120,14 @@ class CorpusOptions:
             "is an error.",
         ),
     ] = False
+    private: Annotated[
+        bool,
+        typer.Option(
+            "--private",
+            help="Mark what is built as private: only you can read its folder, and `push` needs "
+            "--allow-private.",
+        ),
+    ] = False
     model: Model = None
     eos: Annotated[
         bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")

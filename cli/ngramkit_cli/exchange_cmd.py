@@ -117,7 +117,7 @@ def export(
     )
     said = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in done.counts.items())
     out.show(f"{done.path}: {said}")
-    out.result(done.path, source=str(done.source), to=done.to, **done.counts)
+    out.result(done.path, source=str(done.source), to=done.to, private=done.private, **done.counts)
 
 
 @takes_urls

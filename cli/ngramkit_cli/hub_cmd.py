@@ -14,6 +14,13 @@ from ngramkit_cli.options import Force, artifact_argument, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
+AllowPrivate = Annotated[
+    bool,
+    typer.Option(
+        "--allow-private",
+        help="Upload an artifact that is marked private, to a private repository unless --public.",
+    ),
+]
 Repository = Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository.")]
 
 
@@ -27,9 +34,10 @@ def push(
         typer.Option(
             "--private/--public",
             help="Whether a new repository is for those alone whom you let in. "
-            "Default: of a history, which is what people wrote.",
+            "Default: --private for a history or an artifact that is marked private.",
         ),
     ] = None,
+    allow_private: AllowPrivate = False,
     revision: Annotated[
         str | None, typer.Option(metavar="BRANCH", help="Made where it is new. Default: main.")
     ] = None,
@@ -63,6 +71,7 @@ def push(
         path,
         repository,
         private=private,
+        allow_private=allow_private,
         revision=revision,
         tag=tag,
         create_pr=create_pr,

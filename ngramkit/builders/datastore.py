@@ -80,6 +80,7 @@ def build_datastore(
     dedup: str | None = None,
     max_document: int | str | None = None,
     skip_bad: bool = False,
+    private: bool = False,
 ) -> Datastore:
     """Build a datastore (REST): suffix arrays that find any phrase of a corpus.
 
@@ -97,7 +98,7 @@ def build_datastore(
     text = CorpusOptions(
         split=split, column=column, revision=revision, language=language, join_turns=join_turns,
         name=name, sample=sample, seed=seed, limit=limit, licenses=licenses, exclude=exclude,
-        dedup=dedup, max_document=max_document, skip_bad=skip_bad,
+        dedup=dedup, max_document=max_document, skip_bad=skip_bad, private=private,
     )  # fmt: skip
     shard_tokens, workers = check_types(int, shard_tokens=shard_tokens, workers=workers)
     check_types(bool, eos=eos)
@@ -135,7 +136,13 @@ def build_datastore(
             if already_built(out, plan, reporter):
                 return Datastore.open(out)
             with ArtifactWriter(
-                out, Datastore.kind, plan, inputs=[store.path], recipe=recipe, force=force
+                out,
+                Datastore.kind,
+                plan,
+                inputs=[store.path],
+                recipe=recipe,
+                private=store.manifest.private,
+                force=force,
             ) as writer:
                 _sort_all(layout, fill, StageRunner(writer, runner, reporter))
                 writer.commit(

@@ -92,6 +92,7 @@ def build_frozen(
     dedup: str | None = None,
     max_document: int | str | None = None,
     skip_bad: bool = False,
+    private: bool = False,
 ) -> FrozenTable:
     """Build a frozen table (Cacheback): frequent n-grams with their most frequent continuations.
 
@@ -109,7 +110,7 @@ def build_frozen(
     text = CorpusOptions(
         split=split, column=column, revision=revision, language=language, join_turns=join_turns,
         name=name, sample=sample, seed=seed, limit=limit, licenses=licenses, exclude=exclude,
-        dedup=dedup, max_document=max_document, skip_bad=skip_bad,
+        dedup=dedup, max_document=max_document, skip_bad=skip_bad, private=private,
     )  # fmt: skip
     numbers = check_types(
         int, leader_len=leader_len, leaders=leaders, follower_len=follower_len, followers=followers
@@ -138,13 +139,20 @@ def build_frozen(
             "parameters": table._asdict(),
             "tokenizer": store.tokenizer.fingerprint,
             "tokens": {name: record.sha256 for name, record in store.manifest.files.items()},
+            **({"private": True} if store.manifest.private else {}),
         }
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> FrozenTable:
             if already_built(out, plan, reporter):
                 return FrozenTable.open(out)
             with ArtifactWriter(
-                out, FrozenTable.kind, plan, inputs=[store.path], recipe=recipe, force=force
+                out,
+                FrozenTable.kind,
+                plan,
+                inputs=[store.path],
+                recipe=recipe,
+                private=store.manifest.private,
+                force=force,
             ) as writer:
                 stages = StageRunner(writer, runner, reporter)
                 count = _pieces_of_threads if runner.local else _pieces_of_tasks

@@ -84,12 +84,15 @@ def merge(
     require_out(out, force=force)
     plan = {"kind": parts[0].kind, "merged": [part.manifest.build for part in parts]}
     kind, inputs = type(parts[0]), [part.path for part in parts]
+    private = any(part.manifest.private for part in parts)
     with open_executor(executor, ray_address, reporter=reporter) as runner:
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> Artifact:
             if already_built(out, plan, reporter):
                 return kind.open(out)
-            with ArtifactWriter(out, kind.kind, plan, inputs=inputs, force=force) as writer:
+            with ArtifactWriter(
+                out, kind.kind, plan, inputs=inputs, private=private, force=force
+            ) as writer:
                 if kind is Datastore:
                     stages = StageRunner(writer, runner, reporter)
                     parameters, counts = _datastores(parts, stages)

@@ -71,7 +71,13 @@ def prune_artifact(
     if already_built(out, plan, reporter):
         return kind.open(out)
     with ArtifactWriter(
-        out, artifact.kind, plan, inputs=[artifact.path], recipe=recipe, force=force
+        out,
+        artifact.kind,
+        plan,
+        inputs=[artifact.path],
+        recipe=recipe,
+        private=manifest.private,
+        force=force,
     ) as writer:
         if isinstance(artifact, Datastore):
             parameters, counts = _datastore(artifact, writer, size, answers, reporter)

@@ -36,7 +36,7 @@ from ngramkit.corpus.naming import corpus_name, planned_corpus, selection_name
 from ngramkit.corpus.open import AnyCorpus, CorpusOptions, Openable, is_artifact, open_with
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.manifest import Manifest, build_id
+from ngramkit.formats.manifest import Manifest, build_id, is_private
 from ngramkit.formats.outputs import ARTIFACTS, default_place, first_place
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built, in_progress
 from ngramkit.formats.safetensors import Array, open_arrays
@@ -80,6 +80,7 @@ def tokenize(
     dedup: str | None = None,
     max_document: int | str | None = None,
     skip_bad: bool = False,
+    private: bool = False,
 ) -> TokenStore:
     """Tokenise a corpus: the input of every builder.
 
@@ -97,7 +98,7 @@ def tokenize(
     text = CorpusOptions(
         split=split, column=column, revision=revision, language=language, join_turns=join_turns,
         name=name, sample=sample, seed=seed, limit=limit, licenses=licenses, exclude=exclude,
-        dedup=dedup, max_document=max_document, skip_bad=skip_bad,
+        dedup=dedup, max_document=max_document, skip_bad=skip_bad, private=private,
     )  # fmt: skip
     shard_tokens, workers = check_types(int, shard_tokens=shard_tokens, workers=workers)
     check_types(bool, eos=eos)
@@ -259,7 +260,10 @@ def _build(
     path = out or default_path(tokenizer.record.id, plan)
     if already_built(path, plan, reporter):
         return TokenStore.open(path)
-    with ArtifactWriter(path, TokenStore.kind, plan, inputs=corpus.places, force=force) as writer:
+    private = is_private(plan["corpus"])
+    with ArtifactWriter(
+        path, TokenStore.kind, plan, inputs=corpus.places, private=private, force=force
+    ) as writer:
         record = tokenizer.record
         ending = record.eos if eos else None
         dtype = token_dtype(record.vocabulary)

@@ -124,6 +124,7 @@ class Corpus:
     source: DocumentSource
     selection: Selection = field(default_factory=Selection)
     max_document: int = MAX_DOCUMENT  # bytes of UTF-8; a longer document is an error
+    private: bool = False  # marks what is built from it
     skipped: Skipped = field(default_factory=Skipped, compare=False, repr=False)
 
     def __repr__(self) -> str:
@@ -153,7 +154,8 @@ class Corpus:
                 yield replace(self, source=source)
 
     def record(self) -> dict[str, Any]:
-        return {"id": self.id, **self.source.record(), **self.selection.record()}
+        mark = {"private": True} if self.private else {}
+        return {"id": self.id, **self.source.record(), **self.selection.record(), **mark}
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
         """Yield the selected documents from `start` on. Raises InputError beyond `max_document`."""

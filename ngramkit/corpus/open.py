@@ -144,6 +144,7 @@ class CorpusOptions:
     dedup: str | None = None
     max_document: int | str | None = None
     skip_bad: bool = False
+    private: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -170,6 +171,7 @@ def open_corpus(
     dedup: str | None = None,
     max_document: int | str | None = None,
     skip_bad: bool = False,
+    private: bool = False,
     reporter: Reporter = NOTEBOOK_BARS,
 ) -> AnyCorpus:
     """Open a corpus: a named one, `hf:ID[:CONFIG]`, files, a mixture, or texts in memory.
@@ -194,6 +196,7 @@ def open_corpus(
         dedup: Drop duplicates: "exact" or "minhash".
         max_document: Most bytes of a document ("64M", the default); a longer one is an error.
         skip_bad: Skip and count records that do not parse or have no text, instead of raising.
+        private: Mark what is built from the text as private; see `push`.
 
     Raises UsageError if an option does not fit the corpus, InputError for an unknown corpus, split
     or column, NetworkError if the Hub refuses.
@@ -201,7 +204,7 @@ def open_corpus(
     options = CorpusOptions(
         split=split, column=column, revision=revision, language=language, join_turns=join_turns,
         name=name, sample=sample, seed=seed, limit=limit, licenses=licenses, exclude=exclude,
-        dedup=dedup, max_document=max_document, skip_bad=skip_bad,
+        dedup=dedup, max_document=max_document, skip_bad=skip_bad, private=private,
     )  # fmt: skip
     return open_with(corpus, options, reporter)
 
@@ -224,10 +227,17 @@ def open_with(corpus: Openable, options: CorpusOptions, reporter: Reporter) -> A
     require_between("max_document", most, 1, 1 << 40)
     reading = ReaderOptions(options.column, options.join_turns, options.skip_bad, most)
     origin = Origin(
-        options.split, options.revision, options.language, options.name, reading, reporter
+        options.split,
+        options.revision,
+        options.language,
+        options.name,
+        reading,
+        options.private,
+        reporter,
     )
     if isinstance(corpus, str | Path):
-        named = Corpus(_source(as_url(corpus) or str(corpus), origin), selection, most)
+        source = _source(as_url(corpus) or str(corpus), origin)
+        named = Corpus(source, selection, most, origin.private)
         return deduplicate(named, dedup, evaluation)
     if isinstance(corpus, list | tuple) and _is_mixture(corpus):
         return deduplicate(_open_mixture(corpus, origin, selection), dedup, evaluation)
@@ -264,7 +274,7 @@ def _open_texts(
     if not source.parts:
         hint = "Give a new generator if this one was read before."
         raise InputError(f"cannot read {name}: it has no text", hint, option="corpus")
-    opened = Corpus(source, selection, origin.reading.max_document)
+    opened = Corpus(source, selection, origin.reading.max_document, origin.private)
     return deduplicate(opened, dedup, evaluation)
 
 
@@ -307,7 +317,9 @@ def _open_mixture(parts: Sequence[Part], origin: Origin, selection: Selection) -
         if not isinstance(corpus, Corpus):
             everything = replace(selection, limit=None)
             corpus = Corpus(_source(corpus, origin), everything, origin.reading.max_document)
-        corpora.append(replace(corpus, selection=replace(corpus.selection, weight=weight)))
+        private = corpus.private or origin.private
+        selected = replace(corpus.selection, weight=weight)
+        corpora.append(replace(corpus, selection=selected, private=private))
     return Mixture(tuple(corpora), selection.limit)
 
 
@@ -357,6 +369,7 @@ class Origin:
     language: str | None
     name: str | None
     reading: ReaderOptions
+    private: bool
     reporter: Reporter
 
     def given(self, option: str) -> Any:

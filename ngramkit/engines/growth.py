@@ -32,8 +32,9 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import PastUse
 from ngramkit.engines.config import DraftConfig
 from ngramkit.formats.eviction import Dropped, expire, shrink
-from ngramkit.formats.history import DAMAGED, PRIVATE, History
+from ngramkit.formats.history import DAMAGED, History
 from ngramkit.formats.manifest import NAME
+from ngramkit.formats.replacing import PRIVATE
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")

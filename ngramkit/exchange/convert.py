@@ -32,6 +32,7 @@ TARGETS = {
     "datasets": "-text.jsonl",
     "transformers": "-transformers",
 }
+MARKED = ("parquet", "transformers")  # formats that can hold the mark of private texts
 ORIGINS = {"llama.cpp": "frozen", "rest-idx": "datastore"}
 
 
@@ -41,6 +42,7 @@ class Exported(Result):
     source: Path
     to: str
     counts: Mapping[str, int]  # written bytes, rows, ...
+    private: bool = False  # made of private texts
 
 
 def export(
@@ -127,7 +129,10 @@ def export(
 
         options |= {"objects": to == "datasets"}
         counts = export_jsonl(require_text(artifact), _tokenizer(artifact, model), path, **options)
-    return Exported(path, artifact.path, to, counts)
+    private = artifact.manifest.private
+    if private and to not in MARKED:
+        reporter.note(f"{path} holds private texts, and a {to} file cannot be marked private")
+    return Exported(path, artifact.path, to, counts, private)
 
 
 def _tokenizer(artifact: Artifact, model: str | Path | None) -> TextTokenizer:

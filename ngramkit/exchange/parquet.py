@@ -18,7 +18,8 @@ A model bigram has one row per token and candidate, best first:
     log_prob       float32
 
 Compressed by Zstandard. N-grams are decoded separately, so leading spaces may be missing, and the
-bytes of partial characters are written as \\xNN.
+bytes of partial characters are written as \\xNN. The metadata of a file of private texts has
+`private` = `true`.
 """
 
 from __future__ import annotations
@@ -71,13 +72,16 @@ def export_parquet(
             f"cannot export rows: {artifact.path} is {a_kind(artifact.kind)}",
             "export a datastore, a token store, a frozen-table or a model-bigram",
         )
+    mark = {b"private": b"true"} if artifact.manifest.private else {}
     reporter.stage("rows", None, "rows")
     written = 0
     with whole_file(path, is_parquet, force=force, inputs=[artifact.path]) as file:
         writer: Any = None
         for group in groups:
             if writer is None:
-                writer = pq.ParquetWriter(file, group.schema, compression="zstd")
+                metadata = {**(group.schema.metadata or {}), **mark}
+                schema = group.schema.with_metadata(metadata)
+                writer = pq.ParquetWriter(file, schema, compression="zstd")
             writer.write_table(group)
             written += len(group)
             reporter.advance(len(group))

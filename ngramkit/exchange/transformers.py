@@ -21,7 +21,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import card, escaped_markdown, escaped_yaml, is_hub_id, model_name, title
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD
-from ngramkit.formats.replacing import Replacement
+from ngramkit.formats.replacing import PRIVATE, Replacement
 from ngramkit.formats.safetensors import WrongFileError, sha256_of
 
 KINDS = ("datastore", "frozen-table", "model-bigram")
@@ -45,7 +45,7 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> dict
             f"export a {' or a '.join(KINDS)}",
         )
     with Replacement(out, force=force, inputs=[artifact.path]) as new:
-        new.empty()
+        new.empty(PRIVATE if artifact.manifest.private else 0o777)
         size = _write(artifact, new.partial)
         new.put_in_place()
     return {"bytes": size}

@@ -23,7 +23,7 @@ CORPUS_OPTIONS = {
     "limit": "--limit",
 }
 # Keys that a command sets for all corpora of a mixture at once.
-COMMON = ("sample", "join_turns", "skip_bad", "licenses_kept", "excluded")
+COMMON = ("sample", "join_turns", "skip_bad", "licenses_kept", "excluded", "private")
 DEFAULT_SPLITS = (None, "train", "train_sft")
 
 
@@ -130,6 +130,8 @@ def _option_words(corpus: dict[str, Any], name: str) -> list[str]:
         words += ["--licenses", quoted(",".join(corpus["licenses_kept"]))]
     if "excluded" in corpus:
         words += ["--exclude", "FILE"]
+    if corpus.get("private"):
+        words.append("--private")
     return words
 
 

@@ -145,6 +145,7 @@ def _facts(manifest: Manifest) -> dict[str, str]:
     tokenizer = manifest.tokenizer
     return {
         "kind": manifest.kind,
+        "private": "yes: made of private texts" if manifest.private else "",
         "tokenizer": f"{tokenizer.id} ({tokenizer.vocabulary:,} tokens, "
         f"{tokenizer.fingerprint[:12]})",
         **sources_of(manifest.corpus),

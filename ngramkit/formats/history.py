@@ -1,6 +1,6 @@
 """Kind `history`: a model's past requests, from which later ones are drafted; it grows with use.
 
-    manifest.json       written once; lists no files and no counts, because they change
+    manifest.json       lists no files and no counts, because they change
     requests.log        every request, append-only: ngramkit.formats.request_log
     index.safetensors   optional, made from the log: a suffix array of its newest requests
     requests.damaged    damaged bytes that `trim` removed from the log
@@ -21,7 +21,7 @@ read from the log, so a missing or old index loses none.
 
 A shared copy (`ngramkit push`) is a log of generation 1 without damage or a torn end, and a
 manifest that lists it, with the counts `requests` and `tokens`. `pull` checks every request and
-writes a new history.
+writes a new history. The manifest of a history that `history import` wrote is marked private.
 
 No file is ever a link. Any number of processes may share a folder; a killed one loses at most the
 request that it was writing. All ids are those of one tokenizer.
@@ -67,7 +67,7 @@ from ngramkit.formats.datastore import (
 )
 from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import NAME, Manifest, build_id
-from ngramkit.formats.replacing import Replacement, locked, sync_folder, tidy
+from ngramkit.formats.replacing import PRIVATE, Replacement, locked, sync_folder, tidy
 from ngramkit.formats.request_log import HEADER, Mark, PastRequest, Reading, RequestLog
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.safetensors import (
@@ -88,7 +88,6 @@ STRAYS = {  # temporary files, by their lock
     INDEXING: (f"{INDEX}.tmp",),
 }
 LAYOUT: Layout = {**SHARD_LAYOUT, "mark": (("uint64",), 1), "checksum": (("uint64",), 1)}
-PRIVATE = 0o700  # mode of folders: requests are user text
 
 
 class Newest(NamedTuple):
@@ -115,8 +114,11 @@ class History(Artifact):
         return super().open(path, reporter=reporter)
 
     @classmethod
-    def at(cls, path: str | Path, tokenizer: TokenizerRecord) -> Self:
-        """Open or create a history. Raises ArtifactError for another tokenizer or foreign files."""
+    def at(cls, path: str | Path, tokenizer: TokenizerRecord, *, private: bool = False) -> Self:
+        """Open or create a history, and mark it private if asked to.
+
+        Raises ArtifactError for another tokenizer or foreign files.
+        """
         path = Path(path)
         require_no_links(path)
         require_no_other(path)
@@ -124,12 +126,20 @@ class History(Artifact):
             path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             with locked(path / LOCK):
                 require_no_other(path)
-                create(path, tokenizer)
+                create(path, tokenizer, private=private)
             sync_folder(path.parent)
         _clear_strays(path)
         history = cls.open(path)
         history.tokenizer.require(tokenizer, str(path), ANOTHER_HISTORY)
+        if private:
+            history._mark_private()
         return history
+
+    def _mark_private(self) -> None:
+        if not self.manifest.private:
+            self.manifest = manifest_of(self.tokenizer, private=True)
+            with locked(self.path / LOCK):
+                write_text(self.path / NAME, self.manifest.to_json(), owner_only)
 
     @property
     def separator(self) -> int:
@@ -275,17 +285,24 @@ class History(Artifact):
         yield f"{INDEX}: checksum, mark and order"
 
 
-def create(path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastRequest] = ()) -> None:
+def create(
+    path: Path,
+    tokenizer: TokenizerRecord,
+    requests: Sequence[PastRequest] = (),
+    *,
+    private: bool = False,
+) -> None:
     """Write a new history, its manifest last. A folder with a manifest is left unchanged."""
     if (path / NAME).exists():
         return
     log_of(path, tokenizer).create(requests)
-    write_text(path / NAME, manifest_of(tokenizer).to_json(), owner_only)
+    write_text(path / NAME, manifest_of(tokenizer, private=private).to_json(), owner_only)
 
 
-def manifest_of(tokenizer: TokenizerRecord) -> Manifest:
+def manifest_of(tokenizer: TokenizerRecord, *, private: bool = False) -> Manifest:
     plan = {"kind": History.kind, "tokenizer": tokenizer.fingerprint}
-    return Manifest(History.kind, build_id(plan), tokenizer, corpus={"id": "past requests"})
+    corpus = {"id": "past requests", **({"private": True} if private else {})}
+    return Manifest(History.kind, build_id(plan), tokenizer, corpus=corpus)
 
 
 def log_of(path: Path, tokenizer: TokenizerRecord) -> RequestLog:
@@ -299,7 +316,8 @@ def copy_of(history: History) -> tuple[Manifest, bytes]:
     log = b"".join(history.log.pack(requests))
     counts = {"requests": len(requests), "tokens": sum(len(each.tokens) for each in requests)}
     files = {LOG: FileRecord(len(log), hashlib.sha256(log).hexdigest())}
-    return replace(manifest_of(history.tokenizer), counts=counts, files=files), log
+    manifest = manifest_of(history.tokenizer, private=history.manifest.private)
+    return replace(manifest, counts=counts, files=files), log
 
 
 def copied_log(where: object, manifest: Manifest) -> FileRecord:
@@ -316,7 +334,7 @@ def restore(path: Path, manifest: Manifest) -> None:
         raise WrongFileError(log.path, "its checksum is not the listed one")
     reading = log.read()
     require(not reading.damaged and not reading.torn, log.path, "a request is invalid")
-    create(path, manifest.tokenizer, reading.requests)
+    create(path, manifest.tokenizer, reading.requests, private=manifest.private)
 
 
 def require_no_other(path: Path) -> None:
@@ -402,9 +420,11 @@ def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int
         for found in filter(None, reversed(row)):
             newest_first.setdefault(*found)
     inputs = [source.path for source in sources]
+    private = any(source.manifest.private for source in sources)
     with Replacement(out, inputs=inputs, forcible=False) as new:
         new.empty(PRIVATE)
-        create(new.partial, sources[0].tokenizer, list(newest_first.values())[::-1])
+        requests = list(newest_first.values())[::-1]
+        create(new.partial, sources[0].tokenizer, requests, private=private)
         new.put_in_place()
     return History.open(out), sum(map(len, held)) - len(newest_first)
 

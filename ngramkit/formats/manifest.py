@@ -10,6 +10,11 @@
       "checksum": sha256 over the canonical JSON of everything else
     }
 
+An artifact is private if its corpus has `"private": true`, or a corpus of its `mixed` or `merged`
+(at any depth) has it. Merging, pruning, building and exporting an artifact keep the mark, and
+`push` refuses a private artifact unless told otherwise. Readers that do not know the mark open the
+artifact as any other.
+
 The same inputs give the same bytes: there are no times or host names, and keys are sorted.
 Canonical JSON has no spaces, sorted keys, and unescaped characters (UTF-8). Older manifests have no
 checksum. Every value is checked, because a manifest may come from a stranger.
@@ -46,7 +51,7 @@ CORPUS: dict[str, type | tuple[type, ...]] = {
     ),
     "licenses": dict, "licenses_kept": list, "merged": list, "mixed": list,
     "dataset_license": (str, list), "sample": (float, int), "weight": (float, int), "seed": int,
-    "limit": int, "files": int, "join_turns": bool,
+    "limit": int, "files": int, "join_turns": bool, "private": bool,
 }  # fmt: skip
 
 
@@ -63,6 +68,11 @@ class Manifest:
     @property
     def bytes(self) -> int:
         return sum(record.bytes for record in self.files.values())
+
+    @property
+    def private(self) -> bool:
+        """Whether the artifact is made of private texts."""
+        return is_private(self.corpus)
 
     @property
     def corpus_key(self) -> str | None:
@@ -89,6 +99,12 @@ class Manifest:
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         body = {"format": FORMAT, "version": VERSION, **own}
         return {**body, "tokenizer": tokenizer, "files": files}
+
+
+def is_private(corpus: Mapping[str, Any]) -> bool:
+    """Return whether a corpus record, or one of those that it is made of, is marked private."""
+    parts = [*(corpus.get("mixed") or []), *(corpus.get("merged") or [])]
+    return corpus.get("private") is True or any(map(is_private, parts))
 
 
 def build_id(plan: Mapping[str, Any]) -> str:

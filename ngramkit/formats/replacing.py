@@ -29,6 +29,8 @@ from ngramkit.formats.outputs import (
 
 UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
 
+PRIVATE = 0o700  # mode of folders with people's text
+
 
 class BusyError(InputError):
     """Another process or thread is writing there."""

@@ -23,7 +23,7 @@ from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE
 from ngramkit.formats.proofs import write_proof_of_own_files
-from ngramkit.formats.replacing import Replacement, partial_of, sync_folder, tidy
+from ngramkit.formats.replacing import PRIVATE, Replacement, partial_of, sync_folder, tidy
 from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -64,7 +64,7 @@ class ArtifactWriter:
     """A context for writing an artifact. Without `commit`, a later run resumes.
 
     `plan` decides the bytes: kind, parameters, tokenizer, corpus. `recipe` is the content of
-    recipe.json. Raises as `Replacement`.
+    recipe.json. Only the owner can read a `private` artifact. Raises as `Replacement`.
     """
 
     def __init__(
@@ -75,12 +75,14 @@ class ArtifactWriter:
         *,
         inputs: Iterable[Path] = (),
         recipe: Mapping[str, Any] | None = None,
+        private: bool = False,
         force: bool = False,
     ) -> None:
         self.path = Path(path)
         self.kind = kind
         self.build = build_id(plan)
         self._recipe = recipe
+        self._mode = PRIVATE if private else 0o777
         self._place = Replacement(self.path, force=force, inputs=inputs)
         self.partial = self._place.partial
         self._finished: dict[str, tuple[FileRecord, dict[str, Any]]] = {}
@@ -91,7 +93,7 @@ class ArtifactWriter:
         self._place.__enter__()
         self._recall()
         if not self._finished:
-            self._place.empty()
+            self._place.empty(self._mode)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

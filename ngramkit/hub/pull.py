@@ -15,11 +15,11 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.history import LOG, PRIVATE, History, copied_log, copy_of, restore
+from ngramkit.formats.history import LOG, History, copied_log, copy_of, restore
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
-from ngramkit.formats.replacing import Replacement, exists, tidy
+from ngramkit.formats.replacing import PRIVATE, Replacement, exists, tidy
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.remote.fetch import HubName, fetch_from_hub, fetch_manifest
 
@@ -66,7 +66,7 @@ def pull(
                 new.empty(PRIVATE)
                 _fetch_history(name, commit, manifest, new.partial, reporter)
             else:
-                new.empty()
+                new.empty(PRIVATE if manifest.private else 0o777)
                 fetched = fetch_from_hub(HubName(name.repository, commit), reporter=reporter)
                 for file in _file_names(fetched.path):
                     shutil.copyfile((fetched.path / file).resolve(), new.partial / file)

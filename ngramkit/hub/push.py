@@ -1,8 +1,9 @@
 """`push`: verified, incremental upload of an artifact to a Hub repository in one commit.
 
 Only the manifest's files, verified by sha256, and texts that ngramkit writes leave the machine. A
-history contains user text, so a copy goes to a private repository by default. A folder of `export
---to transformers` becomes a model repository.
+history contains user text, so a copy goes to a private repository by default. An artifact that is
+marked private needs `allow_private` too, and its card quotes no text. A folder of `export --to
+transformers` becomes a model repository.
 """
 
 from __future__ import annotations
@@ -196,6 +197,7 @@ def push(
     repository: str,
     *,
     private: bool | None = None,
+    allow_private: bool = False,
     revision: str | None = None,
     tag: str | None = None,
     create_pr: bool = False,
@@ -207,7 +209,8 @@ def push(
     """Upload an artifact to the Hub with a card; files that are already there are not sent.
 
     Args:
-        private: Require a private repository; None requires it for histories only.
+        private: Require a private repository; None requires it for histories and private artifacts.
+        allow_private: Upload an artifact that is marked private.
         revision: Branch, created if it is new.
         tag: Tag for the commit.
         create_pr: Open a pull request.
@@ -215,11 +218,12 @@ def push(
         dry_run: Change nothing on the Hub; return what would be sent and replaced.
         force: Replace an artifact of another kind.
 
-    Raises UsageError if the repository must not be public or holds another kind, NetworkError
-    without a login or if the Hub refuses, ArtifactError if a file differs from the manifest.
+    Raises UsageError for a private artifact without `allow_private`, if the repository must not be
+    public or holds another kind; NetworkError without a login or if the Hub refuses; ArtifactError
+    if a file differs from the manifest.
     """
     check_types(bool, private=private, create_pr=create_pr, squash=squash)
-    check_types(bool, dry_run=dry_run, force=force)
+    check_types(bool, dry_run=dry_run, force=force, allow_private=allow_private)
     if create_pr and (revision or tag or squash):
         raise UsageError(
             "cannot combine create_pr with revision, tag or squash",
@@ -238,6 +242,9 @@ def push(
             "drop squash",
             option="squash",
         )
+    marked = artifact.manifest.private
+    if marked and not allow_private:
+        raise is_marked_private(path)
     counts: Mapping[str, int] = artifact.manifest.counts
     if isinstance(artifact, History):
         counts, uploads = _history(artifact)
@@ -247,7 +254,7 @@ def push(
         uploads = _artifact(artifact, reporter)
     uploads = [_addressed(upload, name) for upload in uploads]
     if private is None:
-        private = artifact.kind == History.kind
+        private = artifact.kind == History.kind or marked
     with hub_errors(name, kind):
         remote = Repository(_api(name), name, kind, revision)
         there = remote.find()
@@ -281,6 +288,8 @@ def push(
         if any(upload.name == LOG for upload in send):
             size = f"{many(counts['requests'], 'request')}, {many(counts['tokens'], 'token')}"
             reporter.note(f"uploading user text to {name} ({readers}): {size}")
+        elif marked and send:
+            reporter.note(f"uploading private texts to {name} ({readers})")
         elif not is_private:
             reporter.note(f"{name} is public: everybody can download it")
         commit, pull_request = str(remote.info().sha), None
@@ -296,6 +305,14 @@ def push(
         url=remote.url(commit),
         private=is_private,
         pull_request=pull_request,
+    )
+
+
+def is_marked_private(what: object) -> UsageError:
+    return UsageError(
+        f"cannot push {what}: it is marked private",
+        "Give allow_private if everybody with access to the repository may read its texts.",
+        option="allow_private",
     )
 
 
@@ -376,6 +393,8 @@ def _recipe(path: Path, build: str) -> str | None:
 
 
 def _frequent_entries(artifact: Artifact) -> list[Entry]:
+    if artifact.manifest.private:
+        return []
     decode: Callable[[list[int]], str] = str
     with suppress(NgramkitError):
         decode = load_tokenizer(artifact.tokenizer.id).shown

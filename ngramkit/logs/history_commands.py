@@ -52,6 +52,7 @@ class HistoryContents(Result):
     damaged_bytes: int
     torn_bytes: int
     last: Rows[RememberedRequest]
+    private: bool = False
 
 
 def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
@@ -78,6 +79,7 @@ def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
         damaged_bytes=reading.damaged,
         torn_bytes=reading.torn,
         last=Rows(shown),
+        private=opened.manifest.private,
     )
 
 
@@ -121,6 +123,8 @@ def history_import(
 ) -> ImportedHistory:
     """Add the requests of logs to the history `out`, which is created if it does not exist.
 
+    The history is marked private; see `push`.
+
     Args:
         model: Whose tokenizer to use; None takes the history's, else the default model.
         format, columns, where: See `ngramkit.logs.read.read_log`.
@@ -153,7 +157,7 @@ def history_import(
         reporter.advance(1)
     if not imported:
         raise InputError("cannot import the log: it has no requests", "Check the files.")
-    history = History.at(out, tokenizer.record)
+    history = History.at(out, tokenizer.record, private=True)
     history.extend(requests)
     dropped = imported - len(requests)
     if tokens is not None:

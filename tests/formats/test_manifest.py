@@ -33,6 +33,31 @@ def test_a_manifest_survives_the_disk(tmp_path):
     assert read_manifest(tmp_path) == MANIFEST
 
 
+@pytest.mark.parametrize(
+    ("corpus", "private"),
+    [
+        ({"id": "x"}, False),
+        ({"id": "x", "private": False}, False),
+        ({"id": "x", "private": True}, True),
+        ({"id": "x + y", "mixed": [{"id": "x"}, {"id": "y", "private": True}]}, True),
+        ({"merged": [{"id": "x"}, {"merged": [{"id": "y", "private": True}]}]}, True),
+    ],
+)
+def test_private_texts_are_in_the_corpus_record(tmp_path, corpus, private):
+    """Older versions accept other keys in the corpus record only."""
+    marked = replace(MANIFEST, corpus=corpus)
+    assert json.loads(marked.to_json()).keys() == json.loads(MANIFEST.to_json()).keys()
+    (tmp_path / "manifest.json").write_text(marked.to_json())
+    assert read_manifest(tmp_path).private is private
+
+
+@pytest.mark.parametrize("value", ["yes", 1])
+def test_a_mark_that_is_not_a_boolean_is_refused(tmp_path, value):
+    (tmp_path / "manifest.json").write_text(replace(MANIFEST, corpus={"private": value}).to_json())
+    with pytest.raises(ArtifactError, match="'private' of its corpus is invalid"):
+        read_manifest(tmp_path)
+
+
 def test_the_text_does_not_depend_on_insertion_order():
     corpus = {"licenses": {"mit": 3}, "id": "x"}
     other = replace(MANIFEST, corpus=corpus)
