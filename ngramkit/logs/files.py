@@ -1,6 +1,7 @@
 """The files of a log, and the lines or objects in them.
 
-A file holds JSON lines, one JSON document, text or a torch.save archive, perhaps compressed.
+A file holds JSON lines, one JSON document, text, a Parquet table or a torch.save archive, perhaps
+compressed.
 Sizes are bounded; pickles are never executed.
 """
 
@@ -21,10 +22,11 @@ from ngramkit.corpus import unpacking
 from ngramkit.corpus.files import is_hidden, walk_files
 from ngramkit.corpus.json_records import is_document
 from ngramkit.corpus.turns import Unread
+from ngramkit.logs import tables
 from ngramkit.logs.containers import unwrap_lines
 from ngramkit.logs.request import FilePlace, Line
 
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj", ".log", ".txt", ".pt")
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj", ".log", ".txt", ".pt", ".parquet")
 # Rotation appends a number or a date: server.log.1, server.log-20261124.gz, 0.log.20261124-120000.
 NAME = re.compile(
     rf"(.*(?:{'|'.join(map(re.escape, SUFFIXES))}))([.-]\d[\dTZ_.-]*?)?(?:\.gz|\.zst)?", re.DOTALL
@@ -39,7 +41,7 @@ OnBadLine = Callable[[FilePlace, InputError], None]
 
 
 class LogFile:
-    """A file of JSON objects or lines. `unread` counts parts that are not read."""
+    """A file of JSON objects, rows or lines. `unread` counts parts that are not read."""
 
     def __init__(self, path: Path, unread: Unread | None = None) -> None:
         self.path, self.unread = path, unread
@@ -51,10 +53,11 @@ class LogFile:
                 "Write the requests as JSON lines.",
             )
         self.is_torch = start == b"PK\x03\x04"
+        self.is_table = start == tables.MAGIC
 
     @cached_property
     def is_json(self) -> bool:
-        if self.is_torch:
+        if self.is_torch or self.is_table:
             return False
         first = next(self._raw_lines(), (0, b""))[1].lstrip()
         return first.startswith(b"{") or JSON_LIST.match(first) is not None
@@ -62,7 +65,7 @@ class LogFile:
     @property
     def samples(self) -> Iterator[Any]:
         """The first objects. Raises InputError if no line is an object."""
-        if not self.is_json:
+        if not self.is_json and not self.is_table:
             return
         bad: list[InputError] = []
         found = False
@@ -75,6 +78,8 @@ class LogFile:
 
     @cached_property
     def beginning(self) -> list[str]:
+        if self.is_table:
+            return []
         raw = islice(self._raw_lines(), FORMAT_LINES)
         return [line.decode("utf-8", "replace") for _, line in raw]
 
@@ -88,6 +93,9 @@ class LogFile:
     def _objects(
         self, on_bad_line: OnBadLine, count_unread: Callable[[str], None] = lambda _: None
     ) -> Iterator[Line]:
+        if self.is_table:
+            yield from tables.parquet_rows(self.path, self.unread, MAX_DOCUMENT_BYTES)
+            return
         lines = self._raw_lines(count_unread)
         first_two = list(islice(lines, 2))
         if not first_two:
@@ -169,7 +177,7 @@ def log_files(paths: Iterable[str | Path] | str | Path) -> Files:
     if not given:
         raise UsageError("files must name at least one file, got none", "Give a file or a folder.")
     files = Files([], set(), Counter())
-    for path in given:
+    for path in (each.expanduser() for each in given):
         if path.is_dir():
             of_folder = _folder_files(path, files.skipped)
             if not of_folder:

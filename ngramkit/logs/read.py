@@ -12,7 +12,7 @@ from typing import Any
 from ngramkit.basics.errors import InputError, UsageError, meant
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many, visible
-from ngramkit.logs import agents, openai, prompt_columns, rollouts, servers
+from ngramkit.logs import agents, openai, prompt_columns, rollouts, servers, sessions
 from ngramkit.logs.files import LogFile, log_files
 from ngramkit.logs.request import Line, LoggedRequest, Reader, SkippedRecord
 from ngramkit.logs.skipped import SkipReport
@@ -43,6 +43,7 @@ FORMATS = {
         LogFormat(
             "sglang", "SGLang's request log", servers.read_sglang, matches_line=servers.is_sglang
         ),
+        LogFormat("sessions", "sessions of agents", sessions.read_sessions, sessions.is_session),
         LogFormat(
             "mini-swe-agent",
             "mini-swe-agent's trajectories",
@@ -114,8 +115,7 @@ def read_log(
         raise skips.no_readable_file(NAMED_FORMATS)
     skips.files.update(listed.skipped)
     models: Counter[str] = Counter()
-    for form, group in groupby(formats, key=lambda pair: pair[1]):
-        of_form = [file for file, _ in group]
+    for form, of_form in _groups(formats):
         what = many(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
         reporter.note(f"log: {what}, {form.title}" + ("" if named else " (by its content)"))
         lines = chain.from_iterable(_lines(file, form, skips) for file in of_form)
@@ -131,6 +131,17 @@ def read_log(
     _warn_of_several_models(models, reporter)
     if not models and (skips.first or skips.not_selected):
         raise skips.no_request(wanted)
+
+
+def _groups(
+    formats: Iterable[tuple[LogFile, LogFormat]],
+) -> Iterator[tuple[LogFormat, list[LogFile]]]:
+    """Yield files of one format that follow each other; all sessions at once, by their begin."""
+    rest = [pair for pair in formats if pair[1].name != "sessions"]
+    of_agents = [pair for pair in formats if pair[1].name == "sessions"]
+    of_agents.sort(key=lambda pair: sessions.started(pair[0]))
+    for form, group in groupby([*rest, *of_agents], key=lambda pair: pair[1]):
+        yield form, [file for file, _ in group]
 
 
 def _warn_of_several_models(models: Counter[str], reporter: Reporter) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.corpus.chat import Message
+from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.turns import (
     ASSISTANT,
     RESULT_ROLES,
@@ -195,28 +196,6 @@ def is_cut_off(reason: Any) -> bool:
 
 
 # Conversations.
-
-
-class MessagePrefix(Sequence[Message]):
-    """The first `count` messages of a shared list."""
-
-    __slots__ = ("_count", "shared")
-
-    def __init__(self, messages: list[Message], count: int) -> None:
-        self.shared, self._count = messages, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):
-            return [self.shared[i] for i in range(*at.indices(self._count))]
-        return self.shared[range(self._count)[at]]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def conversation_requests(

@@ -46,7 +46,7 @@ class SkipReport:
         if self.not_selected:
             reporter.note(f"not selected: {many(self.not_selected, 'request')}")
         if self.parts:
-            reporter.note(f"noticed while reading: {_counted(self.parts)}")
+            reporter.note(f"noticed while reading: {_counted(self.parts, 10)}")
 
     @property
     def _first_text(self) -> str:
@@ -74,9 +74,9 @@ class SkipReport:
         return InputError(f"{self._first_text}{more}", self.first.hint)
 
 
-def _counted(counter: Counter[str]) -> str:
+def _counted(counter: Counter[str], most: int = 5) -> str:
     """Return the top reasons, as "not JSON (2), others (1)"."""
-    top = counter.most_common(5)
+    top = counter.most_common(most)
     shown = [f"{visible(reason, REASON_CHARS)} ({count:,})" for reason, count in top]
     rest = counter.total() - sum(count for _, count in top)
     return ", ".join(shown + ([f"others ({rest:,})"] if rest else []))

@@ -1,0 +1,114 @@
+"""Recognise the agent of a session, and read its answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from ngramkit.corpus.sessions.claude_code import ClaudeCode, is_claude_code
+from ngramkit.corpus.sessions.codex import Codex, is_codex
+from ngramkit.corpus.sessions.pi import Pi, is_pi
+from ngramkit.corpus.sessions.transcript import Answer
+from ngramkit.corpus.turns import BadTurnError, Unread
+
+# Columns of the Hub's conversion, see `trace_lines`.
+TRACE_COLUMNS = ("harness", "session_id", "sent_at", "trace", "traces")
+
+
+class Session(Protocol):
+    ended: list[Answer]
+
+    def read(self, record: Mapping[str, Any]) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Agent(NamedTuple):
+    name: str
+    matches: Callable[[Mapping[str, Any]], bool]
+    open: Callable[[Unread], Session]
+
+
+AGENTS = (
+    Agent("Claude Code", is_claude_code, ClaudeCode),
+    Agent("Codex", is_codex, Codex),
+    Agent("Pi", is_pi, Pi),
+)
+
+
+def agent_of(record: Any) -> Agent | None:
+    """Return the agent that wrote a record; None for anything else."""
+    if not isinstance(record, dict):
+        return None
+    return next((agent for agent in AGENTS if agent.matches(record)), None)
+
+
+def is_session(record: Mapping[str, Any]) -> bool:
+    return agent_of(record) is not None or trace_lines(record) is not None
+
+
+def time_of(record: Mapping[str, Any]) -> Any:
+    """Return the time of a record, or of the session that it begins, as recorded; else None."""
+    for key in ("session", "message", "payload", "snapshot"):
+        inside = record.get(key)
+        if "timestamp" not in record and isinstance(inside, dict) and "timestamp" in inside:
+            return inside["timestamp"]
+    return record.get("timestamp", record.get("sent_at"))
+
+
+def trace_lines(record: Mapping[str, Any]) -> Iterable[str | Mapping[str, Any]] | None:
+    """Return the records of a session that is a row of a table; None for another row.
+
+    The Hub's conversion has the text of a file in `trace`, as JSON, or a list in `traces`, next to
+    `harness`.
+
+    Source: huggingface/datasets src/datasets/packaged_modules/json/json.py (5.2.0).
+    """
+    if "harness" not in record:
+        return None
+    trace = record.get("trace", record.get("traces"))
+    if isinstance(trace, str):
+        try:
+            parsed = json.loads(trace)
+        except (ValueError, RecursionError):
+            parsed = trace
+        trace = parsed
+    if isinstance(trace, str):
+        return (line for line in trace.split("\n") if line.strip())
+    if isinstance(trace, dict):
+        return [trace]
+    return trace if isinstance(trace, list) else None
+
+
+class Reading:
+    """One session, record by record."""
+
+    def __init__(self, unread: Unread) -> None:
+        self._unread = unread
+        self._session: Session | None = None
+
+    def read(self, record: Mapping[str, Any]) -> Iterator[Answer]:
+        """Yield the answers that a record ends. Raises BadTurnError for a record without use."""
+        if self._session is None:
+            agent = agent_of(record)
+            if agent is None:
+                return
+            self._session = agent.open(self._unread)
+        failure: BadTurnError | None = None
+        try:
+            self._session.read(record)
+        except BadTurnError as error:
+            failure = error
+        yield from self._ended(self._session)
+        if failure is not None:
+            raise failure
+
+    def end(self) -> Iterator[Answer]:
+        if self._session is not None:
+            self._session.end()
+            yield from self._ended(self._session)
+
+    def _ended(self, session: Session) -> Iterator[Answer]:
+        ended, session.ended[:] = session.ended[:], []
+        yield from ended

@@ -1,0 +1,111 @@
+"""Sessions of coding agents as requests; see ngramkit.corpus.sessions for their formats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, islice
+from typing import Any
+
+from ngramkit.basics.errors import BadRecordError
+from ngramkit.basics.untrusted import parse_json
+from ngramkit.corpus.sessions.read import Reading, is_session, time_of, trace_lines
+from ngramkit.corpus.sessions.transcript import Answer, Copies
+from ngramkit.logs.files import FORMAT_OBJECTS, MAX_VALUES, LogFile
+from ngramkit.logs.request import (
+    NO_PROMPT,
+    FilePlace,
+    Found,
+    Line,
+    LoggedRequest,
+    parse_time,
+    skip_bad,
+)
+
+COPY = "an answer that an earlier session holds"
+__all__ = ["is_session", "read_sessions", "started"]
+
+
+def read_sessions(lines: Iterator[Line]) -> Iterator[Found]:
+    """Read sessions of Claude Code, Codex and Pi: each answer is a request.
+
+    An answer that a resumed or forked session repeats is read once.
+    """
+    copies = Copies()
+    for path, records in groupby(lines, lambda line: line[0].path):
+        reader, where = _Reader(path.stem, copies), FilePlace(path)
+        for where, record in records:
+            rows = trace_lines(record)
+            if rows is None:
+                yield from skip_bad(where, reader.read(where, record))
+            else:
+                yield from _read_row(where, record, rows, copies)
+        yield from skip_bad(where, reader.end(where))
+
+
+def _read_row(
+    where: FilePlace, row: Mapping[str, Any], rows: Iterable[Any], copies: Copies
+) -> Iterator[Found]:
+    """Read a session that is a row of a table."""
+    reader = _Reader(str(row.get("session_id") or ""), copies)
+    for record in rows:
+        yield from skip_bad(where, _parsed(where, record, reader))
+    yield from skip_bad(where, reader.end(where))
+
+
+def _parsed(where: FilePlace, record: Any, reader: _Reader) -> Iterator[LoggedRequest | str]:
+    if isinstance(record, str):
+        record = parse_json(record, str(where), most_values=MAX_VALUES, error=BadRecordError)
+    if isinstance(record, dict):
+        yield from reader.read(where, record)
+    else:
+        yield "a record must be a JSON object"
+
+
+class _Reader:
+    """A reader of one session."""
+
+    def __init__(self, name: str, copies: Copies) -> None:
+        self._name, self._copies = name, copies
+        self._unread: Counter[str] = Counter()
+        self._reading = Reading(self._unread)
+        self._turn = 0
+        copies.begin()
+
+    def read(self, where: FilePlace, record: Mapping[str, Any]) -> Iterator[LoggedRequest | str]:
+        yield from self._requests(where, self._reading.read(record))
+
+    def end(self, where: FilePlace) -> Iterator[LoggedRequest | str]:
+        yield from self._requests(where, self._reading.end())
+
+    def _requests(
+        self, where: FilePlace, answers: Iterator[Answer]
+    ) -> Iterator[LoggedRequest | str]:
+        try:
+            for answer in answers:
+                if self._copies.holds(answer):
+                    yield COPY
+                    continue
+                if not len(answer.before):
+                    where.count_unread(NO_PROMPT)
+                yield LoggedRequest(
+                    answer.before or "", answer.text, self._name, answer.kind,
+                    time=parse_time(answer.time),
+                    turn=self._turn,
+                    model=answer.model,
+                    finished=answer.finished,
+                )  # fmt: skip
+                self._turn += 1
+        finally:
+            if where.unread is not None:
+                where.unread.update(self._unread)
+            self._unread.clear()
+
+
+def started(file: LogFile) -> float:
+    """Return the time of a session's first record that has one, else infinity."""
+    for record in islice(file.samples, FORMAT_OBJECTS):
+        time = parse_time(time_of(record))
+        if time is not None:
+            return time
+    return float("inf")
