@@ -401,7 +401,8 @@ def test_no_value_of_any_field_stops_the_reading(tmp_path):
     read_any = 0
     for _ in range(12):
         begin = draw.randrange(len(rows))
-        bodies = [spoiled(row) for row in (rows[begin:] + rows[:begin])]
+        first, *others = rows[begin:] + rows[:begin]
+        bodies = [first, *map(spoiled, others)]
         lines = [json.dumps(body).encode() for body in bodies]
         lines[3:3] = [b"\xff\xfe{", b"{" * 2000, b'{"a": 1e999}', b"[]", b'"x"']
         path.write_bytes(b"\n".join(lines) + b'\n{"type": "user", "mes')
