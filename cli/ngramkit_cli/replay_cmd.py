@@ -84,6 +84,15 @@ DropLeaked = Annotated[
     bool, typer.Option("--drop-leaked", help="Leave out answers that a datastore contains.")
 ]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the results.")]
+Page = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE.html",
+        help="A page of the first answers: each token has the colour of the source that drafted "
+        "it. It holds their text. With the first of --budget.",
+    ),
+]
 ResultFolder = Annotated[
     Path | None,
     typer.Option(
@@ -260,6 +269,7 @@ def replay(
     baseline: Baseline = None,
     plot: Plot = None,
     out_path: ResultFolder = None,
+    html: Page = None,
     force: Force = False,
     model: Model = None,
     out: Output,
@@ -300,13 +310,16 @@ def replay(
         evidence=evidence,
         baseline=named_drafter(baseline),
         out=out_path,
+        html=html,
         force=force,
         reporter=out.reporter,
     )
     say(results, out)
-    out.result(out_path or plot, **results.to_dict())
+    out.result(out_path or plot or html, **results.to_dict())
     if plot is not None:
         results.plot(plot)
         out.show(f"picture: {plot}")
+    if html is not None:
+        out.show(f"page: {html}")
     if out_path is not None:
         out.show("", f"{out_path}/{', '.join(TEXTS)}, pictures")

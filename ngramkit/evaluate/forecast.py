@@ -30,7 +30,7 @@ from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import read_answers
 from ngramkit.evaluate.replay_results import Replay, Tally
 from ngramkit.evaluate.simulated_server import Served, serve
-from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 
 if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter
@@ -244,10 +244,10 @@ def forecast(
     past = given.past.path
     if past is not None and not past.exists():
         raise InputError(f"no such history: {past}", "check the path", option="history")
-    tokenizer, records, _ = read_answers(
+    read_by, records, _ = read_answers(
         files, None, model, template, format, columns, where, reporter
     )
-    records = records[:limit]
+    tokenizer, records = record_of(read_by), records[:limit]
     if not any(len(turn.answer) > 1 for record in records for turn in record.turns):
         raise InputError(
             "cannot forecast: no answer of the log has more than the token of its prefill",

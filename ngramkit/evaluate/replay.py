@@ -50,12 +50,13 @@ from ngramkit.evaluate.records import (
     units_of,
 )
 from ngramkit.evaluate.replay_loop import replay_drafter, shuffle
+from ngramkit.evaluate.replay_page import ReplayPage, require_page
 from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.result_folder import Contents, require_free, write_folder
 from ngramkit.evaluate.result_tables import Table, steps_by_budget
 from ngramkit.evaluate.statistics import Ratio, Units, ratios
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 from ngramkit.logs.files import log_files
 from ngramkit.remote.fetch import open_fetched
 
@@ -268,6 +269,7 @@ def replay(
     evidence: str | Path | None = None,
     baseline: str | Callable[[], Drafter] | None = None,
     out: str | Path | None = None,
+    html: str | Path | None = None,
     force: bool = False,
     reporter: Reporter = NOTEBOOK_BARS,
 ) -> Replays:
@@ -283,7 +285,8 @@ def replay(
     `artifacts` may be {curve: artifacts}. `budgets`: draft nodes per pass. `chain`: drafts are one
     path. `drop_leaked`: leave out answers that a datastore's corpus contains. `limit`: only the
     first records. `baseline`: ratios divide by this one of the drafters. `out`: a new folder for
-    figures, tables and pictures, see evaluate.result_folder; `force` replaces an earlier one.
+    figures, tables and pictures, see evaluate.result_folder. `html`: a page with the first answers,
+    pass by pass, at the first of `budgets`. `force` replaces what an earlier replay wrote.
 
     Raises UsageError for options that cannot work, InputError for files that cannot be read.
     """
@@ -327,14 +330,19 @@ def replay(
     if out is not None:
         require_package("matplotlib", "the folder of results")
         require_free(Path(out), _named_files(answers, questions, evidence), force=force)
+    if html is not None:
+        require_page(html, force=force)
     recorded = None
+    read_by: TokenizerRecord | TextTokenizer
     if evidence is not None:
         recorded = _open_record(evidence, answers or questions)
-        tokenizer, records, form = recorded.folder.tokenizer, recorded.answers(), None
+        read_by, records, form = recorded.folder.tokenizer, recorded.answers(), None
     else:
-        tokenizer, records, form = read_answers(
+        read_by, records, form = read_answers(
             answers, questions, model, template, format, columns, where, reporter
         )
+    tokenizer = record_of(read_by)
+    page = None if html is None else ReplayPage(html, read_by, reporter=reporter)
     past = replace(sources.past, recorded=True)
     if keep_state is not None:
         past = replace(past, grows=True, prompts=keep_state.prompts)
@@ -384,6 +392,7 @@ def replay(
                     choice.label, choice.load, _suit_references(records, choice, reporter), nodes,
                     keep_state=keep_state is not None, chain=chain,
                     recorded_evidence=recorded, vocabulary=tokenizer.vocabulary, reporter=reporter,
+                    watch=page.watch(choice.label) if page and nodes == budgets[0] else None,
                 )  # fmt: skip
             finally:
                 if recorded is not None:
@@ -406,6 +415,8 @@ def replay(
     if out is not None:
         results.folder = Path(out)
         write_folder(results.folder, results.contents(), results.provenance)
+    if page is not None:
+        page.write(budgets[0], chain=chain)
     return results
 
 
@@ -573,7 +584,7 @@ def read_answers(
     columns: Mapping[str, str] | None,
     where: Mapping[str, str] | None,
     reporter: Reporter,
-) -> tuple[TokenizerRecord, list[Record], Template | None]:
+) -> tuple[TokenizerRecord | TextTokenizer, list[Record], Template | None]:
     if answers is None:
         raise UsageError(
             "answers must be given, or a folder of `record`",
@@ -602,12 +613,12 @@ def read_answers(
     if not isinstance(model, TextTokenizer):
         tokenizer = load_tokenizer(named_model(tokenizer, reporter))
     if given:
-        return tokenizer.record, _with_turns(given, tokenizer.record.vocabulary), None
+        return tokenizer, _with_turns(given, tokenizer.record.vocabulary), None
     records, form = read_records(
         listed, questions, tokenizer, template,
         format=format, columns=columns, where=where, reporter=reporter,
     )  # fmt: skip
-    return tokenizer.record, records, form
+    return tokenizer, records, form
 
 
 def _with_turns(records: list[Record], vocabulary: int) -> list[Record]:

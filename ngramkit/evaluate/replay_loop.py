@@ -22,6 +22,7 @@ from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
 from ngramkit.drafters.references import start
 from ngramkit.evaluate.recorded_evidence import Misses, RecordedEvidence, ReplayedEvidence
 from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.replay_page import WatchedTurn
 from ngramkit.evaluate.replay_results import Replay, Tally
 from ngramkit.evaluate.statistics import Reliability
 
@@ -38,11 +39,13 @@ def replay_drafter(
     chain: bool = False,
     recorded_evidence: RecordedEvidence | None = None,
     vocabulary: int = ANY_VOCABULARY,
+    watch: Callable[[Record, int, Turn], WatchedTurn | None] | None = None,
     reporter: Reporter = SILENT,
 ) -> Replay:
     """Replay `records` in order, or with `keep_state` turn by turn in the order of places.
 
-    `make` creates a fresh drafter, without `keep_state` one per record.
+    `make` creates a fresh drafter, without `keep_state` one per record. `watch` returns what keeps
+    the passes of a turn of a record, if anything does.
     """
     result = Replay(name, budget)
     drafter = make()
@@ -65,7 +68,10 @@ def replay_drafter(
         if not keep_state and number == 0:
             drafter = make()
         evidence = None if recorded_evidence is None else recorded_evidence.evidence_of(turn)
-        tallies[i].add(replay_turn(drafter, turn, budget, result.reliability, evidence, **way))
+        watched = None if watch is None else watch(records[i], number, turn)
+        tallies[i].add(
+            replay_turn(drafter, turn, budget, result.reliability, evidence, watched, **way)
+        )
         if evidence is not None and result.misses is not None:
             result.misses.add(evidence.misses)
         left[i] -= 1
@@ -81,6 +87,7 @@ def replay_turn(
     budget: int,
     reliability: Reliability | None = None,
     recorded: ReplayedEvidence | None = None,
+    watched: WatchedTurn | None = None,
     *,
     chain: bool = False,
     vocabulary: int = ANY_VOCABULARY,
@@ -110,6 +117,8 @@ def replay_turn(
         tally.count(len(written), empty=len(tree) == 0)
         if reliability is not None:
             reliability.add(tree.scores, nodes)
+        if watched is not None:
+            watched.add(tree, nodes, len(written))
     drafter.finish()
     return tally
 

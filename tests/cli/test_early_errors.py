@@ -105,6 +105,9 @@ replay --answers qa.jsonl --budget 100000        | --budget
 replay --answers qa.jsonl --drafter nope         | nope
 replay --answers qa.jsonl --template nope        | --template
 replay --answers qa.jsonl --plot x.xyz           | x.xyz
+replay --answers qa.jsonl --html x.png           | --html x.png
+replay --answers qa.jsonl --html none/x.html     | none
+replay --answers qa.jsonl --html SYSTEM/x.html   | SYSTEM/x.html
 replay --answers qa.jsonl --out theirs           | theirs
 replay --answers qa.jsonl --out theirs --force   | theirs
 replay --answers qa.jsonl --out SYSTEM/x         | SYSTEM/x
@@ -206,6 +209,7 @@ build bad.toml                                   | bad.toml
 build good.toml --out a.txt                      | a.txt
 push none me/x                                   | none
 push ds nope                                     | nope
+push ds me/x --language English                  | --language English
 pull me/x@                                       | me/x@
 pull EMPTY                                       |
 pull nope                                        | nope

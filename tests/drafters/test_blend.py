@@ -35,7 +35,7 @@ def test_it_drafts_from_the_context_alone(datastore):
     assert max(scores_by_path(drafter.draft(8)), key=len)[:2] == (3, 4)
 
 
-def test_every_node_has_its_first_source(datastore, frozen, bigram):
+def test_every_node_has_the_source_of_most_of_its_probability(datastore, frozen, bigram):
     store, table = datastore([[1, 2]]), frozen([[1, 3, 3, 3, 3]], 1, 3)
     drafter = Blend([store], table, bigram(0)[0], remembering(store))
     drafter.start(ids(1, 4))
@@ -47,6 +47,27 @@ def test_every_node_has_its_first_source(datastore, frozen, bigram):
     held = {2: Source.DATASTORE, 3: Source.FROZEN, 5: Source.CONTEXT, 4: Source.HISTORY}
     assert {token: named[token] for token in held} == held
     assert Source.MODEL in named.values()
+
+
+def test_a_token_of_several_sources_is_drafted_by_the_surest(datastore):
+    """The datastore has it too, but the context or the last request goes on with it for long."""
+    store = datastore([[1, 2], [1, 3], [9, 1, 4]], vocabulary=20)
+    phrase = ids(*range(5, 19), 1, 2)
+    drafter = Blend([store], past=remembering(store))
+    drafter.start(ids(1))
+    assert main_sources(drafter)[2] == Source.DATASTORE
+    drafter.start(np.concatenate([phrase, phrase[:-1]]))
+    assert main_sources(drafter)[2] == Source.CONTEXT
+    drafter.start(phrase)
+    drafter.finish()
+    drafter.start(phrase[:-1])
+    assert main_sources(drafter)[2] == Source.HISTORY
+
+
+def main_sources(drafter):
+    tree = drafter.draft(8)
+    roots = tree.parents == -1
+    return dict(zip(tree.token_ids[roots].tolist(), tree.source[roots].tolist(), strict=True))
 
 
 def test_a_stale_history_costs_next_to_nothing(datastore):

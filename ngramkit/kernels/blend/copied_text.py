@@ -275,6 +275,8 @@ def mix_in_copies(copying, places, edits, into, p, written):
         before = min(max(p[row], LEAST_P), one - LEAST_P)
         logit = np.float32(trust[kind]) + slope * np.log(before / (one - before))
         after = one / (one + np.exp(-logit))
+        if after - before > before:
+            into.source[row] = ORIGINS[which]
         if written >= 0 and not (which == REFERENCE and places[ALTERNATIVE, NEXT] >= 0):
             trust[kind] += RATES[which] * (np.float64(written == token) - after)
         scale = (one - after) / max(one - p[row], LEAST_P)

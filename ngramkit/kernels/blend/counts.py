@@ -64,7 +64,7 @@ class Candidates(NamedTuple):
     tokens: Array  # int32[CANDIDATES]
     counts: Array  # float32[CANDIDATES, COLUMNS]
     newest: Array  # int32[CANDIDATES], newest position of the last token before it, or NEVER
-    source: Array  # uint8[CANDIDATES], drafters.base.Source that counted it first
+    source: Array  # uint8[CANDIDATES], drafters.base.Source of most of its probability
     rows: Array  # int32[V + 1, 2], by token: ROW, if STAMP is the current stamp
     totals: Array  # float32[COLUMNS], of all successors, also those without a row
     distinct: Array  # float32[COLUMNS]

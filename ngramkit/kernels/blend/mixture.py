@@ -162,13 +162,13 @@ def weigh_suffix_lengths(weights, x, into, hidden, out):
 
 
 @part
-def weighted_count(gates, counts):
-    """Return the weighted sum over columns, in two halves that are added in parallel."""
-    left, right = np.float32(0), np.float32(0)
+def weighted_counts(gates, counts):
+    """Return the weighted sums over the columns of corpora and of the live context."""
+    corpora, live = np.float32(0), np.float32(0)
     for c in range(COLUMNS // 2):
-        left += gates[c] * counts[c]
-        right += gates[COLUMNS // 2 + c] * counts[COLUMNS // 2 + c]
-    return left + right
+        corpora += gates[c] * counts[c]
+        live += gates[COLUMNS // 2 + c] * counts[COLUMNS // 2 + c]
+    return corpora, live
 
 
 @part
@@ -253,7 +253,10 @@ def mix_counts(sources, intervals, recent, size):
         if into.totals[c] > 0:
             gates[c] /= into.totals[c]
     for row in range(into.state[0]):
-        scratch.p[row] = weighted_count(gates, into.counts[row])
+        corpora, live = weighted_counts(gates, into.counts[row])
+        scratch.p[row] = corpora + live
+        if live > corpora:
+            into.source[row] = CONTEXT
     return gates[COLUMNS + 1]
 
 
@@ -312,7 +315,10 @@ def mix_in(account, tokens, theirs, into, p):
         if row == before:
             p[row] = 0
         if row >= 0:
-            p[row] += trust * theirs[i]
+            share = trust * theirs[i]
+            if share > p[row]:
+                into.source[row] = into.state[2]
+            p[row] += share
 
 
 # Past requests.
