@@ -38,6 +38,14 @@ def push(
         ),
     ] = None,
     allow_private: AllowPrivate = False,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE,...",
+            help="The corpus's languages, for the card: en,de. Default: as on the repository's "
+            "card, else the source dataset's if it has one.",
+        ),
+    ] = None,
     revision: Annotated[
         str | None, typer.Option(metavar="BRANCH", help="Made where it is new. Default: main.")
     ] = None,
@@ -72,6 +80,7 @@ def push(
         repository,
         private=private,
         allow_private=allow_private,
+        language=language.split(",") if language is not None else (),
         revision=revision,
         tag=tag,
         create_pr=create_pr,

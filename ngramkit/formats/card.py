@@ -18,11 +18,17 @@ from ngramkit.basics.models import DEFAULT, HUB_IDS
 from ngramkit.basics.terminal_text import visible
 from ngramkit.formats.build_command import build_command, corpora_of, quoted
 from ngramkit.formats.manifest import VERSION, Manifest
+from ngramkit.formats.outputs import PREVIEW
 
 # The Hub's classes by number of documents.
 SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"),
          (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
 PLACEHOLDER = "USER/NAME"  # repository name until it is pushed
+LANGUAGE = re.compile(r"[a-z]{2,3}|code")  # ISO 639
+# Lines of the header that not every card of a manifest has: older ones, and those without preview.
+ABOUT = {"task_categories": ["text-generation"], "library_name": "ngramkit"}
+SHOWN = {"configs": [{"config_name": "preview", "data_files": PREVIEW}]}
+NOT_SHOWN = {"viewer": False}
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 # Characters with a meaning in Markdown, and places where a link would begin.
 MARKUP = re.compile(r"([\\`*_\[\]<>#|~$&@!])|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
@@ -31,13 +37,23 @@ MARKUP = re.compile(r"([\\`*_\[\]<>#|~$&@!])|(?<=:)(?=//)|(?<=www)(?=\.)", re.IG
 Entry = tuple[str, Sequence[str], int]
 
 
-def card(manifest: Manifest, entries: Sequence[Entry] = ()) -> str:
-    """Return the card. `entries` are the most frequent ones, best first."""
+def card(
+    manifest: Manifest,
+    entries: Sequence[Entry] = (),
+    *,
+    language: Sequence[str] = (),
+    preview: bool = False,
+) -> str:
+    """Return the card.
+
+    `entries` are the most frequent ones, best first. `language`: codes of ISO 639. `preview`: the
+    repository has the table PREVIEW.
+    """
     shown, corpus = without_paths(manifest), manifest.corpus
     counts = corpus.get("left_out")
     evaluation = corpus.get("evaluation")
     text: str = _template().render(
-        header=_header(shown),
+        header=_header(shown, language, preview),
         title=title(shown),
         about=_about(manifest.kind),
         facts={name: value for name, value in _facts(shown).items() if value},
@@ -52,6 +68,22 @@ def card(manifest: Manifest, entries: Sequence[Entry] = ()) -> str:
         ),
     )
     return text
+
+
+def card_pattern(manifest: Manifest) -> re.Pattern[str]:
+    """Return what cards of the manifest match, without entries and the newline at the end.
+
+    The repository, the language and the preview may be any; cards of 0.2.0 match too.
+    """
+    form = re.escape(card(manifest).rstrip("\n"))
+    form = form.replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")
+    about, shown, not_shown = _lines(ABOUT), _lines(SHOWN), _lines(NOT_SHOWN)
+    form = form.replace(about, rf'(?:(?:language: \["[a-z", ]+"\]\n)?{about})?', 1)
+    return re.compile(form.replace(not_shown, f"(?:{not_shown}|{shown})", 1))
+
+
+def _lines(header: dict[str, Any]) -> str:
+    return re.escape("".join(f"{key}: {escaped_yaml(value)}\n" for key, value in header.items()))
 
 
 @cache
@@ -112,17 +144,19 @@ def title(manifest: Manifest) -> str:
     return f"{source}: {manifest.kind} for {manifest.tokenizer.id}"
 
 
-def _header(manifest: Manifest) -> dict[str, Any]:
+def _header(manifest: Manifest, language: Sequence[str], preview: bool) -> dict[str, Any]:
     corpus, tokenizer = manifest.corpus, manifest.tokenizer
     hub_id = HUB_IDS.get(tokenizer.id, tokenizer.id)
     header: dict[str, Any] = {
         "tags": ["ngramkit", manifest.kind],
         "pretty_name": title(manifest),
         "license": license_of(corpus),
+        "language": list(language) or None,
+        **ABOUT,
         "size_categories": _size(manifest.counts.get("documents")),
         "base_model": hub_id if is_hub_id(hub_id) else None,
         "source_datasets": datasets_of(corpus) or None,
-        "viewer": False,
+        **(SHOWN if preview else NOT_SHOWN),
         "ngramkit": {
             "version": VERSION,
             "kind": manifest.kind,

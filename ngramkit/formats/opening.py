@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from ngramkit.basics.errors import ArtifactError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import AGAIN, read_plain
 from ngramkit.formats.artifact import Artifact, check_whole, require
-from ngramkit.formats.card import PLACEHOLDER, card
+from ngramkit.formats.card import card_pattern
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History
@@ -57,15 +56,13 @@ def verify_artifact(path: str | Path) -> Iterator[str]:
 
 
 def _card_holds(path: Path, manifest: Manifest) -> bool:
-    """Compare the card to the manifest's, apart from frequent entries and the repository's name."""
+    """Return whether there is a card; raise ArtifactError if it is not the manifest's."""
     try:
         raw = read_plain(path / CARD, LIMITS.text_bytes, hint=AGAIN)
     except FileNotFoundError:
         return False
     chapters = raw.decode("utf-8", "replace").split(CHAPTER)
     text = CHAPTER.join(each for each in chapters if not each.startswith(ENTRIES)).rstrip("\n")
-    form = re.escape(card(manifest).rstrip("\n"))
-    form = form.replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")
-    same = re.fullmatch(form, text) is not None
+    same = card_pattern(manifest).fullmatch(text) is not None
     require(same, path / CARD, "it is not the card of this manifest: it was changed, or is older")
     return True

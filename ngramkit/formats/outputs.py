@@ -21,6 +21,7 @@ from ngramkit.basics.kinds import KINDS
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 
 CARD = "README.md"
+PREVIEW = "preview/phrases.parquet"  # of a repository; the manifest does not list it
 RECIPE = "recipe.json"  # written by ngramkit.recipes
 PROGRESS = "progress.jsonl"  # in the folder of an unfinished build
 PARTIAL = ".partial"  # the end of that folder's name
@@ -30,7 +31,7 @@ CODE = ("custom_generate/generate.py", "custom_generate/requirements.txt")
 WRITTEN = re.compile(
     rf"({ARTIFACT}/)?({re.escape(NAME)}|{CARD}|{RECIPE}|progress\.jsonl?|requests\.log|lock|"
     rf"[a-z]+(-[a-z]+)*(-\d{{5,}})?\.safetensors(\.[0-9a-f]{{16}}(?=\.tmp))?)(\.tmp)?|"
-    rf"{ARTIFACT}|custom_generate|{'|'.join(map(re.escape, CODE))}"
+    rf"preview|{re.escape(PREVIEW)}|{ARTIFACT}|custom_generate|{'|'.join(map(re.escape, CODE))}"
 )
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # as pathlib leaves it
 SUFFIX_BYTES = 32  # room for the suffix of temporary names
@@ -114,7 +115,7 @@ def _names(folder: Path, path: Path) -> set[str]:
             f"cannot replace {path}: a history cannot be built again",
             "choose another out, or remove it yourself",
         )
-    return {NAME, CARD, RECIPE, *manifest.files}
+    return {NAME, CARD, RECIPE, "preview", PREVIEW, *manifest.files}
 
 
 def ours_in(path: Path) -> list[Path]:

@@ -7,8 +7,8 @@ results (kernels.suffix.draft_tree).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +57,40 @@ def most_frequent(artifact: Artifact, top: int, followers: int) -> Iterator[Occu
             yield _ask_table(artifact, artifact.leaders[row].tolist(), followers)
 
 
+def frequent_phrases(
+    artifact: Artifact, top: int, followers: int, *, longest: int = 4, least: int = 2
+) -> Iterator[Occurrences]:
+    """Yield the `top` most frequent phrases with at least `least` occurrences each, best first.
+
+    A datastore's have 2 to `longest` tokens, and so have their continuations at most; a frozen
+    table's are its leaders.
+    """
+    if isinstance(artifact, FrozenTable):
+        yield from _often(most_frequent(artifact, top, followers), least)
+    elif isinstance(artifact, Datastore):
+        shards, eos = artifact.shards, artifact.tokenizer.eos
+        ends = frozenset(() if eos is None else [eos])
+        everything = [(0, len(shard.suffix_array)) for shard in shards]
+        # Most of the frequent ones are single tokens.
+        found = top_continuations(shards, everything, 0, 4 * top, ends, longest)
+        phrases = [ids for ids, count in found if len(ids) > 1 and count >= least][:top]
+        for phrase in phrases:
+            spans = spans_of(shards, phrase)
+            best = top_continuations(shards, spans, len(phrase), followers, ends, longest)
+            yield from _often([Occurrences(phrase, _total(spans), best)], least)
+
+
+def _often(found: Iterable[Occurrences], least: int) -> Iterator[Occurrences]:
+    for each in found:
+        kept = [(ids, count) for ids, count in each.continuations if count >= least]
+        if kept and each.matches >= least:
+            yield replace(each, continuations=kept)
+
+
+def _total(spans: Sequence[Span]) -> int:
+    return sum(high - low for low, high in spans)
+
+
 def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Occurrences:
     row = table.find(leader)
     if row < 0:
@@ -70,7 +104,7 @@ def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Occurrences:
 
 def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Occurrences:
     spans = spans_of(datastore.shards, phrase)
-    matches = sum(high - low for low, high in spans)
+    matches = _total(spans)
     eos = datastore.tokenizer.eos
     ends = frozenset(() if eos is None else [eos])
     best = top_continuations(datastore.shards, spans, len(phrase), top, ends)
@@ -100,21 +134,22 @@ def top_continuations(
     depth: int,
     top: int,
     ends: frozenset[int],
+    longest: int = MAX_TOKENS,
 ) -> list[tuple[list[int], int]]:
     """Return the `top` most frequent continuations of the `depth` tokens with suffixes at `spans`.
 
-    None contains a separator or continues after an id of `ends`. Ties go to the shorter, then to
-    the one whose beginning is more frequent, then to the lower id.
+    None has more than `longest` tokens, contains a separator or continues after an id of `ends`.
+    Ties go to the shorter, then to the one whose beginning is more frequent, then to the lower id.
     """
     best: list[tuple[list[int], int]] = []
-    total = sum(high - low for low, high in spans)
+    total = _total(spans)
     waiting = [_Waiting(-total, 1, False, 0, 0, [], spans)] if total else []
     while waiting and len(best) < top:
         first = heapq.heappop(waiting)
         most, length, path = -first.minus, first.length, first.path
         if first.known:
             best.append((path, most))
-            if length < MAX_TOKENS and path[-1] not in ends:
+            if length < longest and path[-1] not in ends:
                 rank = len(best)
                 more = _Waiting(-most, length + 1, False, rank, 0, path, first.spans)
                 heapq.heappush(waiting, more)

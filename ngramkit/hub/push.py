@@ -32,15 +32,17 @@ from ngramkit.basics.terminal_text import many
 from ngramkit.basics.untrusted import read_json, read_plain, require_no_links
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.card import PLACEHOLDER, Entry, card
+from ngramkit.formats.build_command import corpora_of
+from ngramkit.formats.card import LANGUAGE, PLACEHOLDER, Entry, card, is_hub_id
 from ngramkit.formats.history import LOG, History, copy_of
 from ngramkit.formats.limits import LIMITS
-from ngramkit.formats.manifest import NAME, read_manifest
+from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.opening import open_folder
-from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
+from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, PREVIEW, RECIPE
 from ngramkit.formats.query import most_frequent
 from ngramkit.formats.resumable_writer import recipe_text
 from ngramkit.formats.safetensors import sha256_of
+from ngramkit.hub.preview import may_show, preview_of
 from ngramkit.remote.fetch import HubName, fetch, silence_client
 
 GENERATE = Path("custom_generate") / "generate.py"
@@ -48,7 +50,9 @@ NEW_REPOSITORY_FILES = {".gitattributes", CARD}
 MARKER_FILE = {"dataset": NAME, "model": GENERATE.as_posix()}  # of our repositories
 # Files that a commit may remove.
 REMOVABLE_FILES = {
-    "dataset": re.compile(rf"[^/]+\.safetensors|{re.escape(RECIPE)}|{re.escape(LOG)}"),
+    "dataset": re.compile(
+        rf"[^/]+\.safetensors|{'|'.join(map(re.escape, (RECIPE, LOG, PREVIEW)))}"
+    ),
     "model": re.compile(r"artifact/.*"),
 }
 
@@ -198,6 +202,7 @@ def push(
     *,
     private: bool | None = None,
     allow_private: bool = False,
+    language: str | Sequence[str] = (),
     revision: str | None = None,
     tag: str | None = None,
     create_pr: bool = False,
@@ -208,9 +213,13 @@ def push(
 ) -> Pushed:
     """Upload an artifact to the Hub with a card; files that are already there are not sent.
 
+    A datastore or frozen table also gets a small table of frequent phrases, for the Hub's viewer.
+
     Args:
         private: Require a private repository; None requires it for histories and private artifacts.
         allow_private: Upload an artifact that is marked private.
+        language: ISO 639 codes of the corpus's languages, or "code", for the card. Default: those
+            on the repository's card, else the source datasets' if each has exactly one.
         revision: Branch, created if it is new.
         tag: Tag for the commit.
         create_pr: Open a pull request.
@@ -230,6 +239,7 @@ def push(
             "drop one of them",
             option=("create_pr", "revision", "tag", "squash"),
         )
+    languages = _checked_languages(language)
     fetched, name = fetch(path, reporter=reporter), HubName.parse(repository).repository
     path = fetched.path
     if fetched.commit is None:
@@ -246,18 +256,22 @@ def push(
     if marked and not allow_private:
         raise is_marked_private(path)
     counts: Mapping[str, int] = artifact.manifest.counts
+    about: _About | None = None
     if isinstance(artifact, History):
         counts, uploads = _history(artifact)
     elif kind == "model":
         uploads = _export(path, artifact, reporter)
     else:
-        uploads = _artifact(artifact, reporter)
-    uploads = [_addressed(upload, name) for upload in uploads]
+        uploads, about = _artifact(artifact, reporter), _About.of(artifact)
     if private is None:
         private = artifact.kind == History.kind or marked
     with hub_errors(name, kind):
         remote = Repository(_api(name), name, kind, revision)
         there = remote.find()
+        if about is not None:
+            known = languages or _known_languages(remote.api, there, artifact.manifest.corpus)
+            uploads += about.uploads(artifact.manifest, known)
+        uploads = [_addressed(upload, name) for upload in uploads]
         is_private = private if there is None else _is_private(there, path, private)
         files = {} if there is None else there.files()
         if there == remote and not (create_pr or force):
@@ -369,14 +383,85 @@ def _artifact(artifact: Artifact, reporter: Reporter) -> list[Upload]:
             )
         uploads.append(Upload(name, path / name, record.sha256, record.bytes))
         reporter.advance(record.bytes)
-    texts = [_text_upload(NAME, manifest.to_json())]
+    uploads.append(_text_upload(NAME, manifest.to_json()))
     if (recipe := _recipe(path, manifest.build)) is not None:
-        texts.append(_text_upload(RECIPE, recipe))
-    return [
-        *uploads,
-        *texts,
-        _text_upload(CARD, card(manifest, _frequent_entries(artifact))),
-    ]
+        uploads.append(_text_upload(RECIPE, recipe))
+    return uploads
+
+
+@dataclass(frozen=True)
+class _About:
+    """The phrases of an artifact that its card and the Hub's viewer show."""
+
+    entries: Sequence[Entry] = ()
+    preview: bytes | None = None
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> _About:
+        if not may_show(artifact):
+            return cls()
+        decode = _decoder(artifact)
+        return cls(_frequent_entries(artifact, decode), preview_of(artifact, decode))
+
+    def uploads(self, manifest: Manifest, language: Sequence[str] = ()) -> list[Upload]:
+        shown = self.preview is not None
+        text = card(manifest, self.entries, language=language, preview=shown)
+        table = [] if self.preview is None else [_upload(PREVIEW, self.preview)]
+        return [_text_upload(CARD, text), *table]
+
+
+def _decoder(artifact: Artifact) -> Callable[[list[int]], str]:
+    with suppress(NgramkitError):
+        return load_tokenizer(artifact.tokenizer.id).shown
+    return str
+
+
+def _frequent_entries(artifact: Artifact, decode: Callable[[list[int]], str]) -> list[Entry]:
+    rows: list[Entry] = []
+    for answer in most_frequent(artifact, 10, followers=3):
+        following = [decode(ids) for ids, _ in answer.continuations]
+        rows.append((decode(answer.phrase), following, answer.matches))
+    return rows
+
+
+def _checked_languages(given: str | Sequence[str]) -> list[str]:
+    """Return the codes. Raises UsageError for anything else."""
+    codes = [given] if isinstance(given, str) else list(given)
+    for code in codes:
+        if not isinstance(code, str) or not LANGUAGE.fullmatch(code):
+            raise UsageError(
+                f"language must be a code of ISO 639, or code, got {code!r:.40}",
+                "give en, de or zh, for example",
+                option="language",
+            )
+    return codes
+
+
+def _known_languages(api: Any, there: Repository | None, corpus: dict[str, Any]) -> list[str]:
+    """Return the languages on the repository's card, else those of the source datasets.
+
+    A dataset of several languages says nothing of a part of it.
+    """
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if there is not None and (written := _languages_of(there.info())):
+        return written
+    known: list[str] = []
+    for part in corpora_of(corpus):
+        dataset, found = part.get("dataset"), []
+        if is_hub_id(dataset):
+            with suppress(HfHubHTTPError):
+                found = _languages_of(api.dataset_info(dataset))
+        if len(found) != 1:
+            return []
+        known += found
+    return sorted(set(known))
+
+
+def _languages_of(info: Any) -> list[str]:
+    written = (info.card_data or {}).get("language")
+    codes = [written] if isinstance(written, str) else written or []
+    return [code for code in codes if isinstance(code, str) and LANGUAGE.fullmatch(code)]
 
 
 def _recipe(path: Path, build: str) -> str | None:
@@ -392,19 +477,6 @@ def _recipe(path: Path, build: str) -> str | None:
     return recipe_text(build, body["inputs"])
 
 
-def _frequent_entries(artifact: Artifact) -> list[Entry]:
-    if artifact.manifest.private:
-        return []
-    decode: Callable[[list[int]], str] = str
-    with suppress(NgramkitError):
-        decode = load_tokenizer(artifact.tokenizer.id).shown
-    rows: list[Entry] = []
-    for answer in most_frequent(artifact, 10, followers=3):
-        following = [decode(ids) for ids, _ in answer.continuations]
-        rows.append((decode(answer.phrase), following, answer.matches))
-    return rows
-
-
 def _addressed(upload: Upload, name: str) -> Upload:
     if upload.name != CARD:
         return upload
@@ -413,7 +485,9 @@ def _addressed(upload: Upload, name: str) -> Upload:
 
 
 def _export(path: Path, artifact: Artifact, reporter: Reporter) -> list[Upload]:
-    inside = _artifact(artifact, reporter)
+    entries = _frequent_entries(artifact, _decoder(artifact)) if may_show(artifact) else ()
+    text = _text_upload(CARD, card(artifact.manifest, entries))
+    inside = [*_artifact(artifact, reporter), text]
     uploads = [replace(upload, name=f"{ARTIFACT}/{upload.name}") for upload in inside]
     for name in (CARD, *CODE):
         raw = read_plain(path / name, LIMITS.text_bytes, hint="export it again")
@@ -430,5 +504,8 @@ def _export(path: Path, artifact: Artifact, reporter: Reporter) -> list[Upload]:
 
 
 def _text_upload(name: str, text: str) -> Upload:
-    content = text.encode()
+    return _upload(name, text.encode())
+
+
+def _upload(name: str, content: bytes) -> Upload:
     return Upload(name, content, hashlib.sha256(content).hexdigest(), len(content))

@@ -103,6 +103,7 @@ def test_a_push_needs_a_word_and_pull_keeps_the_mark(hub, shared, private, tmp_p
     card = repository.commits[repository.refs["main"]]["README.md"].decode()
     assert "| private | yes" in card
     assert "Most frequent entries" not in card
+    assert "preview/phrases.parquet" not in repository.commits[repository.refs["main"]]
     assert pulled.code == 0, pulled.err
     assert ngramkit.open_artifact(tmp_path / "back").manifest.private
     assert mode(tmp_path / "back") == 0o700

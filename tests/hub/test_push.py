@@ -29,7 +29,7 @@ def test_a_pushed_artifact_can_be_pulled(hub, shared, tmp_path, artifacts):
         ["search", "--tokenizer", "demo", "--json"],
     )
     assert pushed.code == 0, pushed.err
-    assert (pushed.json["files"], pushed.json["skipped"]) == (shards + 2, 0)
+    assert (pushed.json["files"], pushed.json["skipped"]) == (shards + 3, 0)
     assert (
         pushed.json["url"]
         == f"{hub.endpoint}/datasets/acme/our-data/tree/{pushed.json['revision']}"
@@ -79,8 +79,8 @@ def test_a_change_sends_only_what_changed(hub, shared, tmp_path, artifacts):
     sign(path, without_the_third)
     since = len(hub.requests)
     [second] = shared(["push", path, "acme/our-data", "--json"])
-    assert (second.code, second.json["files"]) == (0, 2)  # the manifest and the card
-    assert not sent(hub, since)
+    assert (second.code, second.json["files"]) == (0, 3)  # the manifest, the card, the preview
+    assert len(sent(hub, since)) == 1
     files = hub.repositories["dataset", "acme/our-data"].commits[second.json["revision"]]
     assert "shard-00002.safetensors" not in files
     assert {".gitattributes", "README.md", "shard-00001.safetensors"} <= files.keys()
@@ -96,7 +96,7 @@ def test_an_interrupted_upload_goes_on(hub, shared, artifacts, monkeypatch):
     assert broken.code == 4
     assert "500" in broken.err
     assert "again" in broken.err
-    assert len(sent(hub, since)) == shards
+    assert len(sent(hub, since)) == shards + 1  # and the preview
     assert "shard-00000.safetensors" not in str(
         hub.repositories["dataset", "acme/our-data"].commits
     )
@@ -120,7 +120,7 @@ def test_a_connection_lost_while_uploading(hub, shared, artifacts, monkeypatch):
     since = len(hub.requests)
     [whole] = shared(["push", path, "acme/our-data"])
     assert whole.code == 0, whole.err
-    assert len(sent(hub, since)) == len(list(path.glob("*.safetensors"))) - 1
+    assert len(sent(hub, since)) == len(list(path.glob("*.safetensors")))  # one less, the preview
 
 
 def test_dropped_connections_and_busy_answers_are_tried_again(
@@ -164,7 +164,7 @@ def test_a_dry_run_shows_what_would_be_sent_and_changes_nothing(hub, shared, art
     [new] = shared([*line, "--dry-run", "--json"])
     assert new.code == 0, new.err
     assert ("dataset", "acme/our-data") not in hub.repositories
-    names = {"manifest.json", "README.md", "table.safetensors"}
+    names = {"manifest.json", "README.md", "table.safetensors", "preview/phrases.parquet"}
     assert set(new.json["sent"]) == names
     assert new.json["sent"]["table.safetensors"] == new.json["bytes"] - sum(
         new.json["sent"][name] for name in names - {"table.safetensors"}
@@ -183,7 +183,8 @@ def test_a_dry_run_shows_what_would_be_sent_and_changes_nothing(hub, shared, art
     assert f"{hub.endpoint}/datasets/acme/our-data (private): " in told.out
     assert "shard-00000.safetensors" in told.out
     last = told.out.splitlines()[-1]
-    assert last == "would replace or delete: manifest.json, README.md, table.safetensors"
+    replaced = "manifest.json, README.md, preview/phrases.parquet, table.safetensors"
+    assert last == f"would replace or delete: {replaced}"
 
 
 def test_another_kind_is_replaced_only_with_force(hub, shared, artifacts):
@@ -196,7 +197,9 @@ def test_another_kind_is_replaced_only_with_force(hub, shared, artifacts):
     assert (refused.code, "--force" in refused.err) == (2, True)
     assert "it is a datastore and would replace a frozen-table" in " ".join(refused.err.split())
     assert same.code == 0
-    assert sure.json["replaced"] == ["manifest.json", "README.md", "table.safetensors"]
+    assert sure.json["replaced"] == [
+        "manifest.json", "README.md", "preview/phrases.parquet", "table.safetensors"
+    ]  # fmt: skip
     repository = hub.repositories["dataset", "acme/our-data"]
     assert repository.refs["main"] == sure.json["revision"] != first.json["revision"]
 
