@@ -13,10 +13,12 @@ import textwrap
 from pathlib import Path
 
 import doc_pages
+import numpy as np
 import pytest
 from notebooks import Kernel
 
 import ngramkit
+from ngramkit.drafters.base import Source
 from ngramkit.engines.metrics import COUNTERS
 
 ROOT = Path(__file__).parents[1]
@@ -95,6 +97,34 @@ def test_a_custom_drafter_takes_thirty_lines_and_changes_nothing(monkeypatch, ca
     text = (EXAMPLES / "custom_drafter.py").read_text(encoding="utf-8")
     body = text[text.index("class Followers") : text.index("if __name__")].strip()
     assert len(body.splitlines()) <= 30
+
+
+def test_a_datastore_is_read_in_forty_lines_and_drafts_what_ours_does(
+    monkeypatch, capsys, tmp_path
+):
+    code = (EXAMPLES / "read_datastore.py").read_text(encoding="utf-8")
+    assert len(code[code.index("import json") :].splitlines()) <= 40
+    imported = {name.split(".")[0] for name in re.findall(r"^(?:from|import) (\S+)", code, re.M)}
+    assert imported - set(sys.stdlib_module_names) == {"safetensors"}
+    texts = [f"the {a} of a {b} is a {a}" for a in ["red", "green", "blue"] for b in ["cat", "hat"]]
+    store = ngramkit.build_datastore(texts, tmp_path / "d", model="demo", name="t", shard_tokens=30)
+    assert len(store.shards) > 2
+    names = run("read_datastore.py", store.path, 1, 2, monkeypatch=monkeypatch)
+    capsys.readouterr()
+    theirs = names["Datastore"](store.path)
+    ours = ngramkit.load_drafter("automaton:threshold=1,bias=0,width=8", datastores=[store])
+    compared = 0
+    for shard in store.shards:
+        for end in range(1, len(shard.tokens)):
+            context = [
+                token for token in shard.tokens[:end].tolist()[-5:] if token < store.separator
+            ]
+            ours.start(np.array(context, np.int32))
+            tree = ours.draft(8)
+            if len(tree.token_ids) and tree.source[0] == Source.DATASTORE:
+                assert theirs.draft(context) == tree.token_ids.tolist()
+                compared += 1
+    assert compared > 50
 
 
 def test_transformers_generate_writes_the_same_with_drafts(monkeypatch, capsys):

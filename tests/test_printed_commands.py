@@ -66,6 +66,7 @@ SMALL = (
     ("smollm2-135m", "demo"),
     ("qwen3-8b", "demo"),
     ("--model MODEL", "--model demo"),
+    ("/models/my-model-exl3", "./my-model"),
     ("--corpus notes/", "--corpus notes.txt"),
     ("/data/past", "data/past"),
     ("datastore --corpus python-stdlib", "datastore --corpus python-stdlib --limit 5 --out first"),

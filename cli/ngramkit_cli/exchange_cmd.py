@@ -19,7 +19,7 @@ from ngramkit_cli.options import (
 )
 from ngramkit_cli.output import Output
 
-FORMATS = "llama.cpp|ik_llama.cpp|rest-idx|parquet|jsonl|datasets|transformers"
+FORMATS = "llama.cpp|ik_llama.cpp|exllamav3|rest-idx|parquet|jsonl|datasets|transformers"
 ORIGINS = "llama.cpp|rest-idx"
 
 Source = Annotated[str, artifact_argument("PATH|hf://USER/NAME", "The artifact.")]
@@ -49,8 +49,8 @@ Out = Annotated[
 OwnModel = Annotated[
     str | None,
     model_option(
-        "Where to find the artifact's tokenizer, for formats with text. Default: the model that it "
-        "names.",
+        "Where to find the artifact's tokenizer, for formats with text; for exllamav3, the folder "
+        "of the model that it loads. Default: the model that the artifact names.",
         "ID|PATH",
     ),
 ]

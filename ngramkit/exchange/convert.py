@@ -26,13 +26,14 @@ from ngramkit.remote.publishing import build_at, require_out
 TARGETS = {
     "llama.cpp": ".bin",
     "ik_llama.cpp": "-suffix.bin",
+    "exllamav3": ".sam",
     "rest-idx": ".idx",
     "parquet": ".parquet",
     "jsonl": ".jsonl",
     "datasets": "-text.jsonl",
     "transformers": "-transformers",
 }
-MARKED = ("parquet", "transformers")  # formats that can hold the mark of private texts
+MARKED = ("exllamav3", "parquet", "transformers")  # formats that can hold the mark of private texts
 ORIGINS = {"llama.cpp": "frozen", "rest-idx": "datastore"}
 
 
@@ -65,8 +66,10 @@ def export(
     Args:
         to: A key of TARGETS.
         out: Default: next to the artifact, or in artifacts/ if it was downloaded.
-        model: Whose tokenizer decodes text (default: the artifact's).
-        dynamic, min_count, max_ngrams, memory (bytes): See `exchange.llama_cpp`.
+        model: Whose tokenizer decodes text (default: the artifact's); for exllamav3 the folder of
+            the model that it loads.
+        dynamic, min_count, max_ngrams: See `exchange.llama_cpp`.
+        memory: Most bytes in memory, for llama.cpp and exllamav3.
         gguf: File that llama.cpp will run (PATH.gguf, hf:ID:FILE.gguf), to check its tokenizer.
         u32: See `exchange.rest_idx`.
 
@@ -80,7 +83,7 @@ def export(
         _refuse("to", to, dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams, gguf=gguf)
     if to != "rest-idx":
         _refuse("to", to, u32=u32)
-    if to not in ("jsonl", "datasets", "parquet"):
+    if to not in ("jsonl", "datasets", "parquet", "exllamav3"):
         _refuse("to", to, model=model)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
     if out:
@@ -116,6 +119,11 @@ def export(
         from ngramkit.exchange.ik_llama_cpp import export_corpus
 
         counts = export_corpus(_datastore(artifact), path, **options)
+    elif to == "exllamav3":
+        from ngramkit.exchange.exllamav3 import export_automaton
+
+        store, folder = _datastore(artifact), model or artifact.tokenizer.id
+        counts = export_automaton(store, folder, path, memory=memory, **options)
     elif to == "transformers":
         from ngramkit.exchange.transformers import export_folder
 

@@ -35,9 +35,20 @@ class SuffixAutomaton(NamedTuple):
     state: Array  # int64[6], see SIZE
 
 
-def new_automaton(room: int) -> SuffixAutomaton:
+def automaton_bytes(room: int) -> int:
+    """Return the most bytes of an automaton of `room` tokens, at most 132 per token."""
+    states, edges, slots = _sizes(room)
+    return 4 * (room + 4 * states + 4 * edges + slots)
+
+
+def _sizes(room: int) -> tuple[int, int, int]:
+    """Return the most states, edges and slots."""
     states, edges = 2 * room + 1, 3 * room + 2
-    slots = 1 << int(2 * edges - 1).bit_length()
+    return states, edges, 1 << int(2 * edges - 1).bit_length()
+
+
+def new_automaton(room: int) -> SuffixAutomaton:
+    states, edges, slots = _sizes(room)
     return SuffixAutomaton(
         tokens=np.empty(room, np.int32),
         length=np.zeros(states, np.int32),
@@ -59,6 +70,41 @@ def extend(automaton, tokens):
     for i in range(len(tokens)):
         _follow(automaton, tokens[i])
         _add(automaton, tokens[i])
+
+
+@entry
+def add(automaton, tokens):
+    """Append `tokens` int32[m] without matching them, for the automaton of a corpus."""
+    for i in range(len(tokens)):
+        _add(automaton, tokens[i])
+
+
+@entry
+def sort_edges(automaton, counts, offsets, tokens, targets):
+    """Write the edges by state and token: those of s are offsets[s] to offsets[s + 1].
+
+    `counts` int64[V + 2] and `offsets` int32[states + 1] are zeros, `tokens` and `targets` are
+    int32[edges], token ids are -1 to V - 1. Nothing can be appended afterwards.
+    """
+    edges, states = automaton.state[EDGES], automaton.state[STATES]
+    order, ends = automaton.edge_next, automaton.edges  # not needed any more
+    for edge in range(edges):
+        counts[automaton.edge_token[edge] + 2] += 1
+        offsets[automaton.edge_state[edge] + 1] += 1
+    for i in range(1, len(counts)):
+        counts[i] += counts[i - 1]
+    for i in range(states):
+        ends[i] = offsets[i]
+        offsets[i + 1] += offsets[i]
+    for edge in range(edges):
+        key = automaton.edge_token[edge] + 1
+        order[counts[key]] = edge
+        counts[key] += 1
+    for i in range(edges):
+        edge = order[i]
+        place = ends[automaton.edge_state[edge]]
+        tokens[place], targets[place] = automaton.edge_token[edge], automaton.edge_target[edge]
+        ends[automaton.edge_state[edge]] = place + 1
 
 
 @part

@@ -225,6 +225,9 @@ export ds --to llama.cpp --out SYSTEM/x          | SYSTEM/x
 export ds --to llama.cpp --gguf none.gguf        | none.gguf
 export store --to llama.cpp                      | store
 export frozen --to rest-idx                      | frozen
+export frozen --to exllamav3                     | frozen
+export ds --to exllamav3 --model vicuna-7b       | --model
+export ds --to exllamav3 --u32                   | --u32 --to exllamav3
 export frozen --to jsonl                         | frozen
 export frozen --to datasets                      | frozen
 import none.bin --from llama.cpp                 | none.bin
