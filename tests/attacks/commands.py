@@ -144,7 +144,9 @@ def merged_histories() -> None:
 
 
 LOGGED = ("a = 1\n", "b = 2\n")  # outputs
-EXPORTS = ("jsonl", "rest-idx", "llama.cpp", "ik_llama.cpp", "parquet", "transformers")
+EXPORTS = (
+    "jsonl", "rest-idx", "llama.cpp", "ik_llama.cpp", "exllamav3", "parquet", "transformers",
+)  # fmt: skip
 
 
 def names_and_requests() -> Any:

@@ -37,6 +37,7 @@ def _here(tmp_path, monkeypatch):
         ("data", "llama.cpp", ".bin", {"ngrams", "pairs", "bytes", "left_out"}),
         ("frozen", "llama.cpp", ".bin", {"ngrams", "pairs", "bytes", "left_out"}),
         ("data", "ik_llama.cpp", "-suffix.bin", {"documents", "tokens", "bytes", "left_out"}),
+        ("data", "exllamav3", ".sam", {"documents", "tokens", "states", "edges", "bytes"}),
         ("data", "rest-idx", ".idx", {"bytes"}),
         ("data", "jsonl", ".jsonl", {"documents", "bytes"}),
         ("frozen", "parquet", ".parquet", {"rows", "bytes"}),
@@ -48,7 +49,8 @@ def test_every_target_writes_beside_the_artifact(parts, source, to, suffix, keys
     assert done.code == 0, done.err
     path = parts / f"{source}{suffix}"
     assert done.json["artifact"] == str(path)
-    assert done.json.keys() - {"command", "artifact", "seconds", "source", "to"} == keys
+    assert done.json["private"] is False
+    assert done.json.keys() - {"command", "artifact", "seconds", "source", "to", "private"} == keys
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) == done.json["bytes"]
     again = run_here(["export", str(parts / source), "--to", to])
