@@ -132,6 +132,15 @@ def test_transformers_generate_writes_the_same_with_drafts(monkeypatch, capsys):
     assert "class Cache:" in capsys.readouterr().out
 
 
+def test_the_second_edit_repeats_the_first():
+    """docs/seeing.md shows them."""
+    lines = (EXAMPLES / "edits.jsonl").read_text(encoding="utf-8").splitlines()
+    first, second = map(json.loads, lines)
+    assert {"import logging", "                continue"} <= set(
+        first["output"].splitlines()
+    ) & set(second["output"].splitlines())
+
+
 def test_from_a_corpus_to_a_plot(monkeypatch, capsys, tmp_path):
     run("corpus_to_plot.py", tmp_path / "out", 40, 3, monkeypatch=monkeypatch)
     assert (tmp_path / "out" / "replay.png").read_bytes().startswith(b"\x89PNG")

@@ -130,6 +130,8 @@ def furnish(folder):
     (folder / "artifacts/demo.toml").write_text(
         'kind = "datastore"\nmodel.id = "demo"\ncorpus.name = "python-stdlib"\ncorpus.limit = 5\n'
     )
+    (folder / "examples").mkdir()
+    shutil.copy(ROOT / "examples/edits.jsonl", folder / "examples")
     text = json.dumps({"output": ANSWER * 3}) + "\n"
     for place in ("answers", "s3/texts/answers"):
         (folder / place).mkdir(parents=True)

@@ -29,6 +29,7 @@ from ngramkit.basics.untrusted import open_stream
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import DraftTree, Source, TokenArray
 from ngramkit.evaluate.records import Record, Turn
+from ngramkit.formats.card import model_name
 from ngramkit.formats.replacing import exists
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -144,9 +145,10 @@ class ReplayPage:
             if answers and left < 0:
                 break
             answers.append(_answer(turns, self._tokenizer, pieces))
-        about = [f"{'Paths' if chain else 'Trees'} of at most {many(budget, 'node')} per pass"]
+        drafts = "paths" if chain else "trees"
+        about = [f"Draft {drafts} of at most {many(budget, 'node')} per pass"]
         if self._tokenizer is not None:
-            about.append(f"tokens of {visible(self._tokenizer.record.id, NAME)}")
+            about.append(f"tokens of {visible(model_name(self._tokenizer.record.id), NAME)}")
         if len(answers) < self._asked:
             about.append(f"the first {len(answers)} of {many(self._asked, 'answer')}")
             self._reporter.note(
@@ -156,7 +158,7 @@ class ReplayPage:
             "sources": [{"key": key, "name": name} for key, name, _ in SOURCES],
             "drafters": drafters,
             "scores": SCORES,
-            "about": ". ".join(about) + ". Made by ngramkit replay.",
+            "about": "; ".join(about) + ". Made by ngramkit replay.",
             "answers": answers,
             "pieces": pieces.texts,
         }
