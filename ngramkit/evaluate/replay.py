@@ -52,7 +52,7 @@ from ngramkit.evaluate.records import (
 from ngramkit.evaluate.replay_loop import replay_drafter, shuffle
 from ngramkit.evaluate.replay_page import ReplayPage, require_page
 from ngramkit.evaluate.replay_results import Replay
-from ngramkit.evaluate.result_folder import Contents, require_free, write_folder
+from ngramkit.evaluate.result_folder import Contents, replace_folder, require_free
 from ngramkit.evaluate.result_tables import Table, steps_by_budget
 from ngramkit.evaluate.statistics import Ratio, Units, ratios
 from ngramkit.formats.artifact import Artifact
@@ -414,7 +414,7 @@ def replay(
     results.provenance = _provenance(given, words, tokenizer, sources, choices)
     if out is not None:
         results.folder = Path(out)
-        write_folder(results.folder, results.contents(), results.provenance)
+        replace_folder(results.folder, results.contents(), results.provenance, force=force)
     if page is not None:
         page.write(budgets[0], chain=chain)
     return results

@@ -6,7 +6,8 @@
     NAME.png, NAME.pdf      pictures
 
 results.json is written first and marks the folder: `format` is "ngramkit-results", `of` the
-command. A folder without it is never written to unless it is empty.
+command. A folder without it is never written to unless it is empty. A replay writes a new folder
+and replaces the old one at once; a benchmark adds the files to the folder of its runs.
 """
 
 from __future__ import annotations
@@ -27,8 +28,15 @@ from ngramkit.basics.untrusted import open_stream
 from ngramkit.evaluate.plots import Picture, saved_figure
 from ngramkit.evaluate.provenance import Provenance
 from ngramkit.evaluate.result_tables import Table
-from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import exists, require_writable
+from ngramkit.formats.outputs import partial_of, remove, require_fit_for_output
+from ngramkit.formats.replacing import (
+    claimed,
+    exists,
+    put_over,
+    require_writable,
+    stepped_aside,
+    sync_folder,
+)
 from ngramkit.formats.resumable_writer import write_text
 
 CHARACTERS = 8.5  # of a title per inch
@@ -60,17 +68,7 @@ def require_free(folder: Path, inputs: Iterable[Path] = (), *, force: bool = Fal
     if not os.path.lexists(folder):
         require_writable(folder)
         return
-    if folder.is_symlink() or not folder.is_dir():
-        raise UsageError(f"{folder} must be a folder", "choose another out", option="out")
-    names = sorted(path.name for path in folder.iterdir())
-    foreign = [name for name in names if name.removesuffix(".tmp") not in WRITTEN]
-    if names and (foreign or not _is_replay(folder)):
-        raise UsageError(
-            f"cannot write to {folder}: it holds {(foreign or names)[0]}, which no replay wrote",
-            "choose another out",
-            option="out",
-        )
-    if names and not force:
+    if _require_ours(folder) and not force:
         raise exists(folder)
 
 
@@ -85,6 +83,52 @@ def _head(of: str) -> dict[str, Any]:
 
 
 _BEGINNING = json.dumps(_head("replay"), indent=2).removesuffix("\n}").encode()
+
+
+def replace_folder(
+    folder: Path, contents: Contents, provenance: Provenance, *, force: bool = False
+) -> None:
+    """Write all files to a new folder, which then takes the place of `folder` in one step.
+
+    Raises as `require_free`, and InputError if another process writes there.
+    """
+    partial = partial_of(folder)
+    with claimed(folder):
+        _remove(partial)
+        _remove(stepped_aside(folder))
+        try:
+            write_folder(partial, contents, provenance)
+            require_free(folder, force=force)
+            old = put_over(partial, folder)
+        except BaseException:
+            _remove(partial)
+            raise
+        sync_folder(folder.parent)
+        if old is not None:
+            _remove(old)
+
+
+def _remove(folder: Path) -> None:
+    """Delete a folder of results, or what a killed replay wrote of it."""
+    if os.path.lexists(folder):
+        _require_ours(folder)
+        remove([*folder.iterdir(), folder])
+
+
+def _require_ours(folder: Path) -> list[str]:
+    """Return the names in a folder. Raises UsageError if it has other files than a replay's."""
+    if folder.is_symlink() or not folder.is_dir():
+        raise UsageError(f"{folder} must be a folder", "choose another out", option="out")
+    names = sorted(path.name for path in folder.iterdir())
+    foreign = [name for name in names if name.removesuffix(".tmp") not in WRITTEN]
+    begun = names == [f"{NAME}.tmp"]  # by a killed replay
+    if names and (foreign or not (begun or _is_replay(folder))):
+        raise UsageError(
+            f"cannot write to {folder}: it holds {(foreign or names)[0]}, which no replay wrote",
+            "choose another out",
+            option="out",
+        )
+    return names
 
 
 def write_folder(folder: Path, contents: Contents, provenance: Provenance) -> None:

@@ -19,7 +19,7 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.evaluate.bench_results import write_answers
 from ngramkit.evaluate.bench_runs import QuestionRun, Runs, TurnRun
 from ngramkit.evaluate.provenance import Provenance
-from ngramkit.evaluate.result_folder import Contents, write_folder
+from ngramkit.evaluate.result_folder import Contents, replace_folder, write_folder
 from ngramkit.formats.eviction import forget, trim
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History, merge_histories as history_merge
@@ -106,6 +106,12 @@ def bench(seed: int, *, force: bool = False) -> None:
     write_text(Path("x/report.html"), f"<p>{seed}</p>")
 
 
+def replayed(number: int) -> None:
+    provenance = Provenance(None, {}, [], {}, [], {}, {}, date="")
+    contents = Contents("replay", {"number": number}, [{"number": number}], [])
+    replace_folder(Path("x"), contents, provenance, force=True)
+
+
 def measured() -> Any:
     """Return which benchmark is at x; every line of it is whole, or will be dropped."""
     first = Path("x/runs.jsonl").read_text().splitlines() if Path("x/runs.jsonl").exists() else []
@@ -187,6 +193,7 @@ def commands(endpoint: str) -> dict[str, Command]:
         "bench --force": Command(
             "x", lambda: bench(1), lambda: bench(2, force=True), state=measured, settled=finished,
         ),
+        "replay --force": Command("x", lambda: replayed(1), lambda: replayed(2)),
         **{f"export --to {to} --force": exported(to) for to in EXPORTS},
         **{f"export --to {to}": exported(to, force=False) for to in EXPORTS},
         **{f"import --from {to} --force": imported(to) for to in ("llama.cpp", "rest-idx")},

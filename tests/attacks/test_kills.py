@@ -19,7 +19,7 @@ from .killing import Command, Outcome, kill_everywhere
 NAMES = [
     "tokenize", "tokenize --force", "build-datastore --force", "build-frozen",
     "build-frozen --force", "build RECIPE", "merge --force", "decode --history",
-    "history import", "history trim", "history merge", "bench", "bench --force",
+    "history import", "history trim", "history merge", "bench", "bench --force", "replay --force",
     "export --to jsonl --force", "export --to rest-idx --force",
     "export --to llama.cpp --force", "export --to ik_llama.cpp --force",
     "export --to exllamav3 --force", "export --to exllamav3", "export --to parquet --force",

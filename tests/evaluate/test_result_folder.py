@@ -15,9 +15,10 @@ from command_lines import run_here
 import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.context import Context
-from ngramkit.evaluate.provenance import command_line, commit_of
+from ngramkit.evaluate.plots import Picture
+from ngramkit.evaluate.provenance import Provenance, command_line, commit_of
 from ngramkit.evaluate.replay_results import Replay, Tally
-from ngramkit.evaluate.result_folder import require_free
+from ngramkit.evaluate.result_folder import Contents, replace_folder, require_free
 from ngramkit.evaluate.result_tables import Cell, Table, steps_by_budget
 from ngramkit.evaluate.statistics import Units, rate_interval, ratio_with_interval
 
@@ -212,6 +213,40 @@ def test_only_what_a_replay_wrote_is_replaced(here, tmp_path):
     (tmp_path / "link").symlink_to(here / "res")
     with pytest.raises(UsageError, match="must be a folder"):
         require_free(tmp_path / "link", force=True)
+
+
+def test_an_earlier_result_is_replaced_in_one_step(tmp_path):
+    """A failure leaves it as it was; what a killed replay wrote is removed, other files are not."""
+    out = tmp_path / "res"
+    nowhere = Provenance(None, {}, [], {}, [], {}, {}, date="")
+    picture = Picture("budgets", "steps", lambda axes: axes.plot([1, 2]), (4, 3))
+
+    def write(number, pictures=()):
+        contents = Contents("replay", {"number": number}, [], [], pictures)
+        replace_folder(out, contents, nowhere, force=True)
+
+    write(1, [picture])
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write(2, [picture._replace(draw=fail)])
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["res"]
+    killed = tmp_path / "res.partial"
+    killed.mkdir()
+    (killed / "results.json.tmp").write_text("{")
+    write(3)
+    assert json.loads((out / "results.json").read_text())["number"] == 3
+    assert {path.name for path in out.iterdir()} == TEXTS
+    assert [path.name for path in tmp_path.iterdir()] == ["res"]
+    killed.mkdir()
+    (killed / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"holds mine\.txt"):
+        write(4)
+    assert (killed / "mine.txt").exists()
 
 
 def replayed(drafter, budget, steps):
