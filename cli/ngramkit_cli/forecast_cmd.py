@@ -149,7 +149,7 @@ def forecast(
 
         require_picture(plot)
     chosen, budgets, fields = the_model(model, out), whole_numbers(budget, "budget"), log.given()
-    with with_stdin(files) as logs:
+    with with_stdin(files, out.reporter) as (logs, reporter):
         results = ngramkit.forecast(
             logs,
             model=chosen,
@@ -162,7 +162,7 @@ def forecast(
             pass_cost=pass_cost,
             prompts=prompts,
             limit=limit,
-            reporter=out.reporter,
+            reporter=reporter,
         )
     say(results, out)
     out.result(plot, **results.to_dict())

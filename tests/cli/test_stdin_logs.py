@@ -25,14 +25,17 @@ def test_a_live_log_is_imported_up_to_its_cut_line(piped):
     piped(LIVE)
     done = run_here(["history", "import", "-", "--out", "past", "--model", "demo", "--json"])
     assert done.code == 0, done.err
-    assert "skipped 1 record, read 1 request" in " ".join(done.err.split())
+    said = " ".join(done.err.split())
+    assert "skipped 1 record, read 1 request" in said
+    assert "log: standard input, " in said
+    assert "/stdin" not in said
     assert (done.json["imported"], ngramkit.history_inspect("past").requests) == (1, 1)
 
 
 def test_forecast_reads_it_too(piped):
     piped(b"")
     done = run_here(["forecast", "-", "--model", "demo"])
-    assert (done.code, "stdin: it holds no requests" in done.err) == (3, True)
+    assert (done.code, "read standard input: it holds no requests" in done.err) == (3, True)
 
 
 def test_it_is_read_once(piped):
@@ -48,6 +51,7 @@ def test_a_wrong_column_is_named_with_the_others(piped):
     assert done.code == 3
     said = " ".join(done.err.split())
     assert "the column 'nope' must have a value" in said
+    assert "/stdin" not in said
     assert "-> Choose the output among the columns question, answer." in said
 
 
