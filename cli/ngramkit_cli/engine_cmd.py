@@ -42,7 +42,8 @@ Draft = Annotated[
 Options = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="-- OPTION...", help="Options of `vllm serve`: report what follows from them."
+        metavar="-- OPTION...",
+        help="Options of `vllm serve` or SGLang's server: report what follows from them.",
     ),
 ]
 Budget = Annotated[

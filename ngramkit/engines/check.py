@@ -31,10 +31,10 @@ from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.create import require_kind
 from ngramkit.drafters.registry import drafter_entry
 from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.engines import sglang_words, vllm_words
 from ngramkit.engines.config import ENGINES, VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.engines.vllm_modes import KNOWN, V1, why_not_v2
-from ngramkit.engines.vllm_words import effects
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 TEXT = "The answer to the question is that"  # the prompt
 PROMPT = 16  # tokens of a datastore that are the prompt without a tokenizer
 SHOWN_TOKENS = tuple(1 << i for i in range(10))  # of passes
+EFFECTS = {"vllm": vllm_words.effects, "sglang": sglang_words.effects}  # of options
 CALLS = 20  # timed calls, whose median is shown
 
 
@@ -125,7 +126,8 @@ def check_engine(
     `engine`: one of `engines.config.ENGINES`. `draft`: a JSON object or a file of one (default:
     NGRAMKIT_DRAFT, else the engines' default). `budget`: draft nodes, at most. `model`: a short
     name, a Hub id or a folder; without one nothing is compared, and a datastore gives the prompt.
-    `options`: those of `vllm serve`, such as ["--no-async-scheduling"], whose effects are reported.
+    `options`: of `vllm serve` or SGLang's server, such as ["--no-async-scheduling"], whose effects
+    are reported.
     Costs of passes follow from pass_cost of the configuration, else from `model`'s config.
 
     Raises UsageError for an unknown engine, InputError if metrics cannot be written, and as
@@ -136,9 +138,13 @@ def check_engine(
     require_engine(engine)
     require_between("budget", budget, 1, 64)
     require_texts("options", options)
-    if options and engine != "vllm":
-        raise UsageError(f"cannot read options of {engine}", "leave them out", option="options")
-    effects_of_options = tuple(effects(options)) if options else ()
+    if options and engine not in EFFECTS:
+        raise UsageError(
+            f"cannot read options of {engine}, only of {' and '.join(EFFECTS)}",
+            "leave them out",
+            option="options",
+        )
+    effects_of_options = tuple(EFFECTS[engine](options)) if options else ()
     about = ENGINES[engine]
     source = VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)

@@ -19,7 +19,9 @@ WHY = {
 NGRAM = """'{"method": "ngram", "num_speculative_tokens": 5}'"""
 
 
-class _Parser(argparse.ArgumentParser):
+class OptionParser(argparse.ArgumentParser):
+    """A parser of a server's options that raises UsageError."""
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"cannot read options: {visible(message)}", option="options")
 
@@ -53,7 +55,7 @@ def effects(words: Sequence[str]) -> Iterator[str]:
 
 
 def _read(words: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(prog="vllm serve", add_help=False, allow_abbrev=False)
+    parser = OptionParser(prog="vllm serve", add_help=False, allow_abbrev=False)
     parser.add_argument("--speculative-config", "-sc", type=_object)
     parser.add_argument("--async-scheduling", action=argparse.BooleanOptionalAction)
     parser.add_argument("--tensor-parallel-size", "-tp", type=int, default=1)

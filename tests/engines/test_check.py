@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -18,7 +19,7 @@ from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.model_size import ModelSize
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.engines import check
+from ngramkit.engines import check, sglang_words
 from ngramkit.engines.config import VARIABLE
 from ngramkit.engines.vllm_words import effects
 
@@ -252,11 +253,37 @@ def test_what_follows_from_vllms_options(name):
     assert all(part in line for part, line in zip(expected, found, strict=True)), found
 
 
+SGLANG = ["--speculative-algorithm", "NGRAM"]
+OF_SGLANG = {
+    "trees": ([*SGLANG, "--speculative-num-draft-tokens=16"], ["trees of 15 nodes; a pass verif"]),
+    "chains": ([*SGLANG, "--speculative-ngram-max-bfs-breadth", "1"], ["chains of one node less"]),
+    "another": (["--speculative-algorithm", "EAGLE"], ["does not draft: .* got EAGLE"]),
+    "none": (["--tp", "2"], ["does not draft: .* got nothing"]),
+    "its corpus": (
+        [*SGLANG, "--speculative-ngram-external-corpus-path", "a.jsonl",
+         "--speculative-ngram-max-trie-depth", "9", "--tp-size", "2", "--skip-tokenizer-init"],
+        ["trees", "refused: build a datastore", "max-trie-depth has no effect", "not tried",
+         "token ids only"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_SGLANG)
+def test_what_follows_from_sglangs_options(name):
+    words, expected = OF_SGLANG[name]
+    found = list(sglang_words.effects(words))
+    assert len(found) == len(expected)
+    assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
+    assert ngramkit.check_engine("sglang", model="demo", options=words).effects == tuple(found)
+
+
 def test_options_that_cannot_be_read_are_refused():
     for words in (["-tp", "two"], ["-sc", "{"], ["-sc", "[]"], ["-sc"]):
         with pytest.raises(UsageError):
             list(effects(words))
-    with pytest.raises(UsageError, match="options of sglang"):
-        ngramkit.check_engine("sglang", model="demo", options=["--x"])
+    with pytest.raises(UsageError, match="cannot read options"):
+        list(sglang_words.effects([*SGLANG, "--tp", "two"]))
+    with pytest.raises(UsageError, match="options of llama-cpp, only of vllm and sglang"):
+        ngramkit.check_engine("llama-cpp", model="demo", options=["--x"])
     with pytest.raises(UsageError, match="options must be a list"):
         ngramkit.check_engine("vllm", model="demo", options="--x")

@@ -1,0 +1,48 @@
+"""The options of SGLang's server that decide how ngramkit drafts, read without SGLang."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ngramkit.basics.terminal_text import visible
+from ngramkit.engines.vllm_words import OptionParser
+
+# Options of SGLang's own corpus. Only the breadth has an effect, and only if it is 1.
+IGNORED = ("min-bfs-breadth", "max-trie-depth", "capacity", "match-type", "external-sam-budget",
+           "external-corpus-max-tokens")  # fmt: skip
+
+
+def effects(words: Sequence[str]) -> Iterator[str]:
+    """Yield what follows from the server's options: whether ngramkit drafts first.
+
+    Raises UsageError for values that cannot be read.
+    """
+    parser = OptionParser(prog="sglang.launch_server", add_help=False, allow_abbrev=False)
+    parser.add_argument("--speculative-algorithm")
+    parser.add_argument("--speculative-num-draft-tokens", type=int)
+    parser.add_argument("--speculative-ngram-max-bfs-breadth", type=int)
+    parser.add_argument("--speculative-ngram-external-corpus-path")
+    parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", type=int, default=1)
+    parser.add_argument("--skip-tokenizer-init", action="store_true")
+    for name in IGNORED:
+        parser.add_argument(f"--speculative-ngram-{name}")
+    given = parser.parse_known_args(list(words))[0]
+    algorithm, size = given.speculative_algorithm, given.speculative_num_draft_tokens
+    if algorithm is None or algorithm.upper() != "NGRAM":
+        got = "nothing" if algorithm is None else visible(algorithm, 40)
+        yield f"ngramkit does not draft: --speculative-algorithm must be NGRAM, got {got}"
+        return
+    shape = "chains" if given.speculative_ngram_max_bfs_breadth == 1 else "trees"
+    if size is None:
+        yield f"{shape} of one node less than SGLang's default number of draft tokens"
+    else:
+        yield f"{shape} of {max(size - 1, 0)} nodes; a pass verifies {size} tokens of each request"
+    if given.speculative_ngram_external_corpus_path is not None:
+        yield "--speculative-ngram-external-corpus-path is refused: build a datastore"
+    for name in IGNORED:
+        if getattr(given, f"speculative_ngram_{name.replace('-', '_')}") is not None:
+            yield f"--speculative-ngram-{name} has no effect"
+    if given.tensor_parallel_size > 1:
+        yield "tensor parallelism was not tried; the first rank writes the history"
+    if given.skip_tokenizer_init:
+        yield "texts of requests are read as token ids only, as SGLang has no tokenizer"
