@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,3 +23,6 @@ if "NGRAMKIT_TEST_CACHE" not in os.environ:
     os.environ["NGRAMKIT_TEST_CACHE"] = tempfile.mkdtemp(prefix="ngramkit-cache-")
     atexit.register(shutil.rmtree, os.environ["NGRAMKIT_TEST_CACHE"], ignore_errors=True)
 os.environ["XDG_CACHE_HOME"] = os.environ["NGRAMKIT_TEST_CACHE"]
+# The many processes that tests start find the modules compiled.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
