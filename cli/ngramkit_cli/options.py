@@ -281,7 +281,7 @@ def _pairs(flag: str, text: str | None, example: str) -> dict[str, str] | None:
 TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
 QUESTIONS = (
     "MT-Bench's, Spec-Bench's, HumanEval's or GSM8K's jsonl (.gz), jsonl with prompts, or a .txt "
-    "with one prompt per line; spec-bench or speed-bench:CONFIG downloads them. "
+    "with one prompt per line; spec-bench or speed-bench:CONFIG@REVISION downloads them. "
     "Default for the model demo: its embedded prompts."
 )
 Questions = Annotated[Path | None, typer.Option("--questions", metavar="FILE|SET", help=QUESTIONS)]

@@ -106,14 +106,21 @@ def hub_source(
     return HubSource(id, repository, stream, maker, reading, facts, files)
 
 
-def hub_records(repository: str, config: str, split: str) -> tuple[str, list[dict[str, Any]]]:
+def hub_records(
+    repository: str, config: str, split: str, revision: str | None = None
+) -> tuple[str, list[dict[str, Any]]]:
     """Return the commit and all records of a small dataset. Raises like `hub_source`."""
+    commit = hub_commit(repository, revision)
+    with dataset_errors(repository), _without_torch():
+        stream = _split(_builder(repository, config, commit, None), repository, split)
+        batches = stream.with_format("arrow").iter(batch_size=BATCH_ROWS)
+        return commit, [record for batch in batches for record in batch.to_pylist()]
+
+
+def hub_commit(repository: str, revision: str | None = None) -> str:
+    """Return the commit of a dataset's revision (default: main). Raises like `hub_source`."""
     with dataset_errors(repository):
-        info = _info(repository, None)
-        with _without_torch():
-            stream = _split(_builder(repository, config, info.sha, None), repository, split)
-            batches = stream.with_format("arrow").iter(batch_size=BATCH_ROWS)
-            return info.sha, [record for batch in batches for record in batch.to_pylist()]
+        return str(_info(repository, revision).sha)
 
 
 @contextmanager

@@ -56,6 +56,7 @@ from ngramkit.evaluate.bench_runs import (
     require_room,
 )
 from ngramkit.evaluate.provenance import Provenance, given_words, provenance_of
+from ngramkit.evaluate.question_sets import pinned
 from ngramkit.evaluate.records import (
     Question,
     Record,
@@ -295,6 +296,7 @@ def bench(
         temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
         device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
     )  # fmt: skip
+    questions = given["questions"] = pinned(questions)
     prepared = prepare(options)
     wanted = questions_for(questions, prepared.tokenizer.record.id, limit, reporter)
     form = find_template(template, prepared.tokenizer)

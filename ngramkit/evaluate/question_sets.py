@@ -1,8 +1,10 @@
 """Questions of benchmarks by name.
 
     spec-bench             480 questions, from its repository on GitHub at a fixed commit
-    speed-bench[:CONFIG]   nvidia/SPEED-Bench on the Hub; CONFIG: qualitative (default), or by the
-                           length of prompts throughput_1k, _2k, _8k, _16k, _32k
+    speed-bench[:CONFIG][@REVISION]
+                           nvidia/SPEED-Bench on the Hub; CONFIG: qualitative (default), or by the
+                           length of prompts throughput_1k, _2k, _8k, _16k, _32k; REVISION: a
+                           branch, tag or commit, by default main's newest commit
 
 An existing file of such a name is read as a file. Questions are downloaded when they are needed and
 are not part of this package; SPEED-Bench's licence is the user's to accept. SPEED-Bench ships part
@@ -14,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,19 @@ SPEC_BENCH_FILE = WebFile(
 class QuestionSet:
     name: str
     config: str
+    revision: str | None = None
+
+    def __str__(self) -> str:
+        config, revision = self.config and f":{self.config}", self.revision and f"@{self.revision}"
+        return f"{self.name}{config}{revision or ''}"
+
+    def pinned(self) -> QuestionSet:
+        """Return the set at its commit. Raises NetworkError."""
+        if self.name != SPEED_BENCH:
+            return self
+        from ngramkit.corpus.hub import hub_commit
+
+        return replace(self, revision=hub_commit(SPEED_BENCH_DATASET, self.revision))
 
     @property
     def label(self) -> str:
@@ -68,7 +83,9 @@ class QuestionSet:
             return [json.loads(line) for line in _text(SPEC_BENCH_FILE).splitlines()]
         from ngramkit.corpus.hub import hub_records
 
-        commit, rows = hub_records(SPEED_BENCH_DATASET, self.config, SPEED_BENCH_SPLIT)
+        commit, rows = hub_records(
+            SPEED_BENCH_DATASET, self.config, SPEED_BENCH_SPLIT, self.revision
+        )
         reporter.note(f"{SPEED_BENCH_DATASET} at {commit[:8]}; its own licence applies")
         kept = [row for row in rows if not has_placeholder(row)]
         if not kept:
@@ -86,22 +103,36 @@ class QuestionSet:
 
 
 def find_set(given: Any) -> QuestionSet | None:
-    """Return the set that `given` names; None for files. Raises UsageError for its config."""
+    """Return the set that `given` names; None for files.
+
+    Raises UsageError for its config or revision.
+    """
     if not isinstance(given, str | Path) or Path(given).exists():
         return None
-    name, colon, config = str(given).partition(":")
+    text, at, revision = str(given).partition("@")
+    name, colon, config = text.partition(":")
     if name not in CONFIGS:
         return None
+    if at and (name != SPEED_BENCH or not revision):
+        raise UsageError(
+            f"unknown revision {revision!r} of {name}", f"Write {text}.", option="questions"
+        )
     configs = CONFIGS[name]
     if not colon:
-        return QuestionSet(name, configs[0])
+        return QuestionSet(name, configs[0], revision or None)
     if config not in configs or not config:
         raise UsageError(
             f"unknown configuration {config!r} of {name}",
             meant(config, configs) if configs[0] else f"Write {name}.",
             option="questions",
         )
-    return QuestionSet(name, config)
+    return QuestionSet(name, config, revision or None)
+
+
+def pinned(given: Any) -> Any:
+    """Return `given`, or the name of a set with its commit, so that it names the same questions."""
+    named = find_set(given)
+    return given if named is None else str(named.pinned())
 
 
 def has_placeholder(record: Mapping[str, Any]) -> bool:

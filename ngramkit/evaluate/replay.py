@@ -40,6 +40,7 @@ from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources, g
 from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.provenance import Provenance, given_words, provenance_of
+from ngramkit.evaluate.question_sets import pinned
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 from ngramkit.evaluate.records import (
     Record,
@@ -332,6 +333,8 @@ def replay(
         require_free(Path(out), _named_files(answers, questions, evidence), force=force)
     if html is not None:
         require_page(html, force=force)
+    if evidence is None:
+        questions = given["questions"] = pinned(questions)
     recorded = None
     read_by: TokenizerRecord | TextTokenizer
     if evidence is not None:

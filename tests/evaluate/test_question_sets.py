@@ -63,6 +63,13 @@ def test_names_and_configurations(tmp_path, monkeypatch):
     assert find_set("speed-bench") == QuestionSet("speed-bench", "qualitative")
     assert find_set("speed-bench:throughput_8k").label == "speed-bench-throughput_8k"
     assert find_set("speed-bench.jsonl") is None
+    named = find_set("speed-bench@v1.1")
+    assert (named.revision, named.label, str(named)) == (
+        "v1.1", "speed-bench-qualitative", "speed-bench:qualitative@v1.1"
+    )  # fmt: skip
+    for wrong in ("speed-bench@", "spec-bench@main"):
+        with pytest.raises(UsageError, match="unknown revision"):
+            find_set(wrong)
     for wrong in ("speed-bench:8k", "speed-bench:", "spec-bench:rag"):
         with pytest.raises(UsageError, match="unknown configuration"):
             find_set(wrong)
@@ -100,8 +107,11 @@ def test_speed_bench_keeps_categories_and_lengths(hub, ngramkit_cli, tmp_path):
     assert "its own licence applies" in found.err
     (result,) = found.json["results"]
     assert result["by_category"].keys() == {"low_entropy", "mixed"}
-    options = found.json["provenance"]["options"]
-    assert options["questions"] == "speed-bench:throughput_8k"
+    made = found.json["provenance"]
+    name, _, commit = made["options"]["questions"].partition("@")
+    assert name == "speed-bench:throughput_8k"
+    assert commit == hub.repositories["dataset", "nvidia/SPEED-Bench"].refs["main"]
+    assert f"--questions speed-bench:throughput_8k@{commit}" in made["command"]
 
 
 def test_a_gated_set_says_how_to_get_access(hub, ngramkit_cli, tmp_path):
