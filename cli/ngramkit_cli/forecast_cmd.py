@@ -10,7 +10,7 @@ import typer
 import ngramkit
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli.options import (
-    DrafterName,
+    DrafterOrClass,
     Force,
     Limit,
     LogOptions,
@@ -24,6 +24,7 @@ from ngramkit_cli.options import (
     whole_numbers,
 )
 from ngramkit_cli.output import Output
+from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.screen import figures
 from ngramkit_cli.stdin_log import with_stdin
 
@@ -123,7 +124,7 @@ def forecast(
     files: Logs,
     log: LogOptions,
     template: TemplateOfQuestions = "auto",
-    drafter: DrafterName = None,
+    drafter: DrafterOrClass = None,
     concurrency: Concurrency = 16,
     budget: Budgets = "16",
     pass_cost: PassCost = None,
@@ -155,7 +156,7 @@ def forecast(
             model=chosen,
             **fields,
             template=template,
-            drafter=drafter or DEFAULT_DRAFTER,
+            drafter=named_drafter(drafter) or DEFAULT_DRAFTER,
             **sources.keywords(),
             concurrency=concurrency,
             budgets=budgets,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from ngramkit.budget.model_files import read_facts
 from ngramkit.budget.pass_times import SHOWN, Cost, PassTimes, cost_shown, pass_times
 from ngramkit.choose import DrafterChoice, choose, drafts_from_evidence
 from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.engines.config import DraftConfig
@@ -197,7 +198,7 @@ def forecast(
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, str] | None = None,
     template: str = "auto",
-    drafter: str = DEFAULT_DRAFTER,
+    drafter: str | Callable[[], Drafter] = DEFAULT_DRAFTER,
     artifacts: Sources | Sequence[Given] | Given = (),
     concurrency: int = CONCURRENCY,
     budgets: Sequence[int] = BUDGETS,
@@ -217,7 +218,8 @@ def forecast(
 
     `files`, `format`, `columns`, `where`: see ngramkit.logs.read.read_log; or Records. Sources: as
     in `decode`; a history grows unless `store` is False, but its file does not change.
-    `concurrency`: requests at once. `budgets`: draft nodes of a request per pass, at most; a
+    `drafter`: a name, or a class or function that makes one for each request. `concurrency`:
+    requests at once. `budgets`: draft nodes of a request per pass, at most; a
     forecast for each. `pass_cost`: time of a pass of 9 tokens in passes of one, a curve or a
     profile, see budget.pass_times (default: by the config of `model`, for a GPU). `prompts`: the
     history remembers prompts too. `limit`: only the first conversations.
@@ -234,6 +236,12 @@ def forecast(
         raise UsageError(
             f"cannot forecast {drafter}: it needs the model's top-k, which engines do not give",
             "name another drafter",
+            option="drafter",
+        )
+    if hasattr(drafter, "draft") and not isinstance(drafter, type):
+        raise UsageError(
+            f"drafter must be a name or a class, got one {type(drafter).__name__}",
+            "give its class, or a function that makes one: each request has its own",
             option="drafter",
         )
     times = _pass_times(pass_cost, model, reporter)
@@ -340,6 +348,11 @@ def _engine(
 ) -> BatchDrafter:
     from ngramkit.engines.batch import BatchDrafter
 
+    if choice.made is not None:
+        from ngramkit.engines.drafter_requests import DrafterSource
+
+        own = DrafterSource(choice.load, tokenizer.vocabulary)
+        return BatchDrafter(own, DraftConfig(drafter="context", log_steps=0), cost=times)
     past = sources.past
     paths: dict[str, Any] = {
         role: tuple(str(each.path) for each in given)
