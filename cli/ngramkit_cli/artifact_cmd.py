@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
+from ngramkit.basics.kinds import ARTIFACTS
 from ngramkit.basics.terminal_text import many, size_text
 from ngramkit_cli.options import (
     WHERE,
@@ -44,13 +45,12 @@ ModelOfText = Annotated[
 Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum lines of each list.")]
 
 
-ARTIFACTS_FOLDER = Path("artifacts")
 Folder = Annotated[
     Path, typer.Option("--folder", metavar="DIR", help="The folder of the artifacts.")
 ]
 
 
-def list_(*, folder: Folder = ARTIFACTS_FOLDER, out: Output) -> None:
+def list_(*, folder: Folder = ARTIFACTS, out: Output) -> None:
     """List the artifacts on this machine: kind, tokenizer, size and date.
 
     Example: ngramkit list
@@ -233,7 +233,7 @@ def rm(
         list[str],
         artifact_argument("NAME...", "Artifacts of `ngramkit list`, or their folders."),
     ],
-    folder: Folder = ARTIFACTS_FOLDER,
+    folder: Folder = ARTIFACTS,
     yes: Yes = False,
     out: Output,
 ) -> None:

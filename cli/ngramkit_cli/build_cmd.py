@@ -10,6 +10,7 @@ import typer
 
 import ngramkit
 from ngramkit.basics.errors import UsageError
+from ngramkit.basics.kinds import ARTIFACTS
 from ngramkit.basics.terminal_text import many, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.corpus_cmd import CorpusOptions
@@ -217,7 +218,7 @@ def build(
     ] = False,
     out_dir: Annotated[
         str, typer.Option("--out", metavar="DIR|URL", help="The folder of the artifacts.")
-    ] = "artifacts",
+    ] = str(ARTIFACTS),
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Threads. Default: all cores. The bytes stay the same."),

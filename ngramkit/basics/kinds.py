@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+ARTIFACTS = Path("artifacts")  # the default folder
 
 
 @dataclass(frozen=True)

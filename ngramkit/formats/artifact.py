@@ -82,8 +82,11 @@ class Artifact(ABC):
     @classmethod
     def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
         """Open the artifact. Raises ArtifactError if it is missing, damaged or of another kind."""
-        path = Path(path)
-        manifest = read_manifest(path)
+        return cls.of_manifest(Path(path), read_manifest(Path(path)), reporter=reporter)
+
+    @classmethod
+    def of_manifest(cls, path: Path, manifest: Manifest, *, reporter: Reporter = SILENT) -> Self:
+        """Open the artifact whose manifest was read. Raises as `open`."""
         while True:
             try:
                 artifact = cls.unchecked(path, manifest)

@@ -29,7 +29,9 @@ CHAPTER, ENTRIES = "\n\n## ", "Most frequent entries\n"
 
 def open_folder(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
     """Open the artifact as the class of its kind. Raises ArtifactError as `Artifact.open`."""
-    return kind_of(Path(path), read_manifest(Path(path)).kind).open(path, reporter=reporter)
+    path = Path(path)
+    manifest = read_manifest(path)
+    return kind_of(path, manifest.kind).of_manifest(path, manifest, reporter=reporter)
 
 
 def kind_of(path: Path | str, kind: str) -> type[Artifact]:

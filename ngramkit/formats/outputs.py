@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ngramkit.basics.errors import ArtifactError, UsageError
-from ngramkit.basics.kinds import KINDS
+from ngramkit.basics.kinds import ARTIFACTS as ARTIFACTS, KINDS
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 
 CARD = "README.md"
@@ -36,7 +36,6 @@ WRITTEN = re.compile(
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # as pathlib leaves it
 SUFFIX_BYTES = 32  # room for the suffix of temporary names
 
-ARTIFACTS = Path("artifacts")
 AUTOMATIC = ARTIFACTS / "automatic"
 MAX_PART = 60  # characters of a part of a default name
 # File name extensions to strip.
