@@ -419,7 +419,7 @@ def replay(
         results.folder = Path(out)
         replace_folder(results.folder, results.contents(), results.provenance, force=force)
     if page is not None:
-        page.write(budgets[0], chain=chain)
+        page.write(budgets[0], chain=chain, private=_is_private(sources, choices))
     return results
 
 
@@ -469,6 +469,11 @@ def _named_files(answers: Any, questions: Any, evidence: Any) -> list[Path]:
     named = [Path(each) for each in given if isinstance(each, str | Path)]
     found = log_files(named).paths if named and all(each.exists() for each in named) else []
     return [*found, *(Path(each) for each in (questions, evidence) if each is not None)]
+
+
+def _is_private(sources: Sources, choices: Sequence[DrafterChoice]) -> bool:
+    opened = (each for choice in choices for each in choice.opened)
+    return sources.past.path is not None or any(each.manifest.private for each in opened)
 
 
 def _nothing_to_replay(

@@ -25,7 +25,7 @@ import numpy as np
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line, reason
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import harmless, many, visible
-from ngramkit.basics.untrusted import open_stream
+from ngramkit.basics.untrusted import not_linked, open_stream, owner_only
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import DraftTree, Source, TokenArray
 from ngramkit.evaluate.records import Record, Turn
@@ -131,9 +131,12 @@ class ReplayPage:
 
         return begin
 
-    def write(self, budget: int, *, chain: bool) -> None:
-        """Write the page. Raises InputError if the file system refuses."""
-        write_text(self.path, render(self._body(budget, chain)))
+    def write(self, budget: int, *, chain: bool, private: bool) -> None:
+        """Write the page, for its owner only if it is `private`."""
+        text = render(self._body(budget, chain))
+        write_text(self.path, text, owner_only if private else not_linked)
+        if private:
+            self._reporter.note(f"{self.path} has private texts, so only you can read it")
 
     def _body(self, budget: int, chain: bool) -> dict[str, Any]:
         drafters = [visible(name, NAME) for name in self._watched]

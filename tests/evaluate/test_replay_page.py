@@ -220,6 +220,16 @@ def test_only_a_page_is_replaced_and_only_with_force(replayed, tmp_path):
     assert page.read_text() == "<html>mine</html>"
 
 
+@pytest.mark.parametrize("private", [False, True])
+def test_a_page_with_private_texts_is_for_its_owner_only(replayed, tmp_path, private):
+    datastore = ngramkit.build_datastore(
+        [CODE], tmp_path / "d", model="demo", name="code", private=private
+    )
+    _, _, notes = replayed([CODE], drafters=["rest"], artifacts=[datastore])
+    assert (tmp_path / "page.html").stat().st_mode & 0o077 == (0 if private else 0o044)
+    assert notes == ["page.html has private texts, so only you can read it"] * private
+
+
 @pytest.mark.parametrize(
     ("path", "match"),
     [("page.png", "html must be a file FILE.html"), ("none/page.html", "no such folder: none")],
