@@ -67,13 +67,14 @@ def inspect(*, path: Folder, last: Last = 0, out: Output) -> None:
     """
     contents = ngramkit.history_inspect(path, last=last)
     facts = contents.to_dict()
-    names = [name for name, value in facts.items() if isinstance(value, int)]
+    names = [name for name, value in facts.items() if type(value) is int]
     rows = {name.replace("_", " "): f"{facts[name]:,}" for name in names}
-    out.show(*facts_table(str(path), {"tokenizer": contents.tokenizer, **rows}))
+    mark = {"private": "yes"} if contents.private else {}
+    out.show(*facts_table(str(path), {"tokenizer": contents.tokenizer, **mark, **rows}))
     for request in contents.last:
         prompt = repr(request.prompt) if request.prompt else "(its prompt was not remembered)"
         out.show("", f"> {prompt}", f"< {request.output!r}")
-    out.result(path, **{name: facts[name] for name in names})
+    out.result(path, **{name: facts[name] for name in names}, private=contents.private)
 
 
 @app.command("import")

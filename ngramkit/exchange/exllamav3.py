@@ -107,9 +107,9 @@ def tokenizer_files(model: str | Path) -> dict[str, str]:
     folder = Path(resolve_model(model))
     if not (folder / TOKENIZER_FILES[0]).is_file():
         raise UsageError(
-            f"model must be the folder of the model that ExLlamaV3 loads, with "
-            f"{TOKENIZER_FILES[0]}, got {model}",
-            "Give that folder as model.",
+            f"model must be the folder that ExLlamaV3 loads, with {TOKENIZER_FILES[0]}, got "
+            f"{model}",
+            "Give the folder's path.",
             option="model",
         )
     return {name: sha256_of(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}

@@ -176,7 +176,7 @@ def test_the_bound_on_memory_holds(room):
 
 def test_the_model_must_be_exllamav3s_folder(build, token_store, tmp_path, word_model):
     store = build(DOCUMENTS)
-    with pytest.raises(UsageError, match="model must be the folder of the model that ExLlamaV3"):
+    with pytest.raises(UsageError, match="model must be the folder that ExLlamaV3 loads"):
         ngramkit.export(store, "exllamav3", tmp_path / "x.sam", model="vicuna-7b")
     other = build_datastore(token_store([[1, 2]], 20), tmp_path / "other")
     with pytest.raises(ArtifactError, match="tokenizer"):
