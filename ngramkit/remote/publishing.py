@@ -158,6 +158,8 @@ def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) 
         return
     if other:
         place.remove(NAME)
+    if manifest.private:
+        reporter.note(f"uploading private texts to {place}")
     reporter.stage(f"uploading {place}", sum(record.bytes for _, record in missing), "bytes")
 
     def upload(entry: Entry) -> None:

@@ -36,6 +36,14 @@ def test_the_same_bytes_as_a_folder_and_the_manifest_last(s3, tokens, cache, tmp
     assert not [each for each in s3.requests if "shard-" in each]
 
 
+def test_private_texts_on_their_way_are_reported(s3, cache, tmp_path):
+    (tmp_path / "mine.txt").write_text("a text of mine")
+    notes = Notes()
+    ngramkit.tokenize(tmp_path / "mine.txt", "demo", OUT, private=True, reporter=notes)
+    assert f"uploading private texts to {OUT}" in notes.lines
+    assert ngramkit.open_artifact(OUT).manifest.private
+
+
 def test_an_equal_artifact_is_kept(s3, tokens, cache, tmp_path, monkeypatch):
     build(tokens)
     s3.requests.clear()
