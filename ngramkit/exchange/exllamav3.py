@@ -52,6 +52,7 @@ MAX_TOKENS = (2**31 - 2) // 3  # with separators: an automaton has at most three
 MAX_ROOT = 1 << 20  # entries of `root`
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "added_tokens.json")
 CHUNK = 1 << 20  # tokens
+TOKEN_BYTES = 132  # most memory for a token: 84, and 48 for the slots or then the sorted edges
 
 
 def export_automaton(
@@ -66,9 +67,9 @@ def export_automaton(
 ) -> dict[str, int]:
     """Write the automaton of a datastore's documents; return counts.
 
-    `model` is the folder of the model that ExLlamaV3 loads. `memory` bounds the automaton in bytes
-    (default: what is free); it takes at most 132 bytes per token.
-    Raises UsageError if the corpus or the automaton is too large, or `model` is not such a folder.
+    `model` is the folder that ExLlamaV3 loads. `memory` bounds the automaton in bytes (default:
+    what is free). Raises UsageError if the corpus or the automaton is too large, or `model` is not
+    such a folder.
     """
     files = tokenizer_files(model)
     store.tokenizer.require(load_tokenizer(str(model)).record, str(store.path))
@@ -116,8 +117,6 @@ def tokenizer_files(model: str | Path) -> dict[str, str]:
 
 
 def _require_room(store: Datastore, size: int, memory: int | None, most: int) -> None:
-    from ngramkit.kernels.automaton import automaton_bytes
-
     if size > most:
         fitting = size_text(store.manifest.bytes * most // size)
         raise UsageError(
@@ -125,7 +124,7 @@ def _require_room(store: Datastore, size: int, memory: int | None, most: int) ->
             f"reads at most {most:,}",
             f"Prune it to {fitting} or less first.",
         )
-    needed, limit = automaton_bytes(size), memory or free_memory()
+    needed, limit = TOKEN_BYTES * size, memory or free_memory()
     if needed > limit:
         fitting = size_text(store.manifest.bytes * limit // needed)
         raise UsageError(

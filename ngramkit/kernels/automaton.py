@@ -35,20 +35,9 @@ class SuffixAutomaton(NamedTuple):
     state: Array  # int64[6], see SIZE
 
 
-def automaton_bytes(room: int) -> int:
-    """Return the most bytes of an automaton of `room` tokens, at most 132 per token."""
-    states, edges, slots = _sizes(room)
-    return 4 * (room + 4 * states + 4 * edges + slots)
-
-
-def _sizes(room: int) -> tuple[int, int, int]:
-    """Return the most states, edges and slots."""
-    states, edges = 2 * room + 1, 3 * room + 2
-    return states, edges, 1 << int(2 * edges - 1).bit_length()
-
-
 def new_automaton(room: int) -> SuffixAutomaton:
-    states, edges, slots = _sizes(room)
+    states, edges = 2 * room + 1, 3 * room + 2
+    slots = 1 << int(2 * edges - 1).bit_length()
     return SuffixAutomaton(
         tokens=np.empty(room, np.int32),
         length=np.zeros(states, np.int32),
