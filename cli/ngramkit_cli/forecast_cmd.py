@@ -19,6 +19,7 @@ from ngramkit_cli.options import (
     RememberPrompts,
     SourceOptions,
     TemplateOfQuestions,
+    checked_size,
     takes_urls,
     the_model,
     whole_numbers,
@@ -34,7 +35,20 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # rows of a table
 
-Concurrency = Annotated[int, typer.Option(min=1, max=4096, help="Requests at once, at most.")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=4096, help="Requests at once, at most. Default: 16; 1 for sessions of agents."
+    ),
+]
+Newest = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        callback=checked_size,
+        help="Characters of sessions of agents to replay, the newest first. Default: 2M.",
+    ),
+]
 Budgets = Annotated[
     str,
     typer.Option(
@@ -101,6 +115,8 @@ def say(results: Forecasts, out: Output) -> None:
         out.show("", "tokens/step from the log's first tenth to its last")
         out.show("  " + " ".join(f"{steps:.2f}" for steps in parts))
     out.show("", results.sentence)
+    if results.note:
+        out.show(f"note: {results.note}")
     if best.warning:
         out.show(f"warning: {best.warning}")
 
@@ -125,12 +141,13 @@ def forecast(
     log: LogOptions,
     template: TemplateOfQuestions = "auto",
     drafter: DrafterOrClass = None,
-    concurrency: Concurrency = 16,
+    concurrency: Concurrency = None,
     budget: Budgets = "16",
     pass_cost: PassCost = None,
     sources: SourceOptions,
     prompts: RememberPrompts = False,
     limit: Limit = None,
+    newest: Newest = None,
     plot: Plot = None,
     model: Model = None,
     out: Output,
@@ -163,6 +180,7 @@ def forecast(
             pass_cost=pass_cost,
             prompts=prompts,
             limit=limit,
+            newest=newest,
             reporter=reporter,
         )
     say(results, out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -14,9 +14,13 @@ from ngramkit.basics.errors import InputError, first_line, hub_errors
 from ngramkit.basics.progress import SILENT, Reporter, show_downloads
 from ngramkit.corpus.columns import Columns
 from ngramkit.corpus.document import DocumentSource, Row
+from ngramkit.corpus.files import reader_suffix, remote_source
 from ngramkit.corpus.rows import INSPECTED_RECORDS, ReaderOptions, RowMaker, attempt, read_row
+from ngramkit.corpus.sessions.source import SessionSource
+from ngramkit.remote.urls import plain_path
 
 BATCH_ROWS = 1000
+TRACES = "format:agent-traces"  # a tag
 PARQUET_BRANCH = "refs/convert/parquet"
 # Parts of error messages of `datasets`: a file's types differ from the first one's; a script.
 CAST_ERROR = "Couldn't cast"
@@ -69,14 +73,18 @@ def hub_source(
     revision: str | None = None,
     data_dir: str | None = None,
     reporter: Reporter = SILENT,
-) -> HubSource:
+) -> DocumentSource:
     """Open a dataset for streaming; a dataset script by its Parquet conversion.
+
+    The files of a dataset of agents' sessions are read as they are.
 
     Raises InputError for unknown names, NetworkError if the Hub fails.
     """
     with ExitStack() as stack:
         stack.enter_context(dataset_errors(repository))
         info = _info(repository, revision)
+        if TRACES in (info.tags or ()) and reading.column is None:
+            return _traces(repository, info.sha, reading, id, reporter)
         stack.enter_context(_without_torch())
         try:
             builder = _builder(repository, config, info.sha, data_dir)
@@ -104,6 +112,21 @@ def hub_source(
     facts = {name: value for name, value in facts.items() if value is not None}
     files = [*map(str, (builder.config.data_files or {}).get(split, ()))]
     return HubSource(id, repository, stream, maker, reading, facts, files)
+
+
+def _traces(
+    repository: str, commit: str, reading: ReaderOptions, id: str, reporter: Reporter
+) -> DocumentSource:
+    """Return the JSON lines of sessions, else their Parquet tables."""
+    files = remote_source(f"hf://datasets/{repository}@{commit}", reading, reporter)
+    kinds = [reader_suffix(plain_path(str(file["name"]))) for file in files.files]
+    kind = next((kind for kind in (".jsonl", ".json", ".parquet") if kind in kinds), None)
+    if kind is None:
+        raise InputError(
+            f"cannot read {repository}: it holds no sessions", f"See hf.co/datasets/{repository}."
+        )
+    chosen = [file for file, each in zip(files.files, kinds, strict=True) if each == kind]
+    return SessionSource(id, replace(files, files=chosen))
 
 
 def hub_records(

@@ -25,6 +25,7 @@ from ngramkit.basics.machine import parse_size
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
+from ngramkit.basics.terminal_text import many
 from ngramkit.corpus.decontamination import (
     EvaluationTexts,
     is_evaluation,
@@ -44,6 +45,8 @@ from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.mixing import Mixture, Weighted
 from ngramkit.corpus.rows import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
+from ngramkit.corpus.sessions.read import WARNING
+from ngramkit.corpus.sessions.source import SessionSource, sessions_of
 from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
 from ngramkit.corpus.unpacking import MAX_DOCUMENT
 from ngramkit.formats.manifest import NAME
@@ -236,8 +239,7 @@ def open_with(corpus: Openable, options: CorpusOptions, reporter: Reporter) -> A
         reporter,
     )
     if isinstance(corpus, str | Path):
-        source = _source(as_url(corpus) or str(corpus), origin)
-        named = Corpus(source, selection, most, origin.private)
+        named = _corpus(as_url(corpus) or str(corpus), origin, selection)
         return deduplicate(named, dedup, evaluation)
     if isinstance(corpus, list | tuple) and _is_mixture(corpus):
         return deduplicate(_open_mixture(corpus, origin, selection), dedup, evaluation)
@@ -315,8 +317,7 @@ def _open_mixture(parts: Sequence[Part], origin: Origin, selection: Selection) -
     for part, weight in weighted:
         corpus = part
         if not isinstance(corpus, Corpus):
-            everything = replace(selection, limit=None)
-            corpus = Corpus(_source(corpus, origin), everything, origin.reading.max_document)
+            corpus = _corpus(corpus, origin, replace(selection, limit=None))
         private = corpus.private or origin.private
         selected = replace(corpus.selection, weight=weight)
         corpora.append(replace(corpus, selection=selected, private=private))
@@ -381,6 +382,15 @@ class Origin:
                 raise UsageError(f"cannot use {option} for {name}", "leave it out", option=option)
 
 
+def _corpus(name: str, origin: Origin, selection: Selection) -> Corpus:
+    """Open a corpus by name; sessions of this machine are private."""
+    source = _source(name, origin)
+    private = isinstance(source, SessionSource) and source.private
+    if private:
+        origin.reporter.note(f"{WARNING}: what is built from {name} is marked private")
+    return Corpus(source, selection, origin.reading.max_document, origin.private or private)
+
+
 def _source(name: str, origin: Origin) -> DocumentSource:
     if not name:
         raise UsageError(
@@ -403,7 +413,15 @@ def _source(name: str, origin: Origin) -> DocumentSource:
     if not is_url(name):
         _require_path(name)
     origin.refuse(name, "revision", "language", "split")
-    return (remote_source if is_url(name) else local_source)(name, origin.reading, origin.reporter)
+    if is_url(name):
+        return remote_source(name, origin.reading, origin.reporter)
+    files = local_source(name, origin.reading, origin.reporter)
+    sessions = sessions_of(files) if origin.reading.column is None else None
+    if sessions is None:
+        return files
+    if others := len(files.paths) - len(sessions.paths):
+        origin.reporter.note(f"skipped in {name}: {many(others, 'file')} (without a session)")
+    return SessionSource(files.id, sessions)
 
 
 def _hub_source(

@@ -26,16 +26,20 @@ from ngramkit.corpus.rows import (
     table_rows,
 )
 from ngramkit.corpus.separated import read_separated
+from ngramkit.corpus.sessions.read import TRACE_COLUMNS, holds_traces, is_session
+from ngramkit.corpus.sessions.rows import session_rows
 from ngramkit.corpus.unpacking import (
     MAGIC,
     MAX_RATIO,
     MessageError,
     lines,
     require_bounded,
+    table_row,
     whole,
 )
 
 MIN_SPLIT_FILE_BYTES = 16 << 20  # smaller parquet files are not split
+SESSION_RECORDS = 20  # inspected to recognise a session of an agent
 SPLIT_BYTES = 64 << 20  # uncompressed bytes of the row groups in one piece
 JSON_HEAD_BYTES = 1 << 20  # bytes inspected to distinguish JSON lines from a document
 # Codecs that Python sources never use: one always fails, the others take quadratic time.
@@ -156,14 +160,22 @@ def read_json(
     head = file.read(JSON_HEAD_BYTES)
     if _is_document(path, head, usually_document):
         raw = whole(file, reading.max_whole, str(path), head)
-        return record_rows(_items(_parse(raw, str(path)), str(path)), reading)
+        return _json_rows(_items(_parse(raw, str(path)), str(path)), reading)
 
     def records() -> Iterator[tuple[str, Any]]:
         for number, line in lines(file, reading.max_document, str(path), head=head):
             where = f"{path}, line {number}"
             yield where, _parse(line, where)
 
-    return record_rows(records(), reading)
+    return _json_rows(records(), reading)
+
+
+def _json_rows(records: Iterator[tuple[str, Any]], reading: ReaderOptions) -> Iterator[Row]:
+    """Yield the rows of records, which are a session if one of the first is an agent's."""
+    begun = list(islice(records, SESSION_RECORDS)) if reading.column is None else []
+    is_of_agent = any(isinstance(each, dict) and is_session(each) for _, each in begun)
+    make = session_rows if is_of_agent else record_rows
+    return make(chain(begun, records), reading)
 
 
 def _is_document(path: Path, head: bytes, usually: bool) -> bool:
@@ -200,6 +212,9 @@ def read_parquet(
 
     try:
         schema = pq.read_schema(file)
+        if reading.column is None and holds_traces(schema.names):
+            yield from session_rows(_traces(path, file, groups, reading), reading)
+            return
         maker = RowMaker.of(Columns.of_schema(schema), str(path), reading)
         # As dictionaries, so that a value that occurs a million times is in memory once.
         folded = pq.ParquetFile(file, read_dictionary=_text_paths(pq.read_metadata(file)))
@@ -210,6 +225,19 @@ def read_parquet(
             yield from table_rows(path, maker, batches, reading, first=sum(sizes[:group]))
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from error
+
+
+def _traces(
+    path: Path, file: IO[bytes], groups: Sequence[int] | None, reading: ReaderOptions
+) -> Iterator[tuple[str, Any]]:
+    """Yield the sessions of a table, one at a time."""
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(file)
+    columns = [name for name in TRACE_COLUMNS if name in table.schema_arrow.names]
+    chosen = None if groups is None else list(groups)
+    for number, batch in enumerate(table.iter_batches(1, row_groups=chosen, columns=columns)):
+        yield f"{path}, row {number}", table_row(f"{path}, row {number}", batch, reading.max_whole)
 
 
 def _group_batches(

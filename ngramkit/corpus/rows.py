@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.corpus.columns import Columns, choose_text_column, listed
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.json_records import is_null, value_at
+from ngramkit.corpus.sessions.transcript import Copies
 from ngramkit.corpus.turns import is_turn, written_text
 from ngramkit.corpus.unpacking import (
     MAX_DOCUMENT,
@@ -42,6 +43,7 @@ class ReaderOptions:
     skip_bad: bool = False
     max_document: int = MAX_DOCUMENT  # bytes
     max_whole: int = MAX_RATIO * MAX_DOCUMENT  # bytes of a JSON document
+    copies: Copies | None = field(default=None, compare=False)  # of answers, in several files
 
     def record(self) -> dict[str, Any]:
         given = {"column": self.column, "join_turns": self.join_turns, "skip_bad": self.skip_bad}

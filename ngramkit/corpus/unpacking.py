@@ -299,6 +299,18 @@ def row_sizes(array: Any) -> Sizes:
     return Sizes(zeros, ones)
 
 
+def table_row(where: str, batch: Any, most: int) -> dict[str, Any]:
+    """Return the one row of a pyarrow.RecordBatch. Raises InputError beyond `most` bytes."""
+    batch.validate(full=True)  # pyarrow otherwise trusts offsets
+    row = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        storage = getattr(column, "storage", column)  # JSON is a text
+        if row_sizes(storage).bytes.sum() > most:
+            raise too_large(where, most)
+        row[name] = storage.to_pylist()[0]
+    return row
+
+
 def without_dictionaries(kind: Any) -> Any:
     import pyarrow as pa
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ngramkit.basics.arguments import renamed
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.html_tables import html_table
+from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import chosen_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter
 
 CONCURRENCY = 16  # requests at once
+OWN_CONCURRENCY = 1  # of sessions of agents, which one person has
+NEWEST_CHARS = 1 << 21  # of sessions; a minute or two
 BUDGETS = (16,)  # draft nodes of a request per pass, at most
 LEAST_SHARE = 0.5  # minimum share of the output tokens in the counted passes
+SHOWN_MODELS = 3
 PARTS = 10  # parts of the log in `over_time`
 
 
@@ -135,14 +139,44 @@ def passes_share(tally: Tally) -> float:
     return tally.passes / max(tally.tokens, 1)
 
 
+class Recorded(NamedTuple):
+    """Whose texts a log of sessions has."""
+
+    models: str  # that wrote them
+    model: str  # whose tokenizer reads them
+
+    @classmethod
+    def of(cls, records: Sequence[Record], model: str) -> Recorded | None:
+        """Return None unless all records are of agents' sessions."""
+        if not all(record.agent for record in records):
+            return None
+        named = list(dict.fromkeys(record.model for record in records if record.model))
+        shown = ", ".join(named[:SHOWN_MODELS])
+        if len(named) > SHOWN_MODELS:
+            shown += f" and {len(named) - SHOWN_MODELS:,} more"
+        return cls(shown or "the recorded model", model)
+
+
+def _by_kind(forecast: Forecast) -> str:
+    """Return what each kind saves, the largest first."""
+    tallies = sorted(forecast.by_kind().items(), key=lambda each: -each[1].tokens)
+    return ", ".join(f"{name} {1 - passes_share(tally):.0%}" for name, tally in tallies)
+
+
 class Forecasts(Entries[Forecast], Tabular):
     """A Forecast per draft length; `best` takes the least time."""
 
     def __init__(
-        self, results: Sequence[Forecast], drafter: str, concurrency: int, times: PassTimes
+        self,
+        results: Sequence[Forecast],
+        drafter: str,
+        concurrency: int,
+        times: PassTimes,
+        recorded: Recorded | None = None,
     ) -> None:
         super().__init__(results)
         self.drafter, self.concurrency, self.times = drafter, concurrency, times
+        self.recorded = recorded  # of sessions
 
     @property
     def best(self) -> Forecast:
@@ -151,11 +185,28 @@ class Forecasts(Entries[Forecast], Tabular):
     @property
     def sentence(self) -> str:
         best = self.best
+        if self.recorded is not None:
+            return (
+                f"Look-up drafts would save {1 - best.passes_share:.0%} of the passes and "
+                f"{1 - best.time_share:.0%} of the time of this work ({_by_kind(best)}), with "
+                f"drafts of at most {best.budget} nodes and {best.batch:.1f} requests at once, if "
+                f"a pass of {SHOWN} tokens costs {cost_shown(self.times):.2f} times a pass of 1."
+            )
         return (
             f"With drafts of at most {best.budget} nodes and {best.batch:.1f} requests in a "
             f"batch, this traffic takes {best.passes_share:.2f} of the passes and "
             f"{best.time_share:.2f} of the time, if a pass of {SHOWN} tokens costs "
             f"{cost_shown(self.times):.2f} times a pass of 1."
+        )
+
+    @property
+    def note(self) -> str | None:
+        """Whose texts sessions have, or None."""
+        if self.recorded is None:
+            return None
+        return (
+            f"the texts are those of {self.recorded.models}, not of {self.recorded.model}: "
+            "measure the model itself on a server"
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -171,6 +222,7 @@ class Forecasts(Entries[Forecast], Tabular):
             "concurrency": self.concurrency,
             "pass_cost": round(cost_shown(self.times), 6),
             "sentence": self.sentence,
+            "note": self.note,
             "results": [each.to_dict() for each in self],
         }
 
@@ -182,6 +234,7 @@ class Forecasts(Entries[Forecast], Tabular):
             for each in self
         )  # fmt: skip
         notes = [f"{each.budget} nodes: {each.warning}" for each in self if each.warning]
+        notes += [self.note] if self.note else []
         title = f"Forecasts of {self.drafter}, {many(self.concurrency, 'request')} at once"
         return html_table(title, head, rows, [self.sentence, *notes])
 
@@ -200,11 +253,12 @@ def forecast(
     template: str = "auto",
     drafter: str | Callable[[], Drafter] = DEFAULT_DRAFTER,
     artifacts: Sources | Sequence[Given] | Given = (),
-    concurrency: int = CONCURRENCY,
+    concurrency: int | None = None,
     budgets: Sequence[int] = BUDGETS,
     pass_cost: Cost = None,
     prompts: bool = False,
     limit: int | None = None,
+    newest: int | str | None = None,
     reporter: Reporter = NOTEBOOK_BARS,
     datastores: Sequence[Given] = (),
     frozen_table: Given | None = None,
@@ -219,15 +273,20 @@ def forecast(
     `files`, `format`, `columns`, `where`: see ngramkit.logs.read.read_log; or Records. Sources: as
     in `decode`; a history grows unless `store` is False, but its file does not change.
     `drafter`: a name, or a class or function that makes one for each request. `concurrency`:
-    requests at once. `budgets`: draft nodes of a request per pass, at most; a
-    forecast for each. `pass_cost`: time of a pass of 9 tokens in passes of one, a curve or a
-    profile, see budget.pass_times (default: by the config of `model`, for a GPU). `prompts`: the
-    history remembers prompts too. `limit`: only the first conversations.
+    requests at once (default: 16, or 1 for sessions of agents). `budgets`: draft nodes of a request
+    per pass, at most; a forecast for each. `pass_cost`: time of a pass of 9 tokens in passes of
+    one, a curve or a profile, see budget.pass_times (default: by the config of `model`, for a GPU).
+    `prompts`: the history remembers prompts too. `limit`: only the first conversations. `newest`:
+    characters of sessions of agents to replay, the newest first ("2M", the default).
 
     Raises UsageError for options that cannot work, InputError for unreadable files and logs without
     a pass.
     """
-    require_between("concurrency", concurrency, 1, 4096)
+    if concurrency is not None:
+        require_between("concurrency", concurrency, 1, 4096)
+    most_chars = parse_size(newest) if isinstance(newest, str) else newest
+    most_chars = NEWEST_CHARS if most_chars is None else most_chars
+    require_between("newest", most_chars, 1)
     if not budgets:
         raise UsageError("budgets must be a list of numbers, got none", option="budgets")
     for most in budgets:
@@ -253,9 +312,12 @@ def forecast(
     if past is not None and not past.exists():
         raise InputError(f"no such history: {past}", "check the path", option="history")
     read_by, records, _ = read_answers(
-        files, None, model, template, format, columns, where, reporter
+        files, None, model, template, format, columns, where, reporter, most_chars
     )
     tokenizer, records = record_of(read_by), records[:limit]
+    recorded = Recorded.of(records, tokenizer.id)
+    if concurrency is None:
+        concurrency = CONCURRENCY if recorded is None else OWN_CONCURRENCY
     if not any(len(turn.answer) > 1 for record in records for turn in record.turns):
         raise InputError(
             "cannot forecast: no answer of the log has more than the token of its prefill",
@@ -273,7 +335,7 @@ def forecast(
         reporter.stage(f"drafts of at most {most} nodes", requests, "requests")
         served = serve(records, engine, concurrency=concurrency, tokens=most, reporter=reporter)
         results.append(_forecast(served, times, concurrency, most))
-    return Forecasts(results, choice.label, concurrency, times)
+    return Forecasts(results, choice.label, concurrency, times, recorded)
 
 
 def _pass_times(cost: Cost, model: Any, reporter: Reporter) -> PassTimes:

@@ -46,6 +46,7 @@ from ngramkit.evaluate.question_sets import PREPARE, find_set, has_placeholder
 from ngramkit.evaluate.statistics import Units
 from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.files import LogFile
+from ngramkit.logs.hub import is_dataset
 from ngramkit.logs.read import read_log, sorted_by_time
 from ngramkit.logs.request import FilePlace, LoggedRequest, require_field
 from ngramkit.logs.request_tokenizer import RequestTokenizer
@@ -82,7 +83,7 @@ class Questions(tuple[Question, ...]):
 
 def require_files(*paths: str | Path | Any) -> None:
     for path in paths:
-        if isinstance(path, str | Path) and not Path(path).exists():
+        if isinstance(path, str | Path) and not is_dataset(path) and not Path(path).exists():
             raise InputError(f"no such file: {path}", "check the path")
 
 
@@ -205,6 +206,7 @@ class Turn:
     longest: int | None = None  # maximum tokens of the answer; None: unknown
     place: int = 0  # in the log, from 0
     after: int | None = None  # the place of the request that it continues
+    kind: str = ""  # of the request; "": the record's category
 
     def __post_init__(self) -> None:
         for name in ("prompt", "answer"):
@@ -219,6 +221,8 @@ class Record:
     category: str
     turns: list[Turn]
     run: str = ""  # trial or training step of the same tasks
+    agent: str = ""  # that recorded it in a session
+    model: str = ""  # that wrote its first answer, if known
 
 
 def read_records(
@@ -230,19 +234,27 @@ def read_records(
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, str] | None = None,
+    newest: int | None = None,
     reporter: Reporter = SILENT,
 ) -> tuple[list[Record], Template | None]:
     """Return all conversations, and their prompts' template (None: used as they are).
 
     Requests are sorted by time if all have one, records by their first request. `format`,
-    `columns`, `where`: see ngramkit.logs.read. Raises InputError without answers.
+    `columns`, `where`, `newest`: see ngramkit.logs.read. Raises InputError without answers.
     """
     files = [answers] if isinstance(answers, str | Path) else list(answers)
     if questions is not None:
         requests = _with_questions(files, Path(questions), reporter)
     else:
         requests = sorted_by_time(
-            read_log(files, format=format, columns=columns, where=where, reporter=reporter)
+            read_log(
+                files,
+                format=format,
+                columns=columns,
+                where=where,
+                newest=newest,
+                reporter=reporter,
+            )
         )
     if not requests:
         names = ", ".join(map(str, files[:3]))
@@ -258,9 +270,11 @@ def read_records(
         record = None if after is None else ending_at.pop(after, None)
         if record is None:
             name, kind, run = (visible(s, NAME) for s in (request.name, request.kind, request.run))
-            record = Record(name or str(place + 1), kind, [], run)
+            model = visible(request.model, NAME)
+            record = Record(name or str(place + 1), kind, [], run, request.agent, model)
             records.append(record)
-        record.turns.append(Turn(*ids, place=place, after=after))
+        kind = visible(request.kind, NAME)
+        record.turns.append(Turn(*ids, place=place, after=after, kind=kind))
         ending_at[place] = record
     return records, tokens.template
 

@@ -592,6 +592,7 @@ def read_answers(
     columns: Mapping[str, str] | None,
     where: Mapping[str, str] | None,
     reporter: Reporter,
+    newest: int | None = None,
 ) -> tuple[TokenizerRecord | TextTokenizer, list[Record], Template | None]:
     if answers is None:
         raise UsageError(
@@ -624,7 +625,7 @@ def read_answers(
         return tokenizer, _with_turns(given, tokenizer.record.vocabulary), None
     records, form = read_records(
         listed, questions, tokenizer, template,
-        format=format, columns=columns, where=where, reporter=reporter,
+        format=format, columns=columns, where=where, newest=newest, reporter=reporter,
     )  # fmt: skip
     return tokenizer, records, form
 

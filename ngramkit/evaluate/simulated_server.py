@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.drafters.base import TokenArray
-from ngramkit.evaluate.records import Record
+from ngramkit.evaluate.records import Record, Turn
 
 if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter
@@ -38,21 +38,22 @@ class Served:
 
 @dataclass
 class _Request:
-    record: Record
-    prompt: int
-    text: TokenArray  # int32[n], prompt and answer
+    record: Record  # its category is the request's kind
+    turn: Turn
     waits: bool  # it continues another
     next: list[int] = field(default_factory=list)  # numbers
 
 
 class _Running:
     def __init__(self, number: int, request: _Request) -> None:
-        self.number, self.request = number, request
-        self.size = request.prompt + 1
+        self.number, self.prompt = number, len(request.turn.prompt)
+        joined = np.concatenate([request.turn.prompt, request.turn.answer])
+        self.text: TokenArray = joined.astype(np.int32, copy=False)
+        self.size = self.prompt + 1
 
     @property
     def left(self) -> int:
-        return len(self.request.text) - self.size
+        return len(self.text) - self.size
 
 
 def serve(
@@ -69,16 +70,16 @@ def serve(
     result = Served([request.record for request in requests])
     queue = _Queue(requests, concurrency)
     while running := queue.running():
-        rows = [each.request.text[: each.size] for each in running]
+        rows = [each.text[: each.size] for each in running]
         lengths = [tokens] * len(running)  # engines do not know where an answer will end
-        asked = [Asked(each.request.prompt) for each in running]
+        asked = [Asked(each.prompt) for each in running]
         before = drafter.statistics.seconds
         drafts = drafter.chain_batch(rows, lengths, asked=asked)
         result.draft_seconds.append(drafter.statistics.seconds - before)
         result.batches.append(len(running))
         result.contexts.append(sum(each.size for each in running) / len(running))
         for each, draft in zip(running, drafts, strict=True):
-            rest = each.request.text[each.size : each.size + len(draft) + 1]
+            rest = each.text[each.size : each.size + len(draft) + 1]
             written = min(accepted_length(draft, rest), each.left - 1) + 1
             each.size += written
             result.request.append(each.number)
@@ -130,7 +131,7 @@ def _in_order(records: Sequence[Record]) -> list[_Request]:
             before = by_place.get(turn.after)
         if before is not None:
             requests[before].next.append(number)
-        text = np.concatenate([turn.prompt, turn.answer]).astype(np.int32)
-        requests.append(_Request(record, len(turn.prompt), text, waits=before is not None))
+        of_kind = replace(record, category=turn.kind) if turn.kind else record
+        requests.append(_Request(of_kind, turn, waits=before is not None))
         last[id(record)] = by_place[turn.place] = number
     return requests

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ngramkit.basics.errors import BadRecordError, InputError, UsageError, given_paths
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import open_stream, parse_json
 from ngramkit.corpus import unpacking
 from ngramkit.corpus.files import is_hidden, walk_files
 from ngramkit.corpus.json_records import is_document
 from ngramkit.corpus.turns import Unread
-from ngramkit.logs import tables
+from ngramkit.logs import hub, tables
 from ngramkit.logs.containers import unwrap_lines
 from ngramkit.logs.request import FilePlace, Line
 
@@ -168,8 +169,10 @@ class Files(NamedTuple):
     skipped: Counter[str]  # other files of the folders, counted by reason
 
 
-def log_files(paths: Iterable[str | Path] | str | Path) -> Files:
+def log_files(paths: Iterable[str | Path] | str | Path, reporter: Reporter = SILENT) -> Files:
     """Return the named files, and those of named folders in the order of numbers in their names.
+
+    Datasets of the Hub (`hf:ID`) are downloaded.
 
     Raises InputError if a path is missing, UsageError if there is no log.
     """
@@ -178,7 +181,11 @@ def log_files(paths: Iterable[str | Path] | str | Path) -> Files:
         raise UsageError("files must name at least one file, got none", "Give a file or a folder.")
     files = Files([], set(), Counter())
     for path in (each.expanduser() for each in given):
-        if path.is_dir():
+        if hub.is_dataset(path):
+            of_dataset = hub.dataset_files(path, reporter)
+            files.in_folders.update(of_dataset)
+            files.paths.extend(of_dataset)
+        elif path.is_dir():
             of_folder = _folder_files(path, files.skipped)
             if not of_folder:
                 others = ", ".join(f"{n:,} {what}" for what, n in files.skipped.most_common())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from ngramkit.basics.models import named_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
+from ngramkit.corpus.sessions.read import WARNING
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.formats.eviction import forget, trim
@@ -29,7 +30,9 @@ from ngramkit.formats.history import History, clear_partials, merge_histories, r
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.read import Files, read_log
+from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
+from ngramkit.logs.sessions import without_earlier_answers
 
 SHOWN_CHARS = 300  # per prompt and per output
 
@@ -123,7 +126,8 @@ def history_import(
 ) -> ImportedHistory:
     """Add the requests of logs to the history `out`, which is created if it does not exist.
 
-    The history is marked private; see `push`.
+    The history is marked private; see `push`. Sessions of agents join without their copies, and
+    with `prompts` each request with what was said since the model's last answer.
 
     Args:
         model: Whose tokenizer to use; None takes the history's, else the default model.
@@ -145,8 +149,16 @@ def history_import(
     encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
     requests: deque[tuple[TokenArray, int]] = deque()
     imported = total = waiting = 0
-    read = read_log(files, format=format, columns=columns, where=where, reporter=reporter)
-    for _, (prompt, output, _) in encode.encoded(read):
+    warned = False
+    read: Iterable[LoggedRequest] = read_log(
+        files, format=format, columns=columns, where=where, reporter=reporter
+    )
+    if prompts:
+        read = map(without_earlier_answers, read)
+    for request, (prompt, output, _) in encode.encoded(read):
+        if request.agent and not warned:
+            warned = True
+            reporter.note(f"{WARNING}: only you can read {out}, which is marked private")
         if not imported:  # only after any error about the files
             reporter.stage("reading the log", unit="requests")
         ids = np.concatenate([prompt, output]) if prompts else output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -11,10 +11,11 @@ from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError, meant
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.terminal_text import many, visible
+from ngramkit.basics.terminal_text import many, size_text, visible
+from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.logs import agents, openai, prompt_columns, rollouts, servers, sessions
 from ngramkit.logs.files import LogFile, log_files
-from ngramkit.logs.request import Line, LoggedRequest, Reader, SkippedRecord
+from ngramkit.logs.request import Found, Line, LoggedRequest, Reader, SkippedRecord
 from ngramkit.logs.skipped import SkipReport
 
 Files = str | Path | Iterable[str | Path]
@@ -77,6 +78,7 @@ FORMATS = {
     )
 }
 NAMED_FORMATS = [name for name in FORMATS if name != "columns"]
+BYTES_PER_CHARACTER = 16  # of a session's file, for what was said in it
 WHERE = ("model", "kind", "run", "name")  # fields that requests can be selected by
 
 
@@ -86,14 +88,17 @@ def read_log(
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, str] | None = None,
+    newest: int | None = None,
     reporter: Reporter = SILENT,
 ) -> Iterator[LoggedRequest]:
-    """Yield every request of the files; folders are searched for log files.
+    """Yield every request of the files; folders are searched, `hf:ID` is a dataset of the Hub.
 
     Args:
         format: A key of FORMATS; None recognizes the format of each file.
         columns: Names of a JSON log's columns by field (prompt, output, ...).
         where: Values by field of WHERE; other requests are not yielded.
+        newest: Read only the newest requests of agents' sessions, of this many characters, from the
+            newest files.
 
     Counts unusable records by reason. Raises UsageError for an unknown format or field; InputError
     for a file that is missing, damaged or in no known format, and if no request remains.
@@ -101,7 +106,7 @@ def read_log(
     named = _named_format(format, columns)
     wanted = _conditions(where)
     skips = SkipReport()
-    listed = log_files(files)
+    listed = log_files(files, reporter)
     formats: list[tuple[LogFile, LogFormat]] = []
     for path in listed.paths:
         try:
@@ -115,11 +120,14 @@ def read_log(
         raise skips.no_readable_file(NAMED_FORMATS)
     skips.files.update(listed.skipped)
     models: Counter[str] = Counter()
-    for form, of_form in _groups(formats):
+    for form, of_form in _groups(formats, newest, reporter):
         what = many(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
         reporter.note(f"log: {what}, {form.title}" + ("" if named else " (by its content)"))
         lines = chain.from_iterable(_lines(file, form, skips) for file in of_form)
-        for found in form.read(lines):
+        read = form.read(lines)
+        if newest is not None and form.name == "sessions":
+            read = _newest_requests(read, newest, reporter)
+        for found in read:
             if isinstance(found, SkippedRecord):
                 skips.add(found)
             elif wanted and any(getattr(found, field) != value for field, value in wanted):
@@ -134,14 +142,53 @@ def read_log(
 
 
 def _groups(
-    formats: Iterable[tuple[LogFile, LogFormat]],
+    formats: Iterable[tuple[LogFile, LogFormat]], newest: int | None, reporter: Reporter
 ) -> Iterator[tuple[LogFormat, list[LogFile]]]:
     """Yield files of one format that follow each other; all sessions at once, by their begin."""
     rest = [pair for pair in formats if pair[1].name != "sessions"]
     of_agents = [pair for pair in formats if pair[1].name == "sessions"]
     of_agents.sort(key=lambda pair: sessions.started(pair[0]))
+    if newest is not None and of_agents:
+        of_agents = _newest(of_agents, newest, reporter)
     for form, group in groupby([*rest, *of_agents], key=lambda pair: pair[1]):
         yield form, [file for file, _ in group]
+
+
+def _newest_requests(found: Iterable[Found], most: int, reporter: Reporter) -> Iterator[Found]:
+    """Yield what is skipped, then the newest requests of `most` characters."""
+    kept: deque[tuple[LoggedRequest, int]] = deque()
+    size = dropped = 0
+    for each in found:
+        if isinstance(each, SkippedRecord):
+            yield each
+            continue
+        said = each.prompt[-1].content if isinstance(each.prompt, MessagePrefix) else ""
+        kept.append((each, len(said) + len(each.output)))
+        size += kept[-1][1]
+        while size > most and len(kept) > 1:
+            size -= kept.popleft()[1]
+            dropped += 1
+    if dropped:
+        reporter.note(f"keeping the newest {len(kept):,} of {many(len(kept) + dropped, 'request')}")
+    for request, _ in kept:
+        yield request
+
+
+def _newest(
+    pairs: list[tuple[LogFile, LogFormat]], most: int, reporter: Reporter
+) -> list[tuple[LogFile, LogFormat]]:
+    """Return the newest files, enough of them for `most` characters."""
+    sizes = [file.path.stat().st_size for file, _ in pairs]
+    at, size = len(pairs), 0
+    while at and size < BYTES_PER_CHARACTER * most:
+        at -= 1
+        size += sizes[at]
+    if at:
+        reporter.note(
+            f"reading the newest {len(pairs) - at:,} of {many(len(pairs), 'session')}: "
+            f"{size_text(size)} of {size_text(sum(sizes))} (newest)"
+        )
+    return pairs[at:]
 
 
 def _warn_of_several_models(models: Counter[str], reporter: Reporter) -> None:

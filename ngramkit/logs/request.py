@@ -73,6 +73,7 @@ class LoggedRequest:
     finished: bool = True  # False: the output was cut off, so no end of sequence follows
     continued: bool = False  # the output continues the prompt's last message
     where: FilePlace | None = None
+    agent: str = ""  # that recorded it in a session
 
 
 class SkippedRecord(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,10 +12,12 @@ import numpy as np
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.chat import ANSWER, OWN, Message, Template, find_template
+from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER
 from ngramkit.drafters.base import TokenArray, common_beginning
 from ngramkit.logs.request import NO_TEXT, FilePlace, LoggedRequest, SkippedRecord
+from ngramkit.logs.shared_prompts import Borders, SharedPrompts
 from ngramkit.logs.skipped import SkipReport
 
 PROMPT_END_CHARS = 1024  # may influence how the output is tokenized
@@ -90,16 +93,48 @@ class RequestTokenizer:
                 prompt = prompt[-PROMPT_END_CHARS:]
             self._require_own(prompt, request.output, request.text)
             return RequestTokens(prompt, request.output, references)
+        if request.agent and (tokens := self._of_session(request)) is not None:
+            return tokens
         text, joint, has_bos = self._prompt_text(request)
         output = request.output.removesuffix(self._eos)
         if not output:
             raise BadRecordError(NO_TEXT)
-        if text.rstrip().endswith(THINK) and output.startswith(THINK):
-            output = output.removeprefix(THINK).removeprefix(text[len(text.rstrip()) :])
+        output = _without_opened_thought(text, output)
         text = text if self._prompts else text[-PROMPT_END_CHARS:]
         ended = request.finished or request.output.endswith(self._eos or "\0")
         prompt, ids = self._encode_both(text, joint + output, has_bos=has_bos, ended=ended)
         return RequestTokens(prompt, ids, references)
+
+    @cached_property
+    def _shared(self) -> SharedPrompts | None:
+        template = self._find_template()
+        borders = Borders.of(template)
+        if borders is None:
+            self._reporter.note("each prompt is rendered alone: the template has no fixed borders")
+            return None
+        begin = [id for id in self._begin if id is not None and template.name != OWN]
+        return SharedPrompts(borders, self._encode, begin)
+
+    def _of_session(self, request: LoggedRequest) -> RequestTokens | None:
+        """Return a request's ids, whose prompt is a view; None if the template must render it."""
+        prompt = request.prompt
+        if not isinstance(prompt, MessagePrefix) or not isinstance(request.output, str):
+            return None
+        shared = self._shared
+        end = None if shared is None else shared.borders.end(prompt, PROMPT_END_CHARS)
+        if shared is None or end is None:
+            return None
+        end = end[-PROMPT_END_CHARS:]
+        joint = self._find_template().joint
+        output = joint + _without_opened_thought(end, request.output)
+        before, ids = self._encode_both(end, output, has_bos=True, ended=request.finished)
+        if not self._prompts:
+            return RequestTokens(before, ids, ())
+        whole = shared.tokens(prompt)
+        if whole is None:
+            return None
+        # The output may begin with a token that the prompt's end is part of.
+        return RequestTokens(whole[: len(whole) + len(before) - len(self._encode(end))], ids, ())
 
     def _encode(self, text: str) -> TokenArray:
         if len(text) > MAX_TEXT_CHARS:
@@ -114,21 +149,25 @@ class RequestTokenizer:
             return prompt.removesuffix(self._eos), "", False
         if isinstance(prompt, np.ndarray):
             return self._tokenizer.decode(prompt), "", False
-        if self.template is None:
-            self.template = find_template(self._name, self._tokenizer)
-            self._reporter.note(str(self.template))
+        template = self._find_template()
         messages = [
             Message(role, content.removesuffix(self._eos))
             for role, content in (prompt if self._prompts else _prompt_end(prompt))
         ]
-        own = self.template.name == OWN
+        own = template.name == OWN
         if request.continued:
             unfinished = Message(ASSISTANT, messages.pop().content + ANSWER)
-            text, found, _ = self.template.prompt([*messages, unfinished]).rpartition(ANSWER)
+            text, found, _ = template.prompt([*messages, unfinished]).rpartition(ANSWER)
             if not found:
                 raise BadRecordError("cannot continue an answer: the chat template ends it")
             return text, "", own
-        return self.template.prompt(messages), self.template.joint, own
+        return template.prompt(messages), template.joint, own
+
+    def _find_template(self) -> Template:
+        if self.template is None:
+            self.template = find_template(self._name, self._tokenizer)
+            self._reporter.note(str(self.template))
+        return self.template
 
     def _require_own(self, prompt: TokenArray, output: TokenArray, text: str) -> None:
         """Raise InputError for ids outside the vocabulary, or that do not decode to `text`."""
@@ -178,6 +217,13 @@ def _prompt_end(messages: Sequence[Message]) -> list[Message]:
         size += len(messages[at].content)
     head = [messages[0]] if at and messages[0].role == SYSTEM else []
     return [*head, *(messages[i] for i in range(at, len(messages)))]
+
+
+def _without_opened_thought(prompt: str, output: str) -> str:
+    """Drop the mark of a thought that the prompt has opened."""
+    if not prompt.rstrip().endswith(THINK) or not output.startswith(THINK):
+        return output
+    return output.removeprefix(THINK).removeprefix(prompt[len(prompt.rstrip()) :])
 
 
 def letters(text: str) -> str:

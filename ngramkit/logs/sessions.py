@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby, islice
 from typing import Any
 
 from ngramkit.basics.errors import BadRecordError
 from ngramkit.basics.untrusted import parse_json
+from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.sessions.read import Reading, is_session, time_of, trace_lines
 from ngramkit.corpus.sessions.transcript import Answer, Copies
+from ngramkit.corpus.turns import ASSISTANT
 from ngramkit.logs.files import FORMAT_OBJECTS, MAX_VALUES, LogFile
 from ngramkit.logs.request import (
     NO_PROMPT,
@@ -23,7 +26,7 @@ from ngramkit.logs.request import (
 )
 
 COPY = "an answer that an earlier session holds"
-__all__ = ["is_session", "read_sessions", "started"]
+__all__ = ["is_session", "read_sessions", "started", "without_earlier_answers"]
 
 
 def read_sessions(lines: Iterator[Line]) -> Iterator[Found]:
@@ -94,12 +97,24 @@ class _Reader:
                     turn=self._turn,
                     model=answer.model,
                     finished=answer.finished,
+                    agent=self._reading.agent,
                 )  # fmt: skip
                 self._turn += 1
         finally:
             if where.unread is not None:
                 where.unread.update(self._unread)
             self._unread.clear()
+
+
+def without_earlier_answers(request: LoggedRequest) -> LoggedRequest:
+    """Return a session's request with what was said since the model's last answer."""
+    prompt: Any = request.prompt
+    if not request.agent or not isinstance(prompt, MessagePrefix):
+        return request
+    begin = len(prompt)
+    while begin and prompt[begin - 1].role != ASSISTANT:
+        begin -= 1
+    return replace(request, prompt=prompt[begin:])
 
 
 def started(file: LogFile) -> float:

@@ -52,7 +52,7 @@ def word(record: Mapping[str, Any], key: str = "type") -> str:
 
 @dataclass(slots=True)
 class Blocks:
-    """What the model wrote in one answer, in order."""
+    """The parts of one answer, in the order in which the model wrote them."""
 
     thoughts: list[str] = field(default_factory=list)
     _shown: list[str | Call] = field(default_factory=list)

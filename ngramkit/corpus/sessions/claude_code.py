@@ -28,7 +28,7 @@ from ngramkit.corpus.sessions.blocks import HIDDEN, said_text, word
 from ngramkit.corpus.sessions.transcript import NO_SYSTEM, UNKNOWN, Place, Thread, Tree
 from ngramkit.corpus.turns import Unread
 
-# Records that are no part of a conversation.
+# Records outside a conversation.
 OTHERS = {
     "summary", "file-history-snapshot", "queue-operation", "last-prompt", "custom-title",
     "ai-title", "tag", "agent-name", "agent-color", "agent-setting", "mode", "worktree-state",

@@ -14,6 +14,7 @@ from ngramkit.corpus.turns import BadTurnError, Unread
 
 # Columns of the Hub's conversion, see `trace_lines`.
 TRACE_COLUMNS = ("harness", "session_id", "sent_at", "trace", "traces")
+WARNING = "sessions of agents hold code, paths and keys"
 
 
 class Session(Protocol):
@@ -57,6 +58,12 @@ def time_of(record: Mapping[str, Any]) -> Any:
     return record.get("timestamp", record.get("sent_at"))
 
 
+def holds_traces(columns: Iterable[str]) -> bool:
+    """Return whether a table of these columns has a session in each row."""
+    names = set(columns)
+    return "harness" in names and bool(names & {"trace", "traces"})
+
+
 def trace_lines(record: Mapping[str, Any]) -> Iterable[str | Mapping[str, Any]] | None:
     """Return the records of a session that is a row of a table; None for another row.
 
@@ -85,6 +92,7 @@ class Reading:
     """One session, record by record."""
 
     def __init__(self, unread: Unread) -> None:
+        self.agent = ""  # its name, once a record is recognised
         self._unread = unread
         self._session: Session | None = None
 
@@ -94,7 +102,7 @@ class Reading:
             agent = agent_of(record)
             if agent is None:
                 return
-            self._session = agent.open(self._unread)
+            self.agent, self._session = agent.name, agent.open(self._unread)
         failure: BadTurnError | None = None
         try:
             self._session.read(record)

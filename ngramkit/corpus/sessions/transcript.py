@@ -26,7 +26,7 @@ TOO_LONG = f"a prompt of more than {MAX_PROMPT_CHARS:,} characters, whose beginn
 
 @dataclass(slots=True)
 class Answer:
-    """What the model wrote after the messages of `before`."""
+    """An answer of the model, which follows the messages of `before`."""
 
     before: MessagePrefix
     text: str  # thoughts, text and tool calls

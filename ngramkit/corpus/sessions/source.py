@@ -1,0 +1,105 @@
+"""Files of sessions as a corpus, and how they are recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from ngramkit.basics.errors import InputError
+from ngramkit.basics.untrusted import open_stream, parse_json
+from ngramkit.corpus import unpacking
+from ngramkit.corpus.document import DocumentSource, Row
+from ngramkit.corpus.files import FileSource, LocalSource, reader_suffix
+from ngramkit.corpus.rows import MAX_VALUES
+from ngramkit.corpus.sessions.read import holds_traces, is_session
+from ngramkit.corpus.sessions.transcript import Copies
+
+LINES = 20  # inspected to recognise a file
+JSON = (".jsonl", ".ndjson", ".json")
+
+
+@dataclass(frozen=True)
+class SessionSource(DocumentSource):
+    """Files of sessions, read in order as one part, so that copies of answers are found."""
+
+    id: str
+    files: FileSource
+    parts: int = 1
+
+    @property
+    def private(self) -> bool:
+        """Whether they are a person's own, not a dataset of the Hub."""
+        return isinstance(self.files, LocalSource)
+
+    @property
+    def places(self) -> Sequence[Path]:
+        return self.files.places
+
+    @property
+    def size(self) -> int | None:
+        return self.files.size
+
+    @property
+    def reached(self) -> int:
+        return self.files.reached
+
+    def record(self) -> dict[str, Any]:
+        return {**self.files.record(), "format": "sessions"}
+
+    def rows(self, part: int) -> Iterator[Row]:
+        reading = replace(self.files.reading, copies=Copies())
+        files = replace(self.files, reading=reading)
+        for number in range(files.parts):
+            yield from files.rows(number)
+
+    def only(self, part: int) -> SessionSource:
+        return self
+
+
+def sessions_of(files: LocalSource) -> LocalSource | None:
+    """Return the files that hold sessions; None if none does."""
+    found = [i for i, path in enumerate(files.paths) if holds_session(path)]
+    if not found:
+        return None
+    return replace(
+        files, names=[files.names[i] for i in found], paths=[files.paths[i] for i in found]
+    )
+
+
+def holds_session(path: Path) -> bool:
+    """Return whether a record near a file's beginning is an agent's."""
+    kind = reader_suffix(path)
+    try:
+        with open_stream(path) as raw, unpacking.decompress(raw, path) as file:
+            if kind == ".json":
+                whole = unpacking.whole(file, unpacking.MAX_DOCUMENT, str(path))
+                return _is_session(whole, str(path))
+            if kind == ".parquet":
+                return _has_traces(raw)
+            if kind not in JSON:
+                return False
+            lines = unpacking.lines(file, unpacking.MAX_DOCUMENT, str(path))
+            return any(_is_session(line, str(path)) for _, line in islice(lines, LINES))
+    except (InputError, *unpacking.ERRORS):
+        return False  # reading reports the error
+
+
+def _has_traces(file: IO[bytes]) -> bool:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return holds_traces(pq.read_schema(file).names)
+    except (pa.ArrowException, OSError, UnicodeError):
+        return False  # reading reports the error
+
+
+def _is_session(text: bytes, where: str) -> bool:
+    try:
+        record = parse_json(text, where, most_values=MAX_VALUES)
+    except InputError:
+        return False
+    return isinstance(record, dict) and is_session(record)

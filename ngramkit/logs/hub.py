@@ -1,0 +1,63 @@
+"""Datasets of the Hub as files of a log: `hf:ID` or `hf:ID@REVISION`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ngramkit.basics.errors import InputError, hub_errors
+from ngramkit.basics.progress import SILENT, Reporter
+
+NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@:]+))?")
+PARQUET_BRANCH = "refs/convert/parquet"
+# In the order of preference: what was recorded, then tables of it.
+KINDS = ((".jsonl", ".jsonl.gz", ".jsonl.zst"), (".json",), (".parquet",))
+
+
+def is_dataset(path: str | Path) -> bool:
+    return NAME.fullmatch(str(path)) is not None
+
+
+def dataset_files(name: str | Path, reporter: Reporter = SILENT) -> list[Path]:
+    """Download a dataset's files of requests, and return their paths, sorted.
+
+    They are JSON lines if it has any, else JSON, else Parquet, which may be the Hub's conversion.
+    Raises InputError for a dataset without such files, NetworkError if the Hub fails.
+    """
+    match = NAME.fullmatch(str(name))
+    assert match is not None
+    repository, revision = match[1], match[2]
+    from huggingface_hub import HfApi
+
+    with hub_errors(repository):
+        commit, files = _listed(HfApi().dataset_info(repository, revision=revision))
+        if not files and revision is None:
+            info = HfApi().dataset_info(repository, revision=PARQUET_BRANCH)
+            commit, files = _listed(info)
+    if not files:
+        raise InputError(
+            f"cannot read {repository}: it holds no JSON lines and no Parquet",
+            f"See hf.co/datasets/{repository}.",
+        )
+    return _downloaded(repository, commit, files, reporter)
+
+
+def _listed(info: Any) -> tuple[str, list[str]]:
+    """Return the commit, and the files of the first kind that there is."""
+    names = sorted(file.rfilename for file in info.siblings or ())
+    found = ([name for name in names if name.lower().endswith(kind)] for kind in KINDS)
+    return info.sha, next(filter(None, found), [])
+
+
+def _downloaded(repository: str, commit: str, files: list[str], reporter: Reporter) -> list[Path]:
+    from huggingface_hub import hf_hub_download
+
+    reporter.stage(f"downloading {repository}", len(files), "files")
+    paths = []
+    with hub_errors(repository):
+        for name in files:
+            path = hf_hub_download(repository, name, repo_type="dataset", revision=commit)
+            paths.append(Path(path))
+            reporter.advance(1)
+    return paths
