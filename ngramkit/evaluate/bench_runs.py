@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import not_linked, open_stream, read_plain
+from ngramkit.evaluate.result_folder import require_only
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, require_writable, sync_folder
 from ngramkit.formats.resumable_writer import write_text
@@ -114,13 +115,8 @@ def _plan_line(folder: Path) -> str | None:
                 "choose another out",
                 option="out",
             )
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.name.removesuffix(".tmp") != NAME:
-            raise UsageError(
-                f"cannot write to {folder}: it holds {path.name}, which no benchmark wrote",
-                "choose another out",
-                option="out",
-            )
+    if folder.is_dir():
+        require_only(folder, {NAME}, "benchmark")
     return None
 
 

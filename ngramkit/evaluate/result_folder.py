@@ -17,7 +17,7 @@ import io
 import json
 import os
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,15 +119,21 @@ def _require_ours(folder: Path) -> list[str]:
     """Return the names in a folder. Raises UsageError if it has other files than a replay's."""
     if folder.is_symlink() or not folder.is_dir():
         raise UsageError(f"{folder} must be a folder", "choose another out", option="out")
+    if _is_replay(folder):
+        return require_only(folder, WRITTEN, "replay")
+    return require_only(folder, {f"{NAME}.tmp"}, "replay")  # by a killed one
+
+
+def require_only(folder: Path, own: Collection[str], what: str) -> list[str]:
+    """Return the names in a folder. Raises UsageError for one that `what` did not write."""
     names = sorted(path.name for path in folder.iterdir())
-    foreign = [name for name in names if name.removesuffix(".tmp") not in WRITTEN]
-    begun = names == [f"{NAME}.tmp"]  # by a killed replay
-    if names and (foreign or not (begun or _is_replay(folder))):
-        raise UsageError(
-            f"cannot write to {folder}: it holds {(foreign or names)[0]}, which no replay wrote",
-            "choose another out",
-            option="out",
-        )
+    for name in names:
+        if name not in own and name.removesuffix(".tmp") not in own:
+            raise UsageError(
+                f"cannot write to {folder}: it holds {name}, which no {what} wrote",
+                "choose another out",
+                option="out",
+            )
     return names
 
 
