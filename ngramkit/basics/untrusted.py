@@ -147,7 +147,8 @@ def parse_json(
     except RecursionError as failure:
         raise error(f"cannot read {where}: it nests too deeply", hint) from failure
     except UnicodeDecodeError as failure:
-        raise error(f"{where}: not UTF-8: {failure}", hint) from failure
+        told = "it holds zero bytes" if b"\0" in failure.object else f"not UTF-8: {failure}"
+        raise error(f"{where}: {told}", hint) from failure
     except ValueError as failure:
         if "int_max_str_digits" in str(failure):
             most = sys.get_int_max_str_digits()

@@ -31,6 +31,7 @@ from ngramkit.corpus.sessions.rows import session_rows
 from ngramkit.corpus.unpacking import (
     MAGIC,
     MAX_RATIO,
+    WIDE,
     MessageError,
     lines,
     require_bounded,
@@ -42,6 +43,7 @@ MIN_SPLIT_FILE_BYTES = 16 << 20  # smaller parquet files are not split
 SESSION_RECORDS = 20  # inspected to recognise a session of an agent
 SPLIT_BYTES = 64 << 20  # uncompressed bytes of the row groups in one piece
 JSON_HEAD_BYTES = 1 << 20  # bytes inspected to distinguish JSON lines from a document
+BINARY_HEAD_BYTES = 8000  # as git: a zero byte among them makes a file binary
 # Codecs that Python sources never use: one always fails, the others take quadratic time.
 REFUSED_CODECS = {"undefined", "idna", "punycode"}
 
@@ -142,6 +144,11 @@ def read_python(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator
 
 
 def _decode(path: Path, raw: bytes, encoding: str) -> str:
+    if b"\0" in raw[:BINARY_HEAD_BYTES]:
+        raise BadRecordError(
+            f"{path} must be UTF-8 text, got {WIDE.get(raw[:2], 'binary data')}",
+            "convert the file to UTF-8, or leave it out",
+        )
     try:
         text = raw.decode(encoding)
     except UnicodeError as error:

@@ -28,6 +28,7 @@ TOOL_CALL_ITEMS = ("function_call", "custom_tool_call")  # of OpenAI's Responses
 # Keys of a turn that may hold more than its content.
 MORE_THAN_TEXT = {
     "type", "tool_calls", "function_call", "reasoning_content", "reasoning", "thinking",
+    "reasoning_details", "refusal",
 }  # fmt: skip
 OBJECT = (dict, Mapping)  # isinstance is fast for dict, slow for Mapping
 Unread = Counter[str]  # counts of parts that are not read, by reason
@@ -145,11 +146,15 @@ def _parts(turn: Mapping[str, Any], unread: Unread | None) -> list[Part]:
         raise BadTurnError(f"`tool_calls` must be a list, got {type(calls).__name__}")
     thoughts = (turn.get(key) for key in ("reasoning_content", "reasoning", "thinking"))
     thought = next((each for each in thoughts if isinstance(each, str) and each), "")
+    if not thought and isinstance(turn.get("reasoning_details"), list):
+        thought = _joined(_content(turn["reasoning_details"], unread))
     named = sorted(
         (key for key in ("content", "value", "parts") if key in turn),
         key=lambda key: turn[key] is None,
     )
     name = named[0] if named else None
+    if isinstance(turn.get("refusal"), str) and (name is None or turn[name] is None):
+        name = "refusal"
     if name is None and not calls and not thought:
         raise BadTurnError("a message must have content")
     parts = [("think", thought)] if thought else []

@@ -33,6 +33,7 @@ MAX_LAYERS = 2  # compressions of one file; servers compress compressed files ag
 GZIP, ZSTD = b"\x1f\x8b", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 UNSUPPORTED = {b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z"}
 BOM = b"\xef\xbb\xbf"
+WIDE = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}  # by byte order mark
 SUFFIXES = (".gz", ".zst")
 MAGIC = b"ARROW1\0\0"  # beginning of an Arrow IPC file, before its stream
 
@@ -57,13 +58,14 @@ def lines(
 ) -> Iterator[tuple[int, bytes]]:
     r"""Yield (number, line) of non-blank lines, without a byte order mark.
 
-    `head` was read before. Raises InputError if a line has more than `most` bytes.
+    Zero bytes before a line are skipped: a rotated log may begin with a hole. `head` was read
+    before. Raises InputError if a line has more than `most` bytes.
 
     >>> import io
     >>> list(lines(io.BytesIO(b"\n\na\n \nb"), 10, "x"))
     [(3, b'a'), (5, b'b')]
     """
-    number, line, blank = 1, bytearray(), re.compile(rb"\s*")
+    number, line, blank = 1, bytearray(), re.compile(rb"[\s\0]*")
     block = head or file.read(BLOCK_BYTES)
     require_utf_8(block, where)
     at = len(BOM) * block.startswith(BOM)
@@ -90,8 +92,8 @@ def lines(
 
 
 def require_utf_8(start: bytes, where: str) -> None:
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(f"{where} must be UTF-8, got UTF-16", "convert it to UTF-8")
+    if start[:2] in WIDE:
+        raise InputError(f"{where} must be UTF-8, got {WIDE[start[:2]]}", "convert it to UTF-8")
 
 
 def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:

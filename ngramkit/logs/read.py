@@ -79,6 +79,7 @@ FORMATS = {
 }
 NAMED_FORMATS = [name for name in FORMATS if name != "columns"]
 BYTES_PER_CHARACTER = 16  # of a session's file, for what was said in it
+COPY = "a request that another file holds, too (a rotated log may be a copy)"
 WHERE = ("model", "kind", "run", "name")  # fields that requests can be selected by
 
 
@@ -120,6 +121,7 @@ def read_log(
         raise skips.no_readable_file(NAMED_FORMATS)
     skips.files.update(listed.skipped)
     models: Counter[str] = Counter()
+    places: dict[int, Path] = {}
     for form, of_form in _groups(formats, newest, reporter):
         what = many(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
         reporter.note(f"log: {what}, {form.title}" + ("" if named else " (by its content)"))
@@ -134,11 +136,22 @@ def read_log(
                 skips.not_selected += 1
             else:
                 models[found.model] += 1
+                if len(listed.paths) > 1 and _is_elsewhere(found, places):
+                    skips.parts[COPY] += 1
                 yield found
     skips.print(reporter, models.total())
     _warn_of_several_models(models, reporter)
     if not models and (skips.first or skips.not_selected):
         raise skips.no_request(wanted)
+
+
+def _is_elsewhere(request: LoggedRequest, places: dict[int, Path]) -> bool:
+    """Return whether an equal request with a name was found in another file."""
+    if not request.name or request.where is None:
+        return False
+    output = request.output if isinstance(request.output, str) else request.output.tobytes()
+    key = hash((request.name, request.turn, request.run, request.time, output))
+    return places.setdefault(key, request.where.path) != request.where.path
 
 
 def _groups(

@@ -450,3 +450,35 @@ def test_texts_that_are_not_unicode_are_one_reason(tmp_path, tokenizer):
     records, _ = read_records(path, None, tokenizer, "none", reporter=notes)
     assert len(records) == 1
     assert "text must be valid Unicode (2)" in notes.text
+
+
+def test_the_hole_at_the_beginning_of_a_rotated_log_is_skipped(tmp_path):
+    """A server that goes on writing where it was leaves zero bytes after `copytruncate`."""
+    path = write(tmp_path / "a.jsonl", {"prompt": "q", "output": "a"})
+    path.write_bytes(bytes(5000) + path.read_bytes())
+    assert outputs(path) == ["a"]
+
+
+def test_requests_that_another_file_holds_are_counted(tmp_path):
+    """They are read: only a time and an id together could tell a copy, and few logs have both."""
+    rows = [{"id": str(i), "prompt": "q", "output": f"a{i}"} for i in range(3)]
+    write(tmp_path / "app.log", *rows, {**rows[0], "output": "other"})
+    write(tmp_path / "app.log.1", *rows[1:])
+    requests, told = read(tmp_path)
+    assert len(requests) == 6
+    assert "a request that another file holds, too (a rotated log may be a copy) (2)" in told
+    assert "another file" not in read(tmp_path / "app.log")[1]
+
+
+def test_refusals_and_the_details_of_thoughts_are_read(tmp_path):
+    parts = [{"type": "reasoning.text", "text": "Hm."}, {"type": "reasoning.encrypted", "data": ""}]
+    answers = [
+        {"content": None, "refusal": "I will not."},
+        {"content": "Four.", "refusal": None, "reasoning_details": parts},
+    ]
+    rows = [call({"choices": [{"message": {"role": "assistant", **a}}]}) for a in answers]
+    requests, told = read(write(tmp_path / "a.jsonl", *rows))
+    assert [request.output for request in requests] == [
+        "I will not.", "<think>\nHm.\n</think>\n\nFour."
+    ]  # fmt: skip
+    assert "a part of a message that is not text (1)" in told
