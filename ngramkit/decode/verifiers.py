@@ -66,22 +66,28 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
 
 def require_own_inputs(model: Any) -> None:
     """Raise InputError if `generate` puts virtual tokens before the prompt, as peft may."""
+    owner = getattr(model.prepare_inputs_for_generation, "__self__", model)
+    peft = getattr(owner, "active_peft_config", None)
+    if getattr(peft, "is_prompt_learning", False) or _puts_virtual_tokens(model):
+        tuning = getattr(peft, "peft_type", "virtual tokens")
+        raise InputError(
+            f"cannot decode {type(owner).__name__} with drafts: it puts virtual tokens before the "
+            f"prompt ({getattr(tuning, 'value', tuning)})",
+            "use model.generate, or an adapter of another kind, such as LoRA",
+        )
+
+
+def _puts_virtual_tokens(model: Any) -> bool:
     cache = InPlaceCache(model.config.get_text_config().num_hidden_layers, room=0)
     ids = torch.zeros((1, 2), dtype=torch.int64, device=model.device)
     given = {"past_key_values": cache, "attention_mask": None, "use_cache": True}
     try:
         inputs = model.prepare_inputs_for_generation(ids, is_first_iteration=True, **given)
     except Exception:  # it needs more arguments; the probe compares with generate itself
-        return
+        return False
     held = inputs.get("past_key_values")
-    if inputs.get("inputs_embeds") is None and (held is None or not held.get_seq_length()):
-        return
-    owner = getattr(model.prepare_inputs_for_generation, "__self__", model)
-    tuning = getattr(getattr(owner, "active_peft_config", None), "peft_type", "virtual tokens")
-    raise InputError(
-        f"cannot decode {type(owner).__name__} with drafts: it puts virtual tokens before the "
-        f"prompt ({getattr(tuning, 'value', tuning)})",
-        "use model.generate, or an adapter of another kind, such as LoRA",
+    return inputs.get("inputs_embeds") is not None or (
+        held is not None and held.get_seq_length() > 0
     )
 
 

@@ -12,7 +12,7 @@ from tiny_models import tiny_model
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode.probe import agrees, lengths
-from ngramkit.decode.verifiers import verify_mode
+from ngramkit.decode.verifiers import require_own_inputs, verify_mode
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 
@@ -109,6 +109,16 @@ class Tuned:
         return inputs
 
 
+class Bound:
+    """A method of `owner` that raises."""
+
+    def __init__(self, owner):
+        self.__self__ = owner
+
+    def __call__(self, *arguments, **given):
+        raise TypeError("more arguments")
+
+
 def test_virtual_tokens_are_refused_by_name_also_after_a_probe():
     model = tiny_model("llama")
     assert verify_mode(model) == "tree"
@@ -119,6 +129,14 @@ def test_virtual_tokens_are_refused_by_name_also_after_a_probe():
             verify_mode(model, mode)
     with pytest.raises(InputError, match="PROMPT_TUNING"):
         ngramkit.generate(model, IDS, drafter="none", **CALL)
+
+
+def test_prefix_tuning_is_refused_by_name_where_its_inputs_cannot_be_prepared():
+    model = tiny_model("llama")
+    tuned = Tuned(model)
+    tuned.active_peft_config = SimpleNamespace(peft_type="PREFIX_TUNING", is_prompt_learning=True)
+    with pytest.raises(InputError, match="PREFIX_TUNING"):
+        require_own_inputs(SimpleNamespace(prepare_inputs_for_generation=Bound(tuned)))
 
 
 @pytest.mark.parametrize("kind", [TreeVerifier, BatchVerifier])
