@@ -24,7 +24,7 @@ def repository_info(request: Request, kind: str, id: str, revision: str) -> None
             "sha": sha,
             "private": repository.private,
             "gated": "auto" if repository.gated else False,
-            "tags": [],
+            "tags": repository.card.get("tags", []),
             "cardData": repository.card,
             "siblings": [{"rfilename": path} for path in sorted(repository.commits[sha])],
         }

@@ -30,6 +30,7 @@ from ngramkit.formats.history import History
 
 ROOT = doc_pages.ROOT
 PAGES = [*doc_pages.PAGES, ROOT / "CONTRIBUTING.md"]
+SESSIONS = ROOT / "tests/logs/samples/sessions"
 GGUFS = "tests/ggufs/test_gguf_models.py"
 # The beginning of a line that is not run here: what it needs, and who runs it where anybody does.
 NEEDS = {
@@ -69,6 +70,7 @@ SMALL = (
     ("/models/my-model-exl3", "./my-model"),
     ("--corpus notes/", "--corpus notes.txt"),
     ("/data/past", "data/past"),
+    ("~/.claude/projects", "sessions"),
     ("datastore --corpus python-stdlib", "datastore --corpus python-stdlib --limit 5 --out first"),
     ("--corpus ultrachat --limit 100000", "--corpus python-stdlib --limit 20 --out phrases"),
     ("--corpus openwebtext --sample 0.01", "--corpus python-stdlib --sample 0.01"),
@@ -153,6 +155,7 @@ def furnish(folder):
     from pyarrow import parquet
 
     parquet.write_table(pa.table({"text": [ANSWER]}), folder / "shared/texts/a.parquet")
+    shutil.copytree(SESSIONS / "claude-code", folder / "sessions")
     write_gguf(folder / "llama.Q4_K_M.gguf", demo_metadata(), demo_tensors())
     for name in ("notes.txt", "old.py", "rewrite.txt", "long.txt"):
         (folder / name).write_text(QUESTION + ANSWER)
@@ -172,6 +175,8 @@ def results(tmp_path_factory):
         env = {**hub.environment(folder / "home"), "HF_TOKEN": TOKEN}
         env |= {"XDG_CONFIG_HOME": str(folder / "settings")}
         gguf = folder / "llama.Q4_K_M.gguf"
+        traces = {path.name: path.read_bytes() for path in SESSIONS.rglob("rollout*.jsonl")}
+        hub.add("dataset", "acme/traces", traces, card={"tags": ["format:agent-traces"]})
         hub.add("model", "acme/llama-gguf", {gguf.name: gguf.read_bytes()})
         push = ["push", "artifacts/my-datastore", "acme/chat", "--tag", "v1"]
         found = run_all([push, *(words(line) for line in lines)], folder, env)

@@ -70,9 +70,9 @@ class Borders:
             return sample is not SAMPLES[0]
         return self.end(MessagePrefix(messages, len(messages)), len(text)) == text
 
-    def closing(self, role: str) -> str:
-        """Return the text after a prompt whose last message has this role."""
-        return self._texts.get((role, END), "")
+    def closing(self, role: str) -> str | None:
+        """Return the text after a prompt whose last message has this role; None if unknown."""
+        return self._texts.get((role, END))
 
     def piece(self, before: str, message: Message) -> str | None:
         """Return a message with the border before it; None after an unusual role."""
@@ -83,7 +83,10 @@ class Borders:
 
     def end(self, prompt: MessagePrefix, least: int) -> str | None:
         """Return the end of a prompt, at least `least` characters if it has as many."""
-        parts, size, at = [self.closing(prompt[-1].role)], 0, len(prompt)
+        closing = self.closing(prompt[-1].role)
+        if closing is None:
+            return None
+        parts, size, at = [closing], 0, len(prompt)
         while at and size < least:
             at -= 1
             part = self.piece(prompt[at - 1].role if at else END, prompt[at])
@@ -117,7 +120,8 @@ class SharedPrompts:
                 ids, role = known.tokens(count), messages[count - 1].role
         if role == USER:
             return ids
-        return np.concatenate([ids, self._encode(self.borders.closing(role))])
+        closing = self.borders.closing(role)
+        return None if closing is None else np.concatenate([ids, self._encode(closing)])
 
 
 class _Conversation:
@@ -140,7 +144,7 @@ class _Conversation:
             piece = borders.piece(before, message)
             if piece is None:
                 return False
-            opened = borders.closing(USER)  # follows each message of the user
+            opened = borders.closing(USER) or ""  # follows each message of the user
             if before == USER:
                 piece = piece.removeprefix(opened)
             self._append(encode(piece))

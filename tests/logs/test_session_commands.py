@@ -1,0 +1,216 @@
+"""Histories, corpora and forecasts of agents' sessions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from reporters import Notes
+
+import ngramkit
+from ngramkit.basics.errors import InputError
+from ngramkit.corpus.chat import KNOWN, Message, Template
+from ngramkit.corpus.message_prefix import MessagePrefix
+from ngramkit.corpus.open import open_corpus
+from ngramkit.formats.history import History
+from ngramkit.logs.read import read_log
+from ngramkit.logs.request import LoggedRequest
+from ngramkit.logs.request_tokenizer import RequestTokenizer
+from ngramkit.logs.shared_prompts import Borders
+
+SAMPLES = Path(__file__).with_name("samples") / "sessions"
+
+
+def texts(name, **options):
+    return [document.text for document in open_corpus(name, **options).documents()]
+
+
+@pytest.fixture
+def projects(tmp_path):
+    folder = tmp_path / "projects"
+    shutil.copytree(SAMPLES / "claude-code", folder)
+    (folder / "sessions-index.json").write_text('{"version": 1, "entries": []}')
+    return folder
+
+
+def is_owners(path):
+    return path.stat().st_mode & 0o077 == 0
+
+
+# Histories.
+
+
+def test_an_imported_history_warns_and_is_for_its_owner(projects, tmp_path):
+    notes = Notes()
+    past = tmp_path / "past"
+    added = ngramkit.history_import(projects, past, model="demo", reporter=notes)
+    assert (added.imported, added.requests) == (9, 9)
+    assert "sessions of agents hold code, paths and keys: only you can read" in notes
+    assert History.open(past).manifest.private
+    assert is_owners(past)
+    assert all(is_owners(path) for path in past.iterdir())
+    shown = ngramkit.history_inspect(past, last=9)
+    assert [each.prompt for each in shown.last] == [""] * 9
+    assert '"name": "Edit"' in shown.last[1].output
+    left = ngramkit.history_forget(past, text="a + b")
+    assert (left.dropped, left.requests) == (2, 7)
+
+
+def test_prompts_of_sessions_are_remembered_once(projects, tmp_path):
+    past = tmp_path / "past"
+    ngramkit.history_import(projects, past, model="demo", prompts=True)
+    shown = ngramkit.history_inspect(past, last=9)
+    results = shown.last[1].prompt
+    assert "return a - b" in results
+    assert "Fix the bug" not in results
+    assert sum("return a - b" in each.prompt for each in shown.last) == 1
+
+
+# Corpora.
+
+
+def test_sessions_are_a_private_corpus_of_messages(projects):
+    notes = Notes()
+    corpus = open_corpus(str(projects), reporter=notes)
+    documents = [document.text for document in corpus.documents()]
+    assert corpus.private
+    assert corpus.record()["private"] is True
+    assert "hold code, paths and keys: what is built from" in notes
+    assert "1 file (without a session)" in notes
+    assert documents.count("Fix the bug in app.py.") == 1  # also in the session that resumes it
+    assert sum("It is in add." in text for text in documents) == 1
+    requests = list(read_log(projects))
+    assert {request.output for request in requests} < set(documents)
+    joined = texts(str(projects), join_turns=True)
+    assert len(joined) == 3
+    assert "\n\n".join(documents) == "\n\n".join(joined)
+    assert corpus.skipped.records == 1  # the cut last line
+
+
+def test_every_agents_files_are_a_corpus_alone_and_in_a_mixture(tmp_path):
+    both = [SAMPLES / "codex", SAMPLES / "pi"]
+    of_each = [text for folder in both for text in texts(str(folder))]
+    mixed = open_corpus(both)
+    assert [document.text for document in mixed.documents()] == of_each
+    assert mixed.record()["mixed"][0]["private"] is True
+    assert "Forked." in of_each
+    assert "Once more." in of_each
+    file = SAMPLES / "codex/rollout-2025-04-20-oldest.json"
+    assert texts(str(file)) == ["2 + 2?", "4"]
+    (tmp_path / "plain.jsonl").write_text('{"text": "no session"}\n')
+    plain = open_corpus(str(tmp_path))
+    assert not plain.private
+    assert [document.text for document in plain.documents()] == ["no session"]
+    with pytest.raises(InputError, match="unknown column 'text'"):
+        texts(str(SAMPLES / "codex"), column="text")
+
+
+def test_a_datastore_of_sessions_is_private(projects, tmp_path):
+    out = tmp_path / "mine"
+    store = ngramkit.build_datastore(str(projects), out, model="demo", join_turns=True)
+    assert store.manifest.private
+    assert is_owners(out)
+
+
+# Forecasts.
+
+
+@pytest.fixture(scope="module")
+def forecasts():
+    notes = Notes()
+    found = ngramkit.forecast(
+        SAMPLES, model="demo", template="chatml", drafter="ssd",
+        newest="1M", reporter=notes,
+    )  # fmt: skip
+    return found, notes
+
+
+def test_a_forecast_answers_for_ones_own_work(forecasts):
+    found, _ = forecasts
+    assert found.concurrency == 1
+    assert found.sentence.startswith("Look-up drafts would save ")
+    assert set(found.best.by_kind()) == {"edits", "tool calls", "prose"}
+    for kind in found.best.by_kind():
+        assert f"{kind} " in found.sentence
+    assert found.note.startswith("the texts are those of m, ")
+    assert "not of demo" in found.note
+    assert found.to_dict()["note"] == found.note
+
+
+def test_only_the_newest_sessions_are_forecast(tmp_path):
+    names = [f"{number}.jsonl" for number in range(4)]
+    for number, name in enumerate(names):
+        rows = [
+            {"type": role, "uuid": role, "parentUuid": None if role == "user" else "user",
+             "sessionId": name, "timestamp": f"2026-11-{20 - number}T12:00:00Z",
+             "message": {"role": role, "content": f"{role} {number} " + "word " * 40}}
+            for role in ("user", "assistant")
+        ]  # fmt: skip
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    notes = Notes()
+    found = [r.name for r in read_log(tmp_path, newest=500, reporter=notes)]
+    assert found == ["0"]
+    assert "keeping the newest 1 of 4 requests" in notes
+    found = [r.name for r in read_log(tmp_path, newest=60, reporter=notes)]
+    assert found == ["0"]
+    assert "reading the newest 2 of 4 sessions" in notes
+    assert [r.name for r in read_log(tmp_path)] == ["3", "2", "1", "0"]
+
+
+# Token ids of prompts that share messages.
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_templates_have_fixed_borders(name):
+    template = Template(name, KNOWN[name])
+    borders = Borders.of(template)
+    messages = [Message(*each) for each in (
+        ("system", "Be brief."), ("user", " 1?\n"), ("assistant", "One."), ("assistant", "Two."),
+        ("user", "3?"),
+    )]  # fmt: skip
+    for begin in (0, 1):
+        for count in range(2, 6):
+            said = messages[begin:count]
+            whole = template.prompt(said)
+            assert borders.end(MessagePrefix(said, len(said)), len(whole)) == whole
+
+
+def test_templates_without_fixed_borders_render_each_prompt():
+    counted = "{% for m in messages %}{{ loop.index }}{{ m.content }}{% endfor %}"
+    assert Borders.of(Template("x", counted)) is None
+    last = "{% for m in messages %}{% if loop.last %}>{% endif %}{{ m.content }};{% endfor %}"
+    assert Borders.of(Template("x", last)) is None
+    strict = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+    strict += "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}{% endfor %}[assistant]"
+    borders = Borders.of(Template("x", strict))
+    said = [Message("user", " 1 "), Message("assistant", "2")]
+    assert borders.end(MessagePrefix(said, 2), 99) == "[user]1[assistant]2[assistant]"
+    system = [Message("system", "1"), Message("user", "2")]
+    assert borders.end(MessagePrefix(system, 2), 99) is None
+
+
+def test_prompts_of_a_long_session_are_views_of_the_same_ids():
+    """Each message is encoded once: what is encoded grows with the session, not its square."""
+    tokenizer = ngramkit.load_tokenizer("demo")
+    count = 150
+    messages = [
+        Message("assistant" if number % 2 else "user", f"word {number} " * 20)
+        for number in range(2 * count)
+    ]
+    requests = [
+        LoggedRequest(MessagePrefix(messages, at), messages[at].content, agent="x")
+        for at in range(1, 2 * count, 2)
+    ]
+    encode = RequestTokenizer(tokenizer, "chatml")
+    found = [encode(request) for request in requests]
+    last = found[-1].prompt
+    owners = {id(each.prompt.base) for each in found}
+    assert len(owners) < 16  # buffers that grow by doubling
+    for request, (prompt, output, _) in zip(requests, found, strict=True):
+        assert (prompt == last[: len(prompt)]).all()
+        assert tokenizer.decode(output[:-1]).strip() == request.output.strip()
+    whole = RequestTokenizer(tokenizer, "chatml")
+    plain = LoggedRequest(list(requests[-1].prompt), requests[-1].output)
+    assert tokenizer.decode(whole(plain).prompt) == tokenizer.decode(last)
