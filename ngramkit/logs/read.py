@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
@@ -15,7 +15,7 @@ from ngramkit.basics.terminal_text import many, size_text, visible
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.logs import agents, openai, prompt_columns, rollouts, servers, sessions
 from ngramkit.logs.files import LogFile, log_files
-from ngramkit.logs.request import Found, Line, LoggedRequest, Reader, SkippedRecord
+from ngramkit.logs.request import FilePlace, Found, Line, LoggedRequest, Reader, SkippedRecord
 from ngramkit.logs.skipped import SkipReport
 
 Files = str | Path | Iterable[str | Path]
@@ -125,7 +125,12 @@ def read_log(
     for form, of_form in _groups(formats, newest, reporter):
         what = many(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
         reporter.note(f"log: {what}, {form.title}" + ("" if named else " (by its content)"))
-        lines = chain.from_iterable(_lines(file, form, skips) for file in of_form)
+        lines = chain.from_iterable(
+            _lines_of_session(file, form, skips, listed.in_folders)
+            if form.name == "sessions"
+            else _lines(file, form, skips)
+            for file in of_form
+        )
         read = form.read(lines)
         if newest is not None and form.name == "sessions":
             read = _newest_requests(read, newest, reporter)
@@ -296,6 +301,18 @@ def _lines(file: LogFile, form: LogFormat, skips: SkipReport) -> Iterator[Line]:
     if form.matches_line:
         return file.lines()
     return file.objects(lambda where, error: skips.add(SkippedRecord.of(where, error)))
+
+
+def _lines_of_session(
+    file: LogFile, form: LogFormat, skips: SkipReport, in_folders: Container[Path]
+) -> Iterator[Line]:
+    """Yield a file's records; one in a folder may be damaged, or have a line without end."""
+    try:
+        yield from _lines(file, form, skips)
+    except InputError as error:
+        if file.path not in in_folders:
+            raise
+        skips.add(SkippedRecord.of(FilePlace(file.path), error))
 
 
 def sorted_by_time(requests: Iterable[LoggedRequest]) -> list[LoggedRequest]:

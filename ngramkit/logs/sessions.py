@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, islice
 from typing import Any
 
-from ngramkit.basics.errors import BadRecordError
+from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.sessions.read import Reading, is_session, time_of, trace_lines
@@ -119,8 +120,9 @@ def without_earlier_answers(request: LoggedRequest) -> LoggedRequest:
 
 def started(file: LogFile) -> float:
     """Return the time of a session's first record that has one, else infinity."""
-    for record in islice(file.samples, FORMAT_OBJECTS):
-        time = parse_time(time_of(record))
-        if time is not None:
-            return time
+    with suppress(InputError):  # reading reports it
+        for record in islice(file.samples, FORMAT_OBJECTS):
+            time = parse_time(time_of(record))
+            if time is not None:
+                return time
     return float("inf")

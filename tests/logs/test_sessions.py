@@ -13,12 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 from test_formats import LS, Notes, spoken
 
+from ngramkit.basics.errors import InputError
+from ngramkit.corpus import unpacking
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.sessions import transcript
 from ngramkit.corpus.sessions.blocks import Call, notation_of
 from ngramkit.corpus.sessions.codex import Codex
 from ngramkit.corpus.sessions.read import AGENTS, Reading, trace_lines
+from ngramkit.logs import containers
 from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.read import read_log
 from ngramkit.logs.request import LoggedRequest
@@ -330,6 +333,43 @@ def test_the_beginning_of_an_endless_prompt_is_dropped(monkeypatch):
     assert max(sizes) <= 400
     assert spoken(answers[-1].before)[-1] == ("user", "user 199 word word word")
     assert unread[transcript.TOO_LONG] > 10
+
+
+def test_many_branches_of_branches_take_linear_time():
+    """Each answer is retried from the one before it: no prompt is walked through all of them."""
+    rows, parent = [], None
+    for number in range(1500):
+        for role, name in (("user", f"u{number}"), ("assistant", f"a{number}"),
+                           ("assistant", f"b{number}")):  # fmt: skip
+            message = {"role": role, "content": f"{name} text", "id": f"m{name}"}
+            rows.append({"type": role, "uuid": name, "parentUuid": parent, "sessionId": "s",
+                         "message": message})  # fmt: skip
+            parent = f"u{number}" if name != f"b{number}" else name
+    reading = Reading(Counter())
+    answers = [a for row in rows for a in reading.read(row)] + list(reading.end())
+    assert len(answers) == 3000
+    assert max(len(a.before.segments()) for a in answers) <= transcript.MAX_SEGMENTS + 1
+    last = spoken(answers[-1].before)
+    assert last[:3] == [("user", "u0 text"), ("assistant", "b0 text"), ("user", "u1 text")]
+    assert len(last) == 2999
+
+
+def test_a_line_without_end_stops_only_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(containers, "MAX_DOCUMENT", 2000)
+    monkeypatch.setattr(unpacking, "MAX_DOCUMENT", 2000)
+    for name in ("a", "b"):
+        rows = [{**row, "sessionId": name} for row in chain(2)]
+        for row in rows:
+            row["message"] = {**row["message"], "id": name + row["message"]["id"]}
+        lines = [json.dumps(row) for row in rows]
+        if name == "a":
+            lines.insert(2, json.dumps({"type": "user", "x": "y" * 3000}))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    requests, said = read(tmp_path)
+    assert [r.name for r in requests] == ["a", "b", "b"]
+    assert "a.jsonl, line 3: a document of more than 2,000 bytes" in said
+    with pytest.raises(InputError, match="a document of more than 2,000 bytes"):
+        read(tmp_path / "a.jsonl")
 
 
 def test_only_the_newest_prompts_are_kept():

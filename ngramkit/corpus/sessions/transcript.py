@@ -17,6 +17,7 @@ from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER, Unread
 
 MAX_PROMPT_CHARS = 1 << 22  # about a million tokens, more than models read
 WINDOWS = 2
+MAX_SEGMENTS = 64  # of a prompt after many branches, each of which is walked
 NO_SYSTEM = "a session without its system prompt and tools"
 SUMMARY = "a compaction whose request is not recorded"
 ORPHAN = "a record whose parent the file does not hold"
@@ -162,6 +163,8 @@ class Thread:
         before, said = self.messages().first(place - self._dropped), ""
         if len(before) and before[-1].role == USER:
             said, before = before[-1].content, before.first(len(before) - 1)
+        if len(before.segments()) > MAX_SEGMENTS:
+            before = MessagePrefix(list(before), len(before))
         branch = Thread(self._unread, self._ended, before)
         branch.say(said)
         return branch
