@@ -107,6 +107,22 @@ def test_every_agents_files_are_a_corpus_alone_and_in_a_mixture(tmp_path):
         texts(str(SAMPLES / "codex"), column="text")
 
 
+def test_one_session_among_other_files_does_not_hide_them(projects, tmp_path):
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for i in range(3):
+        (folder / f"{i}.jsonl").write_text(f'{{"text": "document {i}"}}\n')
+    (folder / "big.json").write_text('[{"text": "a"}]')
+    session = next(projects.rglob("5e55-2.jsonl"))
+    shutil.copy(session, folder / "z.jsonl")
+    found = texts(str(folder))
+    assert found[:4] == ["document 0", "document 1", "document 2", "a"]
+    assert found[4:] == texts(str(session))
+    assert open_corpus(str(folder)).private
+    (folder / "z.jsonl").unlink()
+    assert not open_corpus(str(folder)).private
+
+
 def test_a_datastore_of_sessions_is_private(projects, tmp_path):
     out = tmp_path / "mine"
     store = ngramkit.build_datastore(str(projects), out, model="demo", join_turns=True)

@@ -18,7 +18,8 @@ from ngramkit.corpus.sessions.read import holds_traces, is_session
 from ngramkit.corpus.sessions.transcript import Copies
 
 LINES = 20  # inspected to recognise a file
-JSON = (".jsonl", ".ndjson", ".json")
+KINDS = (".jsonl", ".ndjson", ".json", ".parquet")
+JSON_HEAD_BYTES = 4096  # of a .json file; Codex writes `session` first
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,13 @@ class SessionSource(DocumentSource):
 
 
 def sessions_of(files: LocalSource) -> LocalSource | None:
-    """Return the files that hold sessions; None if none does."""
-    found = [i for i, path in enumerate(files.paths) if holds_session(path)]
+    """Return the files that hold sessions, all files if few do; None if none does."""
+    able = [i for i, path in enumerate(files.paths) if reader_suffix(path) in KINDS]
+    found = [i for i in able if holds_session(files.paths[i])]
     if not found:
         return None
+    if 2 * len(found) < len(able):
+        return files
     return replace(
         files, names=[files.names[i] for i in found], paths=[files.paths[i] for i in found]
     )
@@ -72,15 +76,18 @@ def sessions_of(files: LocalSource) -> LocalSource | None:
 def holds_session(path: Path) -> bool:
     """Return whether a record near a file's beginning is an agent's."""
     kind = reader_suffix(path)
+    if kind not in KINDS:
+        return False
     try:
         with open_stream(path) as raw, unpacking.decompress(raw, path) as file:
-            if kind == ".json":
-                whole = unpacking.whole(file, unpacking.MAX_DOCUMENT, str(path))
-                return _is_session(whole, str(path))
             if kind == ".parquet":
                 return _has_traces(raw)
-            if kind not in JSON:
-                return False
+            if kind == ".json":
+                head = file.read(JSON_HEAD_BYTES)
+                if b'"session"' not in head:
+                    return False
+                whole = unpacking.whole(file, unpacking.MAX_DOCUMENT, str(path), head)
+                return _is_session(whole, str(path))
             lines = unpacking.lines(file, unpacking.MAX_DOCUMENT, str(path))
             return any(_is_session(line, str(path)) for _, line in islice(lines, LINES))
     except (InputError, *unpacking.ERRORS):
