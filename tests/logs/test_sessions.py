@@ -205,8 +205,12 @@ def test_pis_sessions_of_each_version():
     one, two = by_name["2024-12-03_old"]
     assert (one.output, two.output) == ("One.", "Two.")
     assert spoken(two.prompt)[0][1].endswith("</summary>\nTwo?")
-    hello, _ = by_name["harness"]
-    assert (spoken(hello.prompt), hello.output) == ([("user", "Hi.")], "Hello.")
+    hello, bye = by_name["harness"]
+    called = CALL.format("get_time", "{}")
+    assert spoken(hello.prompt) == [("user", "Hi.")]
+    assert hello.output == f"<think>\nGreet.\n</think>\n\nHello.\n{called}"
+    answered = "<tool_response>\n12:00\n</tool_response>\nBye."
+    assert spoken(bye.prompt)[1:] == [("assistant", f"Hello.\n{called}"), ("user", answered)]
     assert "an answer that an earlier session holds (3)" in said
 
 

@@ -12,7 +12,8 @@ compactionSummary. Entries are a tree by `parentId`; version 1 is a list, whose 
 entries (`firstKeptEntryIndex`). After a compaction the prompt is its summary and the entries from
 `firstKeptEntryId` on.
 
-Files in the Hub's Session Trace Simple Format look like version 1; they name their `harness`.
+Files in the Hub's Session Trace Simple Format look like version 1. They name their `harness`, and
+messages of the model may have `reasoningContent` and `toolCalls`, as in OpenAI's API.
 
 Not recorded: the system prompt and descriptions of tools.
 
@@ -131,8 +132,10 @@ class Pi:
         thread = self._tree.continued(parent)
         time = message.get("timestamp", record.get("timestamp"))
         opened = thread.answer(word(message, "responseId"), word(message, "model"), time)
+        if thought := word(message, "reasoningContent"):
+            opened.blocks.think(thought)
         opened.blocks.add(message.get("content") or [], self._unread)
-        calls = message.get("tool_calls")
+        calls = message.get("toolCalls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
                 opened.blocks.call(call, call.get("id"))
