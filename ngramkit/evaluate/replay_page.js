@@ -39,6 +39,11 @@ function sourceOf(pass, token) {
 function show() {
   stop();
   const answer = page.answers[at("answers").value];
+  if (!answer) {
+    at("figures").textContent = "No answer has a token.";
+    at("detail").hidden = true;
+    return;
+  }
   view = answer.views[at("drafters").value];
   const all = view.passes;
   const counts = SOURCES.map(() => 0);
@@ -133,6 +138,7 @@ function choose(number, whole) {
 }
 
 function step(number) {
+  if (!view) return;
   choose(number, number >= view.passes.length - 1);
   const span = passes[chosen], room = window.innerHeight;
   if (!span) return;
@@ -207,6 +213,7 @@ function chip(node) {
   const verdict = node.source === NONE ? "written by the model" :
     `${source.name}, ${node.accepted ? "accepted" : "rejected"}, score ${node.score} %`;
   span.title = verdict;
+  span.append(make("span", "spoken", ` (${verdict}) `));
   return span;
 }
 
@@ -217,6 +224,7 @@ function stop() {
 }
 
 function play() {
+  if (!view) return undefined;
   if (timer) return stop();
   at("play").textContent = "Stop";
   step(chosen >= view.passes.length - 1 || !passes.some((each) => each.classList.contains("later"))
@@ -260,7 +268,7 @@ at("answer").addEventListener("pointerover", (event) => {
   }
 });
 document.addEventListener("keydown", (event) => {
-  if (event.target.matches("select, input, button, summary")) return;
+  if (!view || event.target.matches("select, input, button, summary")) return;
   if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
     stop();
     step(chosen + (event.key === "ArrowRight" ? 1 : -1));

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from itertools import islice
 
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.history import History
 from ngramkit.formats.query import frequent_phrases
 
-PHRASES = 200
+PHRASES = 100
 FOLLOWERS = 5  # of a phrase
 LEAST = 3  # occurrences
 
@@ -31,10 +32,12 @@ def preview_of(artifact: Artifact, decode: Callable[[list[int]], str]) -> bytes 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found = frequent_phrases(artifact, PHRASES, FOLLOWERS, least=LEAST)
+    found = frequent_phrases(artifact, 2 * PHRASES, FOLLOWERS, least=LEAST)
+    named = ((decode(each.phrase), each) for each in found)
+    words = (pair for pair in named if any(map(str.isalnum, pair[0])))  # not only punctuation
     rows = [
-        (decode(each.phrase), each.matches, decode(ids), count)
-        for each in found
+        (phrase, each.matches, decode(ids), count)
+        for phrase, each in islice(words, PHRASES)
         for ids, count in each.continuations
     ]
     if not rows:
