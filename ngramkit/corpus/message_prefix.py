@@ -11,13 +11,14 @@ from ngramkit.corpus.chat import Message
 class MessagePrefix(Sequence[Message]):
     """The first `count` messages of a shared list, after those of `before`."""
 
-    __slots__ = ("_count", "before", "shared")
+    __slots__ = ("_count", "before", "begin", "shared")
 
     def __init__(
         self, messages: list[Message], count: int, before: MessagePrefix | None = None
     ) -> None:
         self.shared, self._count = messages, count
         self.before = before if before is not None and len(before) else None
+        self.begin = 0 if self.before is None else len(self.before)  # place of the shared list
 
     def first(self, count: int) -> MessagePrefix:
         """Return the first `count` messages, at most its own."""
@@ -27,11 +28,6 @@ class MessagePrefix(Sequence[Message]):
         if here is None:
             return MessagePrefix([], 0)
         return MessagePrefix(here.shared, min(count - here.begin, here._count), here.before)
-
-    @property
-    def begin(self) -> int:
-        """The number of messages before the shared list."""
-        return 0 if self.before is None else len(self.before)
 
     def segments(self) -> list[tuple[list[Message], int]]:
         """Return the shared lists, from the first to its own, each with its count."""
@@ -43,10 +39,7 @@ class MessagePrefix(Sequence[Message]):
         return found[::-1]
 
     def __len__(self) -> int:
-        total, here = 0, self
-        while here.before is not None:
-            total, here = total + here._count, here.before
-        return total + here._count
+        return self.begin + self._count
 
     def __iter__(self) -> Iterator[Message]:
         for messages, count in self.segments():

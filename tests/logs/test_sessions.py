@@ -339,6 +339,19 @@ def test_the_beginning_of_an_endless_prompt_is_dropped(monkeypatch):
     assert unread[transcript.TOO_LONG] > 10
 
 
+def test_a_message_longer_than_a_prompt_is_dropped_once(monkeypatch):
+    """Later prompts share their messages again."""
+    monkeypatch.setattr(transcript, "MAX_PROMPT_CHARS", 400)
+    rows = chain(12, words=0)
+    rows[0]["message"]["content"] = "long" * 300
+    unread = Counter()
+    reading = Reading(unread)
+    answers = [a for row in rows for a in reading.read(row)] + list(reading.end())
+    assert len(answers) == 12
+    assert len({id(a.before.shared) for a in answers[2:]}) == 1
+    assert unread[transcript.TOO_LONG] == 2  # with it, and when it is left behind
+
+
 def test_many_branches_of_branches_take_linear_time():
     """Each answer is retried from the one before it: no prompt is walked through all of them."""
     rows, parent = [], None

@@ -54,7 +54,7 @@ def word(record: Mapping[str, Any], key: str = "type") -> str:
 class Blocks:
     """The parts of one answer, in the order in which the model wrote them."""
 
-    thoughts: list[str] = field(default_factory=list)
+    thoughts: dict[str, None] = field(default_factory=dict)  # in order
     _shown: list[str | Call] = field(default_factory=list)
     _calls: set[str] = field(default_factory=set)  # ids
     hidden: bool = False  # thoughts are missing
@@ -93,8 +93,8 @@ class Blocks:
         """Add a thought; "" for one that is hidden."""
         if not text:
             self.hidden = True
-        elif text not in self.thoughts:
-            self.thoughts.append(text)
+        else:
+            self.thoughts[text] = None
 
     def say(self, text: str) -> None:
         if text and text not in self._shown[-1:]:

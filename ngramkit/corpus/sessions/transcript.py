@@ -190,13 +190,12 @@ class Thread:
             self._drop()
 
     def _drop(self) -> None:
-        """Keep the newest half of the characters, in a new list."""
+        """Keep the last message, and others up to half of the characters, in a new list."""
         self._unread[TOO_LONG] += 1
         everything = list(self.messages())
-        at, size = len(everything), 0
-        while at and (at == len(everything) or size < MAX_PROMPT_CHARS // 2):
-            at -= 1
-            size += len(everything[at].content)
+        at, size = len(everything) - 1, len(everything[-1].content)
+        while at and (larger := size + len(everything[at - 1].content)) <= MAX_PROMPT_CHARS // 2:
+            at, size = at - 1, larger
         self._dropped += at
         self._before, self._messages, self._chars = None, everything[at:], size
 
