@@ -20,6 +20,7 @@ from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.sessions import transcript
 from ngramkit.corpus.sessions.blocks import Call, notation_of
 from ngramkit.corpus.sessions.codex import Codex
+from ngramkit.corpus.sessions.pi import Pi
 from ngramkit.corpus.sessions.read import AGENTS, Reading, trace_lines
 from ngramkit.logs import containers
 from ngramkit.logs.conversations import find_predecessors
@@ -300,6 +301,26 @@ def test_printed_records_are_in_their_order():
         "Seen.": [("user", "Look.")],
         "Two.": [("user", "One?"), ("assistant", "One."), ("user", "Two?")],
     }
+
+
+def test_an_answer_without_a_parent_follows_the_record_before_it():
+    def says(role, text):
+        return {"type": role, "parentUuid": None, "message": {"role": role, "content": text}}
+
+    answers = list(stream(says("user", "One?"), says("assistant", "One."), says("user", "Two?"),
+                          says("assistant", "Two.")))  # fmt: skip
+    assert [(a.text, spoken(a.before)) for a in answers] == [
+        ("One.", [("user", "One?")]), ("Two.", [("user", "Two?")]),
+    ]  # fmt: skip
+
+
+def test_an_answer_without_text_leaves_no_trace():
+    pi = Pi(Counter())
+    for role, content in (("user", "One?"), ("assistant", []), ("user", "Again?"),
+                          ("assistant", "One.")):  # fmt: skip
+        pi.read({"type": "message", "message": {"role": role, "content": content}})
+    pi.end()
+    assert [(a.text, spoken(a.before)) for a in pi.ended] == [("One.", [("user", "One?\nAgain?")])]
 
 
 def chain(count, words=3):

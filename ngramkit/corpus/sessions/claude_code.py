@@ -63,6 +63,7 @@ class ClaudeCode:
         self._unread, self._tree = unread, Tree(unread)
         self.ended = self._tree.ended
         self._last: dict[str, str] = {}  # newest uuid, for records without parentUuid
+        self._newest: dict[Any, Place] = {}  # message, by subagent
         self._kept: dict[int, Mapping[str, Any]] = {}  # id of a thread -> preservedSegment
         self._begun = False
 
@@ -99,6 +100,8 @@ class ClaudeCode:
     def _keep(self, record: Mapping[str, Any], place: Place | None) -> None:
         """Remember the place of a record."""
         name = record.get("uuid")
+        if place is not None:
+            self._newest[_subagent(record)] = place
         if place is not None and isinstance(name, str):
             self._tree.keep(name, place)
             if "parentUuid" not in record:
@@ -125,6 +128,8 @@ class ClaudeCode:
             self._keep(record, self._parent(record))
             return
         name, found = _server_id(record, message), self._parent(record)
+        if found is None:  # an answer has a prompt, whatever its record names
+            found = self._newest.get(_subagent(record))
         opened = None if found is None else found[0].open
         if found is not None and opened is not None and name and opened.id == name:
             thread = found[0]  # another record of the same answer
@@ -157,8 +162,9 @@ class ClaudeCode:
 
 
 def _subagent(record: Mapping[str, Any]) -> str:
-    """Return the call whose subagent wrote a record of stream-json."""
-    return str(record.get("parent_tool_use_id") or "")
+    """Return which conversation of a file a record belongs to, apart from its parent."""
+    call = record.get("parent_tool_use_id")  # in stream-json
+    return f"{call or ''} {record.get('agentId') or ''} {record.get('isSidechain') is True}"
 
 
 def _server_id(record: Mapping[str, Any], message: Mapping[str, Any]) -> str:

@@ -154,6 +154,10 @@ class Thread:
                 self._ended.append(answer)
             if shown := blocks.shown(opened.model):
                 self._append(Message(ASSISTANT, shown))
+            elif not text and self._messages and self._messages[-1].role == USER:
+                said = self._messages.pop().content  # a failed answer, which no prompt holds
+                self._said.insert(0, said)
+                self._chars -= len(said)
         if self._said:
             said, self._said = "\n".join(self._said), []
             self._append(Message(USER, said))
