@@ -314,6 +314,30 @@ def test_an_answer_without_a_parent_follows_the_record_before_it():
     ]  # fmt: skip
 
 
+def test_messages_that_a_compaction_kept_may_be_named_one_by_one():
+    """The last of them is written after the summary."""
+
+    def says(role, text, name, parent, **more):
+        message = {"role": role, "content": text, "id": f"msg_{name}"}
+        return {"type": role, "uuid": name, "parentUuid": parent, "message": message, **more}
+
+    reading = Reading(Counter())
+    kept = {"anchorUuid": "s", "uuids": ["a1", "u2", "a2"]}
+    segment = {"headUuid": "a1", "anchorUuid": "s", "tailUuid": "a2"}
+    rows = [
+        says("user", "One?", "u1", None), says("assistant", "One.", "a1", "u1"),
+        says("user", "Two?", "u2", "a1"),
+        {"type": "system", "subtype": "compact_boundary", "uuid": "c", "parentUuid": None,
+         "compactMetadata": {"preservedMessages": kept, "preservedSegment": segment}},
+        says("user", "Sum.", "s", "c"), says("assistant", "Two.", "a2", "s"),
+        says("user", "Three?", "u3", "a2"), says("assistant", "Three.", "a3", "u3"),
+    ]  # fmt: skip
+    answers = [a for row in rows for a in reading.read(row)] + list(reading.end())
+    prompts = {each.text: [m.content for m in each.before] for each in answers}
+    assert prompts["Two."] == ["Sum.", "One.", "Two?"]
+    assert prompts["Three."] == ["Sum.", "One.", "Two?", "Two.", "Three?"]
+
+
 def test_an_answer_without_text_leaves_no_trace():
     pi = Pi(Counter())
     for role, content in (("user", "One?"), ("assistant", []), ("user", "Again?"),

@@ -8,8 +8,9 @@
 Records are a tree by `parentUuid`: a rewound or retried message is a branch. Records with one
 `message.id` are one answer. The result of a tool has the record of its call as its parent.
 Subagents have files of their own (agent-ID.jsonl), in older versions the same file with
-`isSidechain`. After `compact_boundary` the prompt is a summary, and in `preservedSegment` the
-messages that were kept. A resumed or forked session may begin with the records of an earlier one.
+`isSidechain`. After `compact_boundary` the prompt is a summary and the messages of
+`preservedMessages` or `preservedSegment`. A resumed or forked session may begin with the records of
+an earlier one.
 The output of `claude -p --output-format stream-json` has no `parentUuid`, so its order counts.
 
 Not recorded: the system prompt, descriptions of tools, the text of attachments, and the request of
@@ -21,7 +22,7 @@ specification for 2.1.81), microsoft/amplifier ai_working/claude_code_logging, r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ngramkit.corpus.sessions.blocks import HIDDEN, said_text, word
@@ -64,7 +65,7 @@ class ClaudeCode:
         self.ended = self._tree.ended
         self._last: dict[str, str] = {}  # newest uuid, for records without parentUuid
         self._newest: dict[Any, Place] = {}  # message, by subagent
-        self._kept: dict[int, Mapping[str, Any]] = {}  # id of a thread -> preservedSegment
+        self._kept: dict[int, Sequence[Any]] = {}  # id of a thread -> uuids, see `_kept_names`
         self._begun = False
 
     def read(self, record: Mapping[str, Any]) -> None:
@@ -147,18 +148,27 @@ class ClaudeCode:
     def _compacted(self, record: Mapping[str, Any]) -> None:
         thread = self._tree.compacted()
         metadata = record.get("compactMetadata")
-        kept = metadata.get("preservedSegment") if isinstance(metadata, dict) else None
-        if isinstance(kept, dict):
-            self._kept[id(thread)] = kept
+        if isinstance(metadata, dict):
+            self._kept[id(thread)] = _kept_names(metadata)
         self._keep(record, (thread, 0))
 
-    def _preserve(self, thread: Thread, kept: Mapping[str, Any]) -> None:
-        """Append the messages from `headUuid` to `tailUuid` to the summary."""
-        head, tail = (self._tree.place(kept.get(key)) for key in ("headUuid", "tailUuid"))
-        if head is not None and tail is not None:
-            begin, end = head[1] - 1, tail[1]
-            thread.extend(tail[0].since(begin)[: end - begin])
-            self._tree.keep(kept["tailUuid"], (thread, thread.place))
+    def _preserve(self, thread: Thread, names: Sequence[Any]) -> None:
+        """Append the messages from the first to the last of these records to the summary."""
+        found = [(name, place) for name in names if (place := self._tree.find(name)) is not None]
+        if found:
+            (_, first), (name, last) = found[0], found[-1]
+            begin, end = first[1] - 1, last[1]
+            thread.extend(last[0].since(begin)[: end - begin])
+            self._tree.keep(name, (thread, thread.place))
+
+
+def _kept_names(metadata: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the records whose messages follow the summary of a compaction, by uuid."""
+    messages, segment = metadata.get("preservedMessages"), metadata.get("preservedSegment")
+    if isinstance(messages, dict) and isinstance(messages.get("uuids"), list):
+        names: list[Any] = messages["uuids"]
+        return names
+    return [segment.get("headUuid"), segment.get("tailUuid")] if isinstance(segment, dict) else []
 
 
 def _subagent(record: Mapping[str, Any]) -> str:

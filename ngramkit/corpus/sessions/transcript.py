@@ -221,12 +221,16 @@ class Tree:
 
     def place(self, name: Any) -> Place | None:
         """Return the place of a record; None without a name, or if it is missing."""
-        if not isinstance(name, str):
-            return None
-        found = next((w[name] for w in reversed(self._windows) if name in w), None)
-        if found is None:
+        found = self.find(name)
+        if found is None and isinstance(name, str):
             self._unread[ORPHAN] += 1
         return found
+
+    def find(self, name: Any) -> Place | None:
+        """Return the place of a record that may be missing."""
+        if not isinstance(name, str):
+            return None
+        return next((w[name] for w in reversed(self._windows) if name in w), None)
 
     def keep(self, name: Any, place: Place) -> None:
         if isinstance(name, str):
