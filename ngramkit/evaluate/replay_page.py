@@ -97,7 +97,7 @@ class WatchedTurn:
 
 
 class ReplayPage:
-    """The page that a replay fills. Raises UsageError early if `path` may not be written."""
+    """The page that a replay fills."""
 
     def __init__(
         self,
@@ -111,9 +111,11 @@ class ReplayPage:
         self._reporter = reporter
         self._watched: dict[str, list[WatchedTurn]] = {}
         self._asked = 0  # answers of the replay
+        self._drafters = 0  # of the replay
 
     def watch(self, drafter: str) -> Callable[[Record, int, Turn], WatchedTurn | None]:
         """Return a function that starts watching an answer, or returns None."""
+        self._drafters += 1
         if len(self._watched) >= DRAFTERS:
             return lambda record, number, turn: None
         seen = self._watched.setdefault(drafter, [])
@@ -121,9 +123,11 @@ class ReplayPage:
 
         def begin(record: Record, number: int, turn: Turn) -> WatchedTurn | None:
             nonlocal count
+            if not len(turn.answer):
+                return None
             count += 1
             self._asked = max(self._asked, count)
-            if len(seen) >= ANSWERS or not len(turn.answer):
+            if len(seen) >= ANSWERS:
                 return None
             several = f", turn {number + 1}" if len(record.turns) > 1 else ""
             seen.append(WatchedTurn(visible(record.name, NAME) + several, turn))
@@ -152,11 +156,13 @@ class ReplayPage:
         about = [f"Draft {drafts} of at most {many(budget, 'node')} per pass"]
         if self._tokenizer is not None:
             about.append(f"tokens of {visible(model_name(self._tokenizer.record.id), NAME)}")
-        if len(answers) < self._asked:
-            about.append(f"the first {len(answers)} of {many(self._asked, 'answer')}")
-            self._reporter.note(
-                f"{self.path} has the first {len(answers)} of {many(self._asked, 'answer')}"
-            )
+        for shown, of, what in (
+            (len(drafters), self._drafters, "drafter"),
+            (len(answers), self._asked, "answer"),
+        ):
+            if shown < of:
+                about.append(f"the first {shown} of {many(of, what)}")
+                self._reporter.note(f"{self.path} has {about[-1]}")
         return {
             "sources": [{"key": key, "name": name} for key, name, _ in SOURCES],
             "drafters": drafters,

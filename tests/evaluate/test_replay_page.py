@@ -171,6 +171,13 @@ def test_long_answers_and_many_answers_are_cut_and_that_is_said(replayed, monkey
     assert second["name"] == "2"
 
 
+def test_further_drafters_are_named_as_left_out(replayed, monkeypatch):
+    monkeypatch.setattr(replay_page, "DRAFTERS", 1)
+    _, page, notes = replayed([CODE], drafters=["context", "prompt-lookup"])
+    assert page.data["drafters"] == ["context"]
+    assert notes == ["page.html has the first 1 of 2 drafters"]
+
+
 def test_a_page_has_a_bounded_number_of_nodes(replayed, monkeypatch):
     monkeypatch.setattr(replay_page, "PAGE_NODES", 50)
     _, page, notes = replayed([CODE * 3] * 3)
