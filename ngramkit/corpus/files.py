@@ -231,6 +231,21 @@ class LocalSource(FileSource):
             raise InputError(f"cannot read {path}: it was removed", "check the path") from error
 
 
+def holds_mark(files: LocalSource) -> bool:
+    """Return whether a table is an export of a private artifact; see ngramkit.exchange.parquet."""
+    return any(_is_marked(path) for path in files.paths if path.suffix.lower() == ".parquet")
+
+
+def _is_marked(path: Path) -> bool:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return (pq.read_schema(path).metadata or {}).get(b"private") == b"true"
+    except (pa.ArrowException, OSError, UnicodeError):
+        return False  # reading reports the error
+
+
 def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> LocalSource:
     """Return a file, a folder's readable files, or a glob as a sorted source.
 

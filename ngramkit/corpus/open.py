@@ -36,6 +36,7 @@ from ngramkit.corpus.document import Corpus, DocumentSource
 from ngramkit.corpus.files import (
     DEFAULT_SPLIT,
     LocalSource,
+    holds_mark,
     is_read,
     local_source,
     remote_source,
@@ -383,11 +384,19 @@ class Origin:
 
 
 def _corpus(name: str, origin: Origin, selection: Selection) -> Corpus:
-    """Open a corpus by name; sessions of this machine are private."""
+    """Open a corpus by name.
+
+    Sessions of this machine are private, also as plain rows, and so are exports of private
+    artifacts.
+    """
     source = _source(name, origin)
-    private = isinstance(source, SessionSource) and source.private
+    sessions = isinstance(source, SessionSource) and source.private
+    if isinstance(source, LocalSource) and origin.reading.column is not None:
+        sessions = sessions_of(source) is not None
+    private = sessions or (isinstance(source, LocalSource) and holds_mark(source))
     if private:
-        origin.reporter.note(f"{WARNING}: what is built from {name} is marked private")
+        why = WARNING if sessions else f"{name} has texts of a private artifact"
+        origin.reporter.note(f"{why}: what is built from {name} is marked private")
     return Corpus(source, selection, origin.reading.max_document, origin.private or private)
 
 

@@ -76,7 +76,8 @@ def export_automaton(
     size = sum(len(shard.tokens) for shard in store.shards)
     _require_room(store, size, memory, most)
     reporter.stage("suffix automaton", size, "tokens")
-    with whole_file(path, is_automaton, force=force, inputs=[store.path]) as file:
+    private = store.manifest.private
+    with whole_file(path, is_automaton, force=force, inputs=[store.path], private=private) as file:
         sections = _sections(store, size, reporter)
         corpus, ends = sections["corpus"], sections["document_ends"]
         if not len(ends):
@@ -92,7 +93,7 @@ def export_automaton(
             "sources": [{"name": str(store.manifest.corpus.get("id", "unknown"))}],
             "software": {"ngramkit": __version__},
             "build": store.manifest.build,
-            **({"private": True} if store.manifest.private else {}),
+            **({"private": True} if private else {}),
             "corpus_sha256": hashlib.sha256(corpus.astype("<i4").data).hexdigest(),
             "token_count": len(corpus),
             "document_count": counts["documents"],

@@ -37,7 +37,8 @@ def export_corpus(
     """
     reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
     written = tokens = left_out = 0
-    with whole_file(path, is_corpus, force=force, inputs=[store.path]) as file:
+    private = store.manifest.private
+    with whole_file(path, is_corpus, force=force, inputs=[store.path], private=private) as file:
         for document in documents(store):
             reporter.advance(1)
             if not len(document):

@@ -99,7 +99,8 @@ def export_cache(
     if max_ngrams is not None:
         selection.fit(pieces())
     selected = _require_some(selection.select(pieces()), artifact, min_count)
-    written = write_cache(path, selected, force=force, inputs=[artifact.path])
+    private = artifact.manifest.private
+    written = write_cache(path, selected, force=force, inputs=[artifact.path], private=private)
     size = written["bytes"]
     if size >= LOADED:
         reporter.note(f"llama.cpp reads these {size / 1e6:,.0f} MB {_loading_time(size)}")
@@ -330,14 +331,19 @@ class NgramCache:
 
 
 def write_cache(
-    path: Path, pieces: Iterable[Ngrams], *, force: bool = False, inputs: Iterable[Path] = ()
+    path: Path,
+    pieces: Iterable[Ngrams],
+    *,
+    force: bool = False,
+    inputs: Iterable[Path] = (),
+    private: bool = False,
 ) -> dict[str, int]:
     """Write pieces; return the numbers of ngrams, pairs and bytes.
 
     A piece must have all continuations of its ngrams.
     """
     ngrams = pairs = 0
-    with whole_file(path, is_cache, force=force, inputs=inputs) as file:
+    with whole_file(path, is_cache, force=force, inputs=inputs, private=private) as file:
         for piece in pieces:
             words, records = _encode(piece)
             file.write(words.tobytes())

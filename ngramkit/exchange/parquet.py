@@ -72,10 +72,11 @@ def export_parquet(
             f"cannot export rows: {artifact.path} is {a_kind(artifact.kind)}",
             "export a datastore, a token store, a frozen-table or a model-bigram",
         )
-    mark = {b"private": b"true"} if artifact.manifest.private else {}
     reporter.stage("rows", None, "rows")
     written = 0
-    with whole_file(path, is_parquet, force=force, inputs=[artifact.path]) as file:
+    private = artifact.manifest.private
+    mark = {b"private": b"true"} if private else {}
+    with whole_file(path, is_parquet, force=force, inputs=[artifact.path], private=private) as file:
         writer: Any = None
         for group in groups:
             if writer is None:

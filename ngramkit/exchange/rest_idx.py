@@ -71,7 +71,8 @@ def export_rest_idx(
 
     dtype = "<u4" if u32 else "<u2"
     reporter.stage("suffix arrays", store.manifest.counts.get("tokens"))
-    with whole_file(path, is_rest_idx, force=force, inputs=[store.path]) as file:
+    private = store.manifest.private
+    with whole_file(path, is_rest_idx, force=force, inputs=[store.path], private=private) as file:
         for shard in store.shards:
             tokens = shard.tokens[shard.tokens != store.separator]
             for begin in range(0, len(tokens), CHUNK):

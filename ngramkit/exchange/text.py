@@ -46,7 +46,8 @@ def export_jsonl(
     reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
     written = 0
     is_export = is_objects if objects else is_jsonl
-    with whole_file(path, is_export, force=force, inputs=[store.path]) as file:
+    private = store.manifest.private
+    with whole_file(path, is_export, force=force, inputs=[store.path], private=private) as file:
         for texts in texts_of(store, tokenizer):
             values = ({FIELD: text} if objects else text for text in texts)
             lines = [json.dumps(value, ensure_ascii=False) + "\n" for value in values]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import (
     PROGRESS,
@@ -234,8 +235,11 @@ def whole_file(
     *,
     force: bool = False,
     inputs: Iterable[Path] = (),
+    private: bool = False,
 ) -> Iterator[BinaryIO]:
     """Open PATH.partial/NAME for writing; it replaces `path` at the end of the block.
+
+    Only the owner can read a `private` file.
 
     Raises UsageError if `path` exists without `force`, fails `is_export` or is unsuitable;
     InputError if another process is writing it.
@@ -248,7 +252,7 @@ def whole_file(
         _require_free(path, is_export, force=force)
         folder.mkdir()
         try:
-            with partial.open("xb") as file:
+            with open(partial, "xb", opener=owner_only if private else None) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

@@ -159,6 +159,24 @@ def test_exports_keep_the_mark_or_report_its_loss(shared, private, tmp_path):
     assert "marked private" in pushed.err
 
 
+@pytest.mark.parametrize(
+    ("kind", "to"),
+    [("datastore", "parquet"), ("datastore", "jsonl"), ("datastore", "datasets"),
+     ("datastore", "rest-idx"), ("datastore", "ik_llama.cpp"), ("frozen", "llama.cpp")],
+)  # fmt: skip
+def test_exports_are_for_their_owner(private, tmp_path, kind, to):
+    written = ngramkit.export(private[kind], to, tmp_path / "file")
+    assert mode(written.path) == 0o600
+
+
+def test_what_is_built_from_an_exported_table_is_private(private, artifacts, tmp_path):
+    for name, source in (("mine", private["datastore"]), ("public", artifacts["datastore"])):
+        file = tmp_path / f"{name}.parquet"
+        ngramkit.export(source, "parquet", file)
+        assert ngramkit.open_corpus(file).private == (name == "mine")
+        assert ngramkit.open_corpus(file, column="text").private == (name == "mine")
+
+
 def test_a_recipe_marks_a_corpus_and_is_not_pushed_by_itself(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.txt").write_text(TEXT)
