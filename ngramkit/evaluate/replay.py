@@ -59,6 +59,7 @@ from ngramkit.evaluate.statistics import Ratio, Units, ratios
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 from ngramkit.logs.files import log_files
+from ngramkit.logs.hub import is_dataset
 from ngramkit.remote.fetch import open_fetched
 
 BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
@@ -419,7 +420,8 @@ def replay(
         results.folder = Path(out)
         replace_folder(results.folder, results.contents(), results.provenance, force=force)
     if page is not None:
-        page.write(budgets[0], chain=chain, private=_is_private(sources, choices))
+        private = _has_sessions(answers, records) or _is_private(sources, choices)
+        page.write(budgets[0], chain=chain, private=private)
     return results
 
 
@@ -469,6 +471,13 @@ def _named_files(answers: Any, questions: Any, evidence: Any) -> list[Path]:
     named = [Path(each) for each in given if isinstance(each, str | Path)]
     found = log_files(named).paths if named and all(each.exists() for each in named) else []
     return [*found, *(Path(each) for each in (questions, evidence) if each is not None)]
+
+
+def _has_sessions(answers: Any, records: Sequence[Record]) -> bool:
+    """Return whether records are of agents' sessions on this machine."""
+    given = [answers] if isinstance(answers, str | Path) else answers or ()
+    published = bool(given) and all(isinstance(g, str | Path) and is_dataset(g) for g in given)
+    return not published and any(record.agent for record in records)
 
 
 def _is_private(sources: Sources, choices: Sequence[DrafterChoice]) -> bool:

@@ -89,6 +89,19 @@ def test_sessions_are_a_private_corpus_of_messages(projects):
     assert corpus.skipped.records == 1  # the cut last line
 
 
+def test_a_column_of_sessions_is_private_too(projects):
+    notes = Notes()
+    corpus = open_corpus(str(projects), column="message.content", skip_bad=True, reporter=notes)
+    assert corpus.private
+    assert any("is marked private" in line for line in notes.lines)
+
+
+def test_a_page_of_sessions_is_for_its_owner(projects, tmp_path):
+    page = tmp_path / "page.html"
+    ngramkit.replay(projects, model="demo", drafters=["context"], budgets=[4], html=page)
+    assert is_owners(page)
+
+
 def test_every_agents_files_are_a_corpus_alone_and_in_a_mixture(tmp_path):
     both = [SAMPLES / "codex", SAMPLES / "pi"]
     of_each = [text for folder in both for text in texts(str(folder))]
