@@ -275,4 +275,9 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
   }
 });
-show();
+if (page.answers.length) {
+  show();
+} else {
+  at("figures").textContent = "No answer has tokens.";
+  document.querySelector(".columns").remove();
+}

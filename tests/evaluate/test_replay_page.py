@@ -214,6 +214,15 @@ def test_records_of_ids_show_ids(tmp_path):
     assert reporter.of_the_page[0].startswith("the page shows token ids: ")
 
 
+def test_a_page_without_an_answer(tmp_path):
+    path, tokenizer = tmp_path / "p.html", TokenizerRecord("./nowhere", 9, "ab" * 32)
+    empty = Record("q", "all", [Turn([1, 2], [])])
+    ngramkit.replay([empty], model=tokenizer, drafters="context", budgets=[4], html=path)
+    page = read(path)
+    assert page.data["answers"] == []
+    assert "No answer has tokens." in page.texts["script"]
+
+
 def test_only_a_page_is_replaced_and_only_with_force(replayed, tmp_path):
     page = tmp_path / "page.html"
     replayed([CODE])
