@@ -91,14 +91,18 @@ class Thread:
     """
 
     def __init__(
-        self, unread: Unread, ended: list[Answer], before: MessagePrefix | None = None
+        self,
+        unread: Unread,
+        ended: list[Answer],
+        before: MessagePrefix | None = None,
+        chars: int = 0,
     ) -> None:
         self.open: Open | None = None
         self._unread, self._ended, self._before = unread, ended, before
         self._messages: list[Message] = []  # after those of `before`
         self._said: list[str] = []  # by the user, not yet a message
         self._dropped = 0  # messages at the beginning
-        self._chars = sum(len(each.content) for each in before or ())
+        self._chars = chars  # of all messages
 
     @property
     def place(self) -> int:
@@ -164,12 +168,15 @@ class Thread:
 
     def branch(self, place: int) -> Thread:
         """Return a conversation that leaves this closed one after `place`."""
-        before, said = self.messages().first(place - self._dropped), ""
+        messages, said = self.messages(), ""
+        before = messages.first(place - self._dropped)
         if len(before) and before[-1].role == USER:
             said, before = before[-1].content, before.first(len(before) - 1)
         if len(before.segments()) > MAX_SEGMENTS:
             before = MessagePrefix(list(before), len(before))
-        branch = Thread(self._unread, self._ended, before)
+        # Most branches leave near the end.
+        chars = self._chars - sum(len(each.content) for each in messages[len(before) :])
+        branch = Thread(self._unread, self._ended, before, chars)
         branch.say(said)
         return branch
 
