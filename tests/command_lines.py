@@ -108,6 +108,7 @@ def serve() -> None:
             run_here(["decode", "--prompt", "x", "--max-new-tokens", "2", "--drafter", "context"])
     del sys.argv[1:]
     gc.freeze()
+    gc.set_threshold(100_000, 50, 100)  # as in conftest
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -29,6 +29,7 @@ def can_mount() -> bool:
     )
 
 
+@pytest.mark.attack
 @pytest.mark.skipif(not can_mount(), reason="needs user namespaces, to mount a small disk")
 def test_a_full_disk_says_so_and_a_second_run_finishes(tmp_path):
     chosen = random.Random(0)

@@ -51,6 +51,7 @@ def text(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.attack
 def test_ten_killed_builds_resume_to_the_same_bytes(tmp_path, text):
     seconds = run(text, tmp_path / "undisturbed")
     expected = digests(tmp_path / "undisturbed")

@@ -27,6 +27,7 @@ def compiled_by(process):
     return json.loads(out)
 
 
+@pytest.mark.attack
 def test_processes_that_compile_at_once_lose_nothing(tmp_path):
     """On an empty folder; the third then compiles nothing of what either needed."""
     both = [started(task, tmp_path) for task in ("none@2", "recycling@2")]

@@ -170,6 +170,7 @@ def test_no_network(ngramkit_cli, tmp_path, hub):
     assert "cannot reach the Hub for acme/model" in model.err
 
 
+@pytest.mark.attack
 def test_busy_and_broken_answers_are_asked_for_again(hub, ngramkit_cli, tmp_path):
     hub.faults[:] = [
         Fault("GET .*train-00001", 429, retry_after="0"),

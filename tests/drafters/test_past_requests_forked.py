@@ -92,6 +92,7 @@ def test_a_child_is_forked_whatever_the_parent_does(tmp_path, monkeypatch, where
     use(past, past.sorted_end)  # nor did the parent's stop
 
 
+@pytest.mark.attack
 def test_children_that_are_forked_while_it_is_busy_lose_nothing(tmp_path):
     """Each adds its own; the log has all of them in the end."""
     past = PastRequests(History.at(tmp_path / "h", RECORD), rebuild_tokens=64)

@@ -572,6 +572,7 @@ def server(folder, ends):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
+@pytest.mark.attack
 def test_a_kill_loses_no_request_that_was_counted(tmp_path):
     for round_ in range(3):
         running = server(tmp_path / "h", "runs")

@@ -40,6 +40,7 @@ def _write_for_ever(path, started):
         started.set()
 
 
+@pytest.mark.attack
 def test_killed_writers_lose_at_most_the_request_in_flight(history):
     for _ in range(5):
         started = FORKED.Event()

@@ -88,6 +88,7 @@ def test_without_a_network_and_a_cache(shared, tmp_path, monkeypatch):
     assert "cannot reach" in pulled.err
 
 
+@pytest.mark.attack
 def test_a_killed_pull_leaves_nothing_that_opens(hub, tmp_path, artifacts):
     add(hub, artifacts["datastore"])
     hub.faults.append(Fault("GET .*/resolve/.*shard-00002", 0, times=10**6))

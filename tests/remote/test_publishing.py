@@ -182,6 +182,7 @@ ngramkit.build_datastore(TokenStore.open(sys.argv[1]), sys.argv[2], shard_tokens
 """
 
 
+@pytest.mark.attack
 def test_a_killed_upload_resumes(s3, tokens, cache):
     """It is killed while its second shard arrives; whole shards are not sent again."""
     child = None
