@@ -65,7 +65,7 @@ def lines(
     >>> list(lines(io.BytesIO(b"\n\na\n \nb"), 10, "x"))
     [(3, b'a'), (5, b'b')]
     """
-    number, line, blank = 1, bytearray(), re.compile(rb"[\s\0]*")
+    number, line, blank = 1, bytearray(), re.compile(rb"\s*")
     block = head or file.read(BLOCK_BYTES)
     require_utf_8(block, where)
     at = len(BOM) * block.startswith(BOM)
@@ -82,13 +82,14 @@ def lines(
             if end < 0:
                 break
             if line:
-                yield number, bytes(line)
+                if whole_line := bytes(line).lstrip(b"\0"):
+                    yield number, whole_line
                 line = bytearray()
                 number += 1
             at = end + 1
         block, at = file.read(BLOCK_BYTES), 0
-    if line:
-        yield number, bytes(line)
+    if whole_line := bytes(line).lstrip(b"\0"):
+        yield number, whole_line
 
 
 def require_utf_8(start: bytes, where: str) -> None:

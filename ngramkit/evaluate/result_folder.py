@@ -112,7 +112,9 @@ def _remove(folder: Path) -> None:
     """Delete a folder of results, or what a killed replay wrote of it."""
     if os.path.lexists(folder):
         _require_ours(folder)
-        remove([*folder.iterdir(), folder])
+        # The file that tells whose folder it is goes last, so that a kill leaves no other.
+        files = sorted(folder.iterdir(), key=lambda path: path.name == NAME)
+        remove([*files, folder])
 
 
 def _require_ours(folder: Path) -> list[str]:

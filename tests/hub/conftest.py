@@ -52,8 +52,12 @@ def shared(hub, tmp_path, monkeypatch):
     def one(line):
         return run_here(line)
 
+    def forget():
+        hub.faults.clear()
+        for key in [key for key in hub.repositories if key[1].startswith("acme/our-")]:
+            del hub.repositories[key]
+        hub.blobs.clear()
+
+    forget()  # what a test without this fixture has left
     yield run
-    hub.faults.clear()
-    for key in [key for key in hub.repositories if key[1].startswith("acme/our-")]:
-        del hub.repositories[key]
-    hub.blobs.clear()
+    forget()
