@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,11 +12,12 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.basics.errors import UsageError, reason
+from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.terminal_text import fold_name, many
 from ngramkit.evaluate.replay_results import Replay, Tally, categories
 from ngramkit.evaluate.statistics import Interval
+from ngramkit.formats.replacing import require_room_for_file
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
 MUTED = "#6a737d"
@@ -50,14 +50,7 @@ def require_picture(path: Path) -> None:
             option="plot",
         )
     require_package("matplotlib", "draw a plot")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"no such folder: {path.parent}", "create it first", option="plot")
-    try:
-        tempfile.TemporaryFile(dir=path.absolute().parent).close()
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {reason(error)}", "choose another folder", option="plot"
-        ) from error
+    require_room_for_file(path, "plot")
 
 
 def plot(

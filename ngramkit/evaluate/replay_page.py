@@ -12,7 +12,6 @@ import hashlib
 import html
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.basics.errors import NgramkitError, UsageError, one_line, reason
+from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import harmless, many, visible
 from ngramkit.basics.untrusted import not_linked, open_stream, owner_only
@@ -30,7 +29,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import DraftTree, Source, TokenArray
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.formats.card import model_name
-from ngramkit.formats.replacing import exists
+from ngramkit.formats.replacing import exists, require_room_for_file
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -178,8 +177,6 @@ def require_page(path: str | Path, *, force: bool = False) -> None:
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"html must be a file FILE.html, got {path}", option="html")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"no such folder: {path.parent}", "create it first", option="html")
     if os.path.lexists(path):
         if path.is_symlink() or not path.is_file() or not _is_page(path):
             raise UsageError(
@@ -192,12 +189,7 @@ def require_page(path: str | Path, *, force: bool = False) -> None:
             error.option = ("html", "force")
             error.hint = "choose another file, or replace it with force=True"
             raise error
-    try:
-        tempfile.TemporaryFile(dir=path.absolute().parent).close()
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {reason(error)}", "choose another folder", option="html"
-        ) from error
+    require_room_for_file(path, "html")
 
 
 def _is_page(path: Path) -> bool:

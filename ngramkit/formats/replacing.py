@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.errors import InputError, UsageError, reason
 from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import (
@@ -153,6 +154,19 @@ def require_writable(path: Path) -> None:
     if not _left(path):  # a lock or a partial folder shows that it is writable
         with suppress(BusyError), locked(_lock(path), busy="busy"):
             pass  # it can be created
+
+
+def require_room_for_file(path: Path, option: str) -> None:
+    """Raise UsageError, which names `option`, unless files can be created next to `path`."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"no such folder: {path.parent}", "create it first", option=option)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {reason(error)}", "choose another folder", option=option
+        ) from error
 
 
 def _not_writable(path: Path, why: str) -> InputError:

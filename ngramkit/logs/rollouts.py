@@ -17,6 +17,7 @@ import numpy as np
 from ngramkit.basics.errors import BadRecordError, InputError, first_line
 from ngramkit.corpus.turns import content_text
 from ngramkit.drafters.base import TokenArray
+from ngramkit.logs.growing_ids import GrowingIds
 from ngramkit.logs.request import (
     NO_TEXT,
     ConversationReader,
@@ -196,36 +197,29 @@ class Branch:
     def __init__(self, where: FilePlace, tools: Any) -> None:
         self._where = where
         self._nodes: list[Any] = []
-        self._ids = np.empty(0, np.int32)  # with spare room; prompts are views of its beginning
-        self._count: int | None = 0  # ids in use; None if some node has no ids
+        self._ids: GrowingIds | None = GrowingIds()  # None if some node has no ids
         self._conversation = ConversationReader(where, tools)
         self._read_nodes = 0  # nodes in the conversation
 
     def add(self, node: Any) -> None:
         ids = token_ids(node.get("token_ids"))
         self._nodes.append(node)
-        if self._count is None or ids is None or not len(ids):
-            self._count = None
+        if self._ids is None or ids is None or not len(ids):
+            self._ids = None
             return
-        count = self._count + len(ids)
-        if count > len(self._ids):
-            grown = np.empty(2 * count, np.int32)
-            grown[: self._count] = self._ids[: self._count]
-            self._ids = grown
-        self._ids[self._count : count] = ids
-        self._count = count
+        self._ids.append(ids)
 
     def request(self, node: Any) -> tuple[Prompt, str | TokenArray]:
         """Append a node that the model wrote; return its prompt and output."""
-        before = self._count
+        before = 0 if self._ids is None else self._ids.size
         self.add(node)
         mask = node.get("mask")
-        if before is not None and self._count is not None and isinstance(mask, list):
-            own = self._ids[before : self._count]
+        if self._ids is not None and isinstance(mask, list):
+            own = self._ids.first(self._ids.size)[before:]
             if len(mask) != len(own):
                 raise BadRecordError("a node's mask must be as long as its token ids")
             begin = next((i for i, sampled in enumerate(mask) if sampled), len(own))
-            return self._ids[: before + begin], own[begin:]
+            return self._ids.first(before + begin), own[begin:]
         for each in self._nodes[self._read_nodes : -1]:
             self._conversation.add(require_field(self._where, each, "message", dict))
         self._read_nodes = len(self._nodes) - 1

@@ -15,6 +15,7 @@ from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER
 from ngramkit.drafters.base import TokenArray
+from ngramkit.logs.growing_ids import GrowingIds
 
 ORDERS = (
     (USER, ASSISTANT, USER),
@@ -129,12 +130,11 @@ class _Conversation:
 
     def __init__(self, messages: Sequence[Message], before: TokenArray, role: str) -> None:
         self._messages, self._role = messages, role
-        self._ids = before.copy()
-        self._size = len(before)
+        self._ids = GrowingIds(before)
         self._ends: list[int] = []  # after each message
 
     def tokens(self, count: int) -> TokenArray:
-        return self._ids[: self._ends[count - 1]]
+        return self._ids.first(self._ends[count - 1])
 
     def extend(self, count: int, borders: Borders, encode: Callable[[str], TokenArray]) -> bool:
         """Encode the first `count` messages; return False after an unusual order of roles."""
@@ -147,17 +147,8 @@ class _Conversation:
             opened = borders.closing(USER) or ""  # follows each message of the user
             if before == USER:
                 piece = piece.removeprefix(opened)
-            self._append(encode(piece))
+            self._ids.append(encode(piece))
             if message.role == USER:
-                self._append(encode(opened))
-            self._ends.append(self._size)
+                self._ids.append(encode(opened))
+            self._ends.append(self._ids.size)
         return True
-
-    def _append(self, ids: TokenArray) -> None:
-        end = self._size + len(ids)
-        if end > len(self._ids):
-            grown = np.empty(2 * end, np.int32)
-            grown[: self._size] = self._ids[: self._size]
-            self._ids = grown
-        self._ids[self._size : end] = ids
-        self._size = end
