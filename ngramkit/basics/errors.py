@@ -263,7 +263,7 @@ def from_storage(error: BaseException, what: str, action: str) -> NgramkitError:
         return NetworkError(f"cannot {action} {what}: its checksum differs", TRY_AGAIN)
     if {"TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"} & names:
         return NetworkError(f"cannot {action} {what}: no answer in time", TRY_AGAIN)
-    if any("Connect" in name or "Payload" in name for name in names):
+    if any("Connect" in name or name in ("ClientPayloadError", "gaierror") for name in names):
         return NetworkError(f"cannot {action} {what}: the connection failed", TRY_AGAIN)
     if isinstance(error, OSError) and error.filename is not None:  # a local file
         raise error

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.cache import TextCache
-from ngramkit.basics.errors import InputError, UsageError, meant
+from ngramkit.basics.errors import InputError, UsageError, meant, storage_errors
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many
 
@@ -35,6 +35,7 @@ SPEED_BENCH_DATASET, SPEED_BENCH_SPLIT = "nvidia/SPEED-Bench", "test"
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 PREPARE = "Run NVIDIA's SPEED-Bench script, and give its jsonl file as questions."
 MAX_BYTES = 16 << 20  # of a downloaded file
+SECONDS = 30  # without an answer
 CACHE = TextCache("questions", 16)
 
 
@@ -42,15 +43,13 @@ CACHE = TextCache("questions", 16)
 class WebFile:
     """A file on the web whose bytes are known."""
 
-    folder: str  # URL
-    name: str
+    url: str
     sha256: str
 
 
 SPEC_BENCH_FILE = WebFile(
     "https://raw.githubusercontent.com/hemingkx/Spec-Bench/"
-    "fd2c1cd7d2201ef71db4c5f4e455008f017967bf/data/spec_bench",
-    "question.jsonl",
+    "fd2c1cd7d2201ef71db4c5f4e455008f017967bf/data/spec_bench/question.jsonl",
     "4b6d33e79484f9841c487ee87d1cf6aa8c6066f61d5d482ff09e5a007fafdf04",
 )
 
@@ -144,13 +143,13 @@ def _text(file: WebFile) -> str:
     known = CACHE.get(file.sha256)
     if known is not None and _sha256(known) == file.sha256:
         return known
-    from ngramkit.remote.urls import UrlFolder
+    from urllib.request import urlopen  # the file is public, and fsspec needs another package
 
-    folder = UrlFolder.at(file.folder, "questions")
-    raw = folder.read(file.name, MAX_BYTES)
-    if raw is None or hashlib.sha256(raw).hexdigest() != file.sha256:
+    with storage_errors(file.url), urlopen(file.url, timeout=SECONDS) as response:
+        raw = response.read(MAX_BYTES)
+    if hashlib.sha256(raw).hexdigest() != file.sha256:
         raise InputError(
-            f"cannot use {folder}/{file.name}: it is missing or was changed",
+            f"cannot use {file.url}: it was changed",
             "Download Spec-Bench's question.jsonl, and give it as questions.",
             option="questions",
         )

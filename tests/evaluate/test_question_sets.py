@@ -38,7 +38,7 @@ def spec_bench(tmp_path, monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        web = WebFile(f"http://127.0.0.1:{server.server_port}", file.name, digest)
+        web = WebFile(f"http://127.0.0.1:{server.server_port}/{file.name}", digest)
         monkeypatch.setattr(question_sets, "SPEC_BENCH_FILE", web)
         yield file
         server.shutdown()
@@ -54,7 +54,10 @@ def test_spec_bench_is_downloaded_once(spec_bench):
 
 def test_a_changed_file_is_refused(spec_bench):
     spec_bench.write_text('{"prompt": "changed"}\n')
-    with pytest.raises(InputError, match="missing or was changed"):
+    with pytest.raises(InputError, match="it was changed"):
+        read_questions("spec-bench")
+    spec_bench.unlink()
+    with pytest.raises(InputError, match="it does not exist"):
         read_questions("spec-bench")
 
 
