@@ -78,11 +78,17 @@ class Automaton(BaseDrafter):
         source = Source.CONTEXT
         if len(self._table):
             longest = min(self._bound, self.max_match)
+            shortest = max(matched + 1, self.threshold) + self.bias  # below, it is not used
             corpus_matched, copied = in_corpus(
-                self._table, self._live.tokens, longest, min(self.width, budget), self._eos
+                self._table,
+                self._live.tokens,
+                longest,
+                shortest,
+                min(self.width, budget),
+                self._eos,
             )
             self._bound = corpus_matched if corpus_matched < self.max_match else self._live.length
-            if corpus_matched - self.bias > matched:
+            if corpus_matched >= shortest:
                 matched, chain, source = corpus_matched - self.bias, copied, Source.DATASTORE
         if matched < self.threshold or not len(chain):
             return self._matrix.draft(int(self._live.tokens[-1]), budget)

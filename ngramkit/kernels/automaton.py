@@ -12,11 +12,18 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, entry, part
-from ngramkit.kernels.suffix.search import VOCABULARY, longest_match, position_at, token_at
+from ngramkit.kernels.suffix.search import (
+    SIZE as SHARD_SIZE,
+    VOCABULARY,
+    compare_suffix,
+    longest_match,
+    position_at,
+    token_at,
+)
 
 # Columns of `state`.
 SIZE, LAST, STATES, EDGES, AT, MATCHED = range(6)
-SCANNED = 1 << 12  # occurrences searched for the first one in a corpus, at most
+SCANNED = 1 << 16  # occurrences, or then tokens of a shard, read to find the first one, at most
 
 
 class SuffixAutomaton(NamedTuple):
@@ -200,29 +207,29 @@ def longest_repeat(automaton: SuffixAutomaton, width: int) -> tuple[int, Array]:
 
 @allocating_entry
 def in_corpus(
-    table: Array, context: Array, longest: int, width: int, eos: int
+    table: Array, context: Array, longest: int, shortest: int, width: int, eos: int
 ) -> tuple[int, Array]:
     """Return the match's length and its continuation, from suffix arrays.
 
-    The match is a suffix of `context` int32[n], up to `longest` tokens. The draft follows its first
-    occurrence (of SCANNED) in the first shard, and ends before a separator or after `eos`.
+    The match is a suffix of `context` int32[n], up to `longest` tokens; below `shortest` it has no
+    continuation. The draft follows its first occurrence in the first shard, and ends before a
+    separator or after `eos`. A match with more than SCANNED occurrences, none of them in the
+    shard's first SCANNED tokens, may follow a later one.
     """
     intervals = np.zeros((len(table), 2), np.int64)
     matched = longest_match(table, context, longest, intervals)
     copied = np.empty(width, np.int32)
-    if matched == 0:
-        return 0, copied[:0]
+    if matched < max(shortest, 1):
+        return matched, copied[:0]
     shard = 0
     while intervals[shard, 0] == intervals[shard, 1]:
         shard += 1
     row = table[shard]
-    low, high = intervals[shard, 0], intervals[shard, 1]
-    place = position_at(row, low)
-    for i in range(low + 1, min(high, low + SCANNED)):
-        place = min(place, position_at(row, i))
+    match = context[len(context) - matched :]
+    place = _first_place(row, intervals[shard, 0], intervals[shard, 1], match) + matched
     size = 0
     while size < width:
-        token = token_at(row, place + matched + size)
+        token = token_at(row, place + size)
         if token >= row[VOCABULARY]:
             break
         copied[size] = token
@@ -230,3 +237,16 @@ def in_corpus(
         if token == eos:
             break
     return matched, copied[:size]
+
+
+@part
+def _first_place(shard: Array, low: int, high: int, match: Array) -> int:
+    """Return the first position of an interval; few frequent matches are far into the text."""
+    if high - low > SCANNED:
+        for position in range(min(SCANNED, shard[SHARD_SIZE])):
+            if compare_suffix(shard, position, match, 0) == 0:
+                return position
+    place = position_at(shard, low)
+    for i in range(low + 1, min(high, low + SCANNED)):
+        place = min(place, position_at(shard, i))
+    return place

@@ -138,7 +138,7 @@ def test_its_drafts_are_those_of_the_automaton_drafter(
         recycling.in_corpus(shards, context, 64, width, V, 1), minimum
     )
     table = shard_table([(s.tokens, s.suffix_array, s.first_token) for s in store.shards])
-    ours, copied = in_corpus(table, np.array(context, np.int32), 64, width, 1)
+    ours, copied = in_corpus(table, np.array(context, np.int32), 64, 1, width, 1)
     assert _expected((ours, copied.tolist()), minimum) == _expected((matched, drafted), minimum)
     drafter = Automaton([store], threshold=minimum, bias=0, width=width)
     drafter.start(np.array(context, np.int32))

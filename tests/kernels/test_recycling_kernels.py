@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from twins import recycling as naive
 
-from ngramkit.kernels.automaton import extend, in_corpus, longest_repeat, new_automaton
+from ngramkit.kernels.automaton import (
+    SCANNED,
+    extend,
+    in_corpus,
+    longest_repeat,
+    new_automaton,
+)
 from ngramkit.kernels.recycling import fill_tree, fixed_tree, recycle
 from ngramkit.kernels.suffix.search import shard_table
+from ngramkit.kernels.suffix.sort import sort_shard
 
 FEW = settings(max_examples=80, deadline=None)
 V, K = 6, 3
@@ -97,15 +104,36 @@ def test_nothing_is_repeated_in_no_text():
 @FEW
 @given(
     st.lists(texts.filter(bool), min_size=1, max_size=3), texts, st.integers(0, 6),
-    st.integers(1, 5), st.integers(-1, 3),
+    st.integers(0, 3), st.integers(1, 5), st.integers(-1, 3),
 )  # fmt: skip
-def test_the_same_in_a_corpus(documents, context, longest, width, eos):
+def test_the_same_in_a_corpus(documents, context, longest, shortest, width, eos):
     shards = [[*tokens, 4] for tokens in documents]
-    arrays = []
-    for tokens in shards:
-        order = sorted(range(len(tokens)), key=lambda i, tokens=tokens: tokens[i:])
-        firsts = np.searchsorted(sorted(tokens), np.arange(6)).astype(np.uint64)
-        arrays.append((np.array(tokens, np.uint16), np.array(order, np.int32), firsts))
-    found = in_corpus(shard_table(arrays), np.array(context, np.int32), longest, width, eos)
+    table, _arrays = _corpus(shards)
+    found = in_corpus(table, np.array(context, np.int32), longest, shortest, width, eos)
     matched, line = found
-    assert (matched, line.tolist()) == naive.in_corpus(shards, context, longest, width, 4, eos)
+    expected, copied = naive.in_corpus(shards, context, longest, width, 4, eos)
+    assert (matched, line.tolist()) == (expected, copied if matched >= shortest else [])
+
+
+def _corpus(shards):
+    """Return a shard table, and its arrays."""
+    sorted_shards = [sort_shard(np.array(tokens, np.uint16), 4) for tokens in shards]
+    arrays = [(s["tokens"], s["suffix_array"], s["first_token"]) for s in sorted_shards]
+    return shard_table(arrays), arrays
+
+
+@pytest.mark.parametrize(
+    ("rest", "places"),
+    [(SCANNED - 2, SCANNED), (9, SCANNED + 1), (SCANNED - 2, SCANNED + 1), (SCANNED, SCANNED + 9)],
+)
+def test_the_first_of_many_places_is_found(rest, places):
+    """In order of the suffix array, the first place of `1 0` is the last."""
+    text = [*[3] * rest, 1, 0, 2, *[1, 0, 1] * (places - 2), 1, 0, 0, 4]
+    table, _arrays = _corpus([text])
+    matched, line = in_corpus(table, np.array([1, 0], np.int32), 64, 1, 3, -1)
+    assert matched == 2
+    expected = naive.in_corpus([text], [1, 0], 64, 3, 4, -1)[1]
+    if rest < SCANNED:
+        assert line.tolist() == expected == [2, 1, 0]
+    else:  # a later one
+        assert line.tolist() in ([0], [1, 1, 0])
