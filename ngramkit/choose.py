@@ -331,6 +331,12 @@ def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
     return list(by_label.values())
 
 
+def drafts_private_texts(sources: Sources, choices: Iterable[DrafterChoice]) -> bool:
+    """Return whether drafts may come from a history or a private artifact."""
+    opened = (each for choice in choices for each in choice.opened)
+    return sources.past.path is not None or any(each.manifest.private for each in opened)
+
+
 def _unlike(name: str, taken: Collection[str]) -> str:
     numbered = (f"{name}-{number}" for number in count(2))
     return name if name not in taken else next(each for each in numbered if each not in taken)

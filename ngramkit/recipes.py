@@ -63,7 +63,7 @@ from ngramkit.formats.replacing import tidy
 from ngramkit.formats.resumable_writer import recipe_text, write_text
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.gguf.model_folders import find_gguf
-from ngramkit.hub.push import is_marked_private, push as upload
+from ngramkit.hub.push import push as upload, refused_as_private
 from ngramkit.remote.fetch import fetch, silence_client
 from ngramkit.remote.file_cache import fetch_texts, put_text
 from ngramkit.remote.publishing import build_at, require_out
@@ -185,7 +185,7 @@ def build(
         require_out(place, force=True)
     resolved = resolve(wanted, reporter)
     if push and not allow_private and is_private(resolved.inputs.get("corpus", {})):
-        raise is_marked_private(wanted.name)
+        raise refused_as_private(wanted.name)
     verdict = _judge_place(resolved, root, url and place, push)
     status, size = "up to date", None
     if verdict.stale and check:

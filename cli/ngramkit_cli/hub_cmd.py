@@ -18,7 +18,7 @@ AllowPrivate = Annotated[
     bool,
     typer.Option(
         "--allow-private",
-        help="Upload an artifact that is marked private, to a private repository unless --public.",
+        help="Upload a private artifact or a history, to a private repository unless --public.",
     ),
 ]
 Repository = Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository.")]
@@ -34,7 +34,7 @@ def push(
         typer.Option(
             "--private/--public",
             help="Whether a new repository is for those alone whom you let in. "
-            "Default: --private for a history or an artifact that is marked private.",
+            "Default: --private for a history or a private artifact.",
         ),
     ] = None,
     allow_private: AllowPrivate = False,

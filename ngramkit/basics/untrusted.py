@@ -91,7 +91,10 @@ def _not_plain(path: str) -> OSError:
 
 
 def owner_only(path: str, flags: int) -> int:
-    return not_linked(path, flags, 0o600)
+    """Open as `not_linked`, also a file that others could read before."""
+    descriptor = not_linked(path, flags, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def require_no_links(folder: Path) -> None:

@@ -19,7 +19,7 @@ import sysconfig
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, repeat, takewhile
@@ -47,6 +47,8 @@ DESCRIPTIONS = ("dataset_infos.json", "dataset_dict.json")  # of datasets
 HIDDEN, OTHER_KINDS, ABOUT = "hidden", "of kinds that are not read", "about the dataset"
 SEEKABLE = (".parquet", ".arrow")  # formats that are read by seeking
 PLAIN = (".txt", ".md", ".py")  # files without columns
+SEEN = 3  # files of a kind that are inspected at a URL
+DATASETS = "hf://datasets/"
 # Keys of a storage's listing that change with a file's content.
 VERSION_KEYS = (
     "ETag", "etag", "md5Hash", "content_md5", "blob_id", "xet_hash", "LastModified", "mtime",
@@ -147,6 +149,18 @@ class FileSource(DocumentSource):
     def _sizes(self) -> Iterator[int]:
         raise NotImplementedError
 
+    @property
+    def published(self) -> bool:
+        """Whether the files are a dataset of the Hub, not a person's own."""
+        return False
+
+    def path(self, part: int) -> Path:
+        raise NotImplementedError
+
+    def stream(self, part: int) -> AbstractContextManager[IO[bytes]]:
+        """Open a file. Raises as reading it."""
+        raise NotImplementedError
+
     def _rows(self, part: int, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
         kind, reading, begin = reader_suffix(path), self.reading, self._ends[part] - size
         reading = replace(reading, max_whole=MAX_RATIO * max(size, reading.max_document))
@@ -188,6 +202,12 @@ class LocalSource(FileSource):
     @property
     def parts(self) -> int:
         return len(self.paths)
+
+    def path(self, part: int) -> Path:
+        return self.paths[part]
+
+    def stream(self, part: int) -> IO[bytes]:
+        return open_stream(self.paths[part])
 
     def _sizes(self) -> Iterator[int]:
         return (path.stat().st_size if path.exists() else 0 for path in self.paths)
@@ -231,17 +251,23 @@ class LocalSource(FileSource):
             raise InputError(f"cannot read {path}: it was removed", "check the path") from error
 
 
-def holds_mark(files: LocalSource) -> bool:
-    """Return whether a table is an export of a private artifact; see ngramkit.exchange.parquet."""
-    return any(_is_marked(path) for path in files.paths if path.suffix.lower() == ".parquet")
+def holds_mark(files: FileSource) -> bool:
+    """Return whether a table is an export of a private artifact; see ngramkit.exchange.parquet.
+
+    At a URL the first tables decide.
+    """
+    tables = [i for i in range(files.parts) if files.path(i).suffix.lower() == ".parquet"]
+    seen = tables if isinstance(files, LocalSource) else tables[:SEEN]
+    return any(_is_marked(files, i) for i in seen)
 
 
-def _is_marked(path: Path) -> bool:
+def _is_marked(files: FileSource, part: int) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return (pq.read_schema(path).metadata or {}).get(b"private") == b"true"
+        with files.stream(part) as raw:
+            return (pq.read_schema(raw).metadata or {}).get(b"private") == b"true"
     except (pa.ArrowException, OSError, UnicodeError):
         return False  # reading reports the error
 
@@ -350,10 +376,20 @@ class RemoteSource(FileSource):
 
     storage: Any  # an fsspec file system
     files: Sequence[Mapping[str, Any]]
+    published: bool = False  # a dataset of the Hub
 
     @property
     def parts(self) -> int:
         return len(self.files)
+
+    def path(self, part: int) -> Path:
+        return plain_path(str(self.files[part]["name"]))
+
+    @contextmanager
+    def stream(self, part: int) -> Iterator[IO[bytes]]:
+        name = str(self.files[part]["name"])
+        with _storage_errors(str(plain_path(name))), self.storage.open(name, "rb") as raw:
+            yield raw
 
     @property
     def size(self) -> int | None:
@@ -371,10 +407,9 @@ class RemoteSource(FileSource):
         return {"files": len(self.files), "listing": digest, **self.reading.record()}
 
     def rows(self, part: int) -> Iterator[Row]:
-        name, size = str(self.files[part]["name"]), self.files[part].get("size")
-        path = plain_path(name)
-        with _storage_errors(str(path)), self.storage.open(name, "rb") as raw:
-            yield from self._rows(part, path, raw, size if isinstance(size, int) else 0)
+        size = self.files[part].get("size")
+        with self.stream(part) as raw:
+            yield from self._rows(part, self.path(part), raw, size if isinstance(size, int) else 0)
 
 
 def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> RemoteSource:
@@ -396,7 +431,7 @@ def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT)
     for file, plain in zip(files, paths, strict=True):
         require_read(plain, label(str(file["name"])))
     require_columns(paths, reading, label(url))
-    return RemoteSource(label(url), storage, files, reading=reading)
+    return RemoteSource(label(url), storage, files, url.startswith(DATASETS), reading=reading)
 
 
 def _without_hidden_and_descriptions(
@@ -408,7 +443,7 @@ def _without_hidden_and_descriptions(
     has_tables = any(reader_suffix(plain_path(str(file["name"]))) in TABLES for file in listed)
     for file in listed:
         below = Path(str(file["name"])[fixed:])
-        card = below.name == "README.md" and url.startswith("hf://datasets/")
+        card = below.name == "README.md" and url.startswith(DATASETS)
         if is_hidden(below) and not names_hidden:
             left_out[HIDDEN] += 1
         elif len(listed) > 1 and has_tables and (card or below.name in DESCRIPTIONS):

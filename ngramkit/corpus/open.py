@@ -35,6 +35,7 @@ from ngramkit.corpus.deduplication import Deduplicated, deduplicate, require_met
 from ngramkit.corpus.document import Corpus, DocumentSource
 from ngramkit.corpus.files import (
     DEFAULT_SPLIT,
+    FileSource,
     LocalSource,
     holds_mark,
     is_read,
@@ -386,14 +387,17 @@ class Origin:
 def _corpus(name: str, origin: Origin, selection: Selection) -> Corpus:
     """Open a corpus by name.
 
-    Sessions of this machine are private, also as plain rows, and so are exports of private
-    artifacts.
+    Sessions outside the Hub's datasets are private, also as plain rows, and so are exports of
+    private artifacts.
     """
     source = _source(name, origin)
     sessions = isinstance(source, SessionSource) and source.private
-    if isinstance(source, LocalSource) and origin.reading.column is not None:
-        sessions = sessions_of(source) is not None
-    private = sessions or (isinstance(source, LocalSource) and holds_mark(source))
+    marked = False
+    if isinstance(source, FileSource) and not source.published:
+        if origin.reading.column is not None:
+            sessions = sessions_of(source) is not None
+        marked = holds_mark(source)
+    private = sessions or marked
     if private:
         why = WARNING if sessions else f"{name} has texts of a private artifact"
         origin.reporter.note(f"{why}: what is built from {name} is marked private")
@@ -422,13 +426,12 @@ def _source(name: str, origin: Origin) -> DocumentSource:
     if not is_url(name):
         _require_path(name)
     origin.refuse(name, "revision", "language", "split")
-    if is_url(name):
-        return remote_source(name, origin.reading, origin.reporter)
-    files = local_source(name, origin.reading, origin.reporter)
+    opened = remote_source if is_url(name) else local_source
+    files: FileSource = opened(name, origin.reading, origin.reporter)
     sessions = sessions_of(files) if origin.reading.column is None else None
     if sessions is None:
         return files
-    if others := len(files.paths) - len(sessions.paths):
+    if others := files.parts - sessions.parts:
         origin.reporter.note(f"skipped in {name}: {many(others, 'file')} (without a session)")
     return SessionSource(files.id, sessions)
 

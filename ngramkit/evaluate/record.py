@@ -15,7 +15,13 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
-from ngramkit.choose import DrafterChoice, asked_drafters, choose, distinct
+from ngramkit.choose import (
+    DrafterChoice,
+    asked_drafters,
+    choose,
+    distinct,
+    drafts_private_texts,
+)
 from ngramkit.corpus.chat import find_template, require_template
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import prepare
@@ -123,7 +129,9 @@ def record(
         "max_new_tokens": max_new_tokens,
         **applied_facts(task.model, options.sampling),
     }
-    folder = EvidenceFolder.at(out, plan, task.model.tokenizer.record)
+    folder = EvidenceFolder.at(
+        out, plan, task.model.tokenizer.record, private=drafts_private_texts(given, choices)
+    )
     return _record_all(Bench(task, [], wanted, form), folder, choices, reporter)
 
 

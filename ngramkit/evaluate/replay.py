@@ -27,6 +27,7 @@ from ngramkit.choose import (
     choose,
     distinct,
     drafts_from_evidence,
+    drafts_private_texts,
     join_some,
     label_among,
     labels_of,
@@ -420,7 +421,7 @@ def replay(
         results.folder = Path(out)
         replace_folder(results.folder, results.contents(), results.provenance, force=force)
     if page is not None:
-        private = _has_sessions(answers, records) or _is_private(sources, choices)
+        private = _has_sessions(answers, records) or drafts_private_texts(sources, choices)
         page.write(budgets[0], chain=chain, private=private)
     return results
 
@@ -478,11 +479,6 @@ def _has_sessions(answers: Any, records: Sequence[Record]) -> bool:
     given = [answers] if isinstance(answers, str | Path) else answers or ()
     published = bool(given) and all(isinstance(g, str | Path) and is_dataset(g) for g in given)
     return not published and any(record.agent for record in records)
-
-
-def _is_private(sources: Sources, choices: Sequence[DrafterChoice]) -> bool:
-    opened = (each for choice in choices for each in choice.opened)
-    return sources.past.path is not None or any(each.manifest.private for each in opened)
 
 
 def _nothing_to_replay(

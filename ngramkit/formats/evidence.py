@@ -43,7 +43,7 @@ from ngramkit.basics.untrusted import parse_json, read_json, whole_number
 from ngramkit.formats.artifact import Layout, require, require_layout
 from ngramkit.formats.limits import is_short_text
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import locked, require_writable, sync_folder
+from ngramkit.formats.replacing import PRIVATE, locked, require_writable, sync_folder
 from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.safetensors import Array, open_arrays, write_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
@@ -97,18 +97,30 @@ class EvidenceFolder:
             require_writable(path)
 
     @classmethod
-    def at(cls, path: str | Path, plan: Mapping[str, Any], tokenizer: TokenizerRecord) -> Self:
-        """Open or create the folder. Raises UsageError for another plan or foreign files."""
+    def at(
+        cls,
+        path: str | Path,
+        plan: Mapping[str, Any],
+        tokenizer: TokenizerRecord,
+        *,
+        private: bool = False,
+    ) -> Self:
+        """Open or create the folder, for its owner only if it is `private`.
+
+        Raises UsageError for another plan or foreign files.
+        """
         path = Path(path)
         plan = json.loads(json.dumps(plan))
         cls.require_room(path)
         if not (path / NAME).exists():
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=PRIVATE if private else 0o777, parents=True, exist_ok=True)
             body = {"format": FORMAT, "version": VERSION, "plan": plan}
             body["tokenizer"] = {k: v for k, v in asdict(tokenizer).items() if v is not None}
             write_text(path / NAME, json.dumps(body, indent=2) + "\n")
             sync_folder(path.parent)
         folder = cls.open(path)
+        if private:
+            path.chmod(PRIVATE)
         for key in sorted(plan.keys() | folder.plan.keys()):
             if plan.get(key) != folder.plan.get(key):
                 raise UsageError(

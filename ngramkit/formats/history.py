@@ -21,7 +21,7 @@ read from the log, so a missing or old index loses none.
 
 A shared copy (`ngramkit push`) is a log of generation 1 without damage or a torn end, and a
 manifest that lists it, with the counts `requests` and `tokens`. `pull` checks every request and
-writes a new history. The manifest of a history that `history import` wrote is marked private.
+writes a new history.
 
 No file is ever a link. Any number of processes may share a folder; a killed one loses at most the
 request that it was writing. All ids are those of one tokenizer.
@@ -66,7 +66,7 @@ from ngramkit.formats.datastore import (
     with_first_token,
 )
 from ngramkit.formats.limits import LIMITS
-from ngramkit.formats.manifest import NAME, Manifest, build_id
+from ngramkit.formats.manifest import HISTORY, NAME, Manifest, build_id
 from ngramkit.formats.replacing import PRIVATE, Replacement, locked, sync_folder, tidy
 from ngramkit.formats.request_log import HEADER, Mark, PastRequest, Reading, RequestLog
 from ngramkit.formats.resumable_writer import write_text
@@ -99,7 +99,7 @@ class Newest(NamedTuple):
 class History(Artifact):
     """An open history. It keeps its place in the log, so `news` returns every request once."""
 
-    kind = "history"
+    kind = HISTORY
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         super().__init__(path, manifest)
@@ -114,8 +114,8 @@ class History(Artifact):
         return super().open(path, reporter=reporter)
 
     @classmethod
-    def at(cls, path: str | Path, tokenizer: TokenizerRecord, *, private: bool = False) -> Self:
-        """Open or create a history, and mark it private if asked to.
+    def at(cls, path: str | Path, tokenizer: TokenizerRecord) -> Self:
+        """Open or create a history.
 
         Raises ArtifactError for another tokenizer or foreign files.
         """
@@ -126,20 +126,12 @@ class History(Artifact):
             path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             with locked(path / LOCK):
                 require_no_other(path)
-                create(path, tokenizer, private=private)
+                create(path, tokenizer)
             sync_folder(path.parent)
         _clear_strays(path)
         history = cls.open(path)
         history.tokenizer.require(tokenizer, str(path), ANOTHER_HISTORY)
-        if private:
-            history._mark_private()
         return history
-
-    def _mark_private(self) -> None:
-        if not self.manifest.private:
-            self.manifest = manifest_of(self.tokenizer, private=True)
-            with locked(self.path / LOCK):
-                write_text(self.path / NAME, self.manifest.to_json(), owner_only)
 
     @property
     def separator(self) -> int:
@@ -289,19 +281,17 @@ def create(
     path: Path,
     tokenizer: TokenizerRecord,
     requests: Sequence[PastRequest] = (),
-    *,
-    private: bool = False,
 ) -> None:
     """Write a new history, its manifest last. A folder with a manifest is left unchanged."""
     if (path / NAME).exists():
         return
     log_of(path, tokenizer).create(requests)
-    write_text(path / NAME, manifest_of(tokenizer, private=private).to_json(), owner_only)
+    write_text(path / NAME, manifest_of(tokenizer).to_json(), owner_only)
 
 
-def manifest_of(tokenizer: TokenizerRecord, *, private: bool = False) -> Manifest:
+def manifest_of(tokenizer: TokenizerRecord) -> Manifest:
     plan = {"kind": History.kind, "tokenizer": tokenizer.fingerprint}
-    corpus = {"id": "past requests", **({"private": True} if private else {})}
+    corpus = {"id": "past requests"}
     return Manifest(History.kind, build_id(plan), tokenizer, corpus=corpus)
 
 
@@ -316,7 +306,7 @@ def copy_of(history: History) -> tuple[Manifest, bytes]:
     log = b"".join(history.log.pack(requests))
     counts = {"requests": len(requests), "tokens": sum(len(each.tokens) for each in requests)}
     files = {LOG: FileRecord(len(log), hashlib.sha256(log).hexdigest())}
-    manifest = manifest_of(history.tokenizer, private=history.manifest.private)
+    manifest = manifest_of(history.tokenizer)
     return replace(manifest, counts=counts, files=files), log
 
 
@@ -334,7 +324,7 @@ def restore(path: Path, manifest: Manifest) -> None:
         raise WrongFileError(log.path, "its checksum is not the listed one")
     reading = log.read()
     require(not reading.damaged and not reading.torn, log.path, "a request is invalid")
-    create(path, manifest.tokenizer, reading.requests, private=manifest.private)
+    create(path, manifest.tokenizer, reading.requests)
 
 
 def require_no_other(path: Path) -> None:
@@ -420,11 +410,10 @@ def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int
         for found in filter(None, reversed(row)):
             newest_first.setdefault(*found)
     inputs = [source.path for source in sources]
-    private = any(source.manifest.private for source in sources)
     with Replacement(out, inputs=inputs, forcible=False) as new:
         new.empty(PRIVATE)
         requests = list(newest_first.values())[::-1]
-        create(new.partial, sources[0].tokenizer, requests, private=private)
+        create(new.partial, sources[0].tokenizer, requests)
         new.put_in_place()
     return History.open(out), sum(map(len, held)) - len(newest_first)
 

@@ -11,9 +11,9 @@
     }
 
 An artifact is private if its corpus has `"private": true`, or a corpus of its `mixed` or `merged`
-(at any depth) has it. Merging, pruning, building and exporting an artifact keep the mark, and
-`push` refuses a private artifact unless told otherwise. Readers that do not know the mark open the
-artifact as any other.
+(at any depth) has it. A history is always private. Merging, pruning, building and exporting an
+artifact keep the mark, and `push` refuses a private artifact unless told otherwise. Readers that do
+not know the mark open the artifact as any other.
 
 The same inputs give the same bytes: there are no times or host names, and keys are sorted.
 Canonical JSON has no spaces, sorted keys, and unescaped characters (UTF-8). Older manifests have no
@@ -39,6 +39,7 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 FORMAT = "ngramkit"
 VERSION = 1
 NAME = "manifest.json"
+HISTORY = "history"  # the kind of users' requests
 KEYS = {
     "format", "version", "kind", "build", "parameters", "counts", "tokenizer", "corpus", "files"
 }  # fmt: skip
@@ -72,7 +73,7 @@ class Manifest:
     @property
     def private(self) -> bool:
         """Whether the artifact is made of private texts."""
-        return is_private(self.corpus)
+        return self.kind == HISTORY or is_private(self.corpus)
 
     @property
     def corpus_key(self) -> str | None:

@@ -31,7 +31,7 @@ from ngramkit.formats.outputs import (
 
 UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
 
-PRIVATE = 0o700  # mode of folders with people's text
+PRIVATE, PRIVATE_FILE = 0o700, 0o600  # modes of folders and files with people's text
 
 
 class BusyError(InputError):
@@ -88,11 +88,15 @@ class Replacement:
     def put_in_place(self, names: Collection[str] | None = None) -> None:
         """Give the folder its name, with only the files `names` (default: all entries).
 
-        A task that a cluster cancelled or lost may still write others in the meantime.
+        A task that a cluster cancelled or lost may still write others in the meantime. In a folder
+        for its owner only, files are too.
         """
+        private = not self.partial.stat().st_mode & 0o077
         if names is not None:
             _keep_only(self.partial, names)
         for entry in ours_in(self.partial):
+            if private:
+                entry.chmod(PRIVATE if entry.is_dir() else PRIVATE_FILE)
             if entry.is_dir():
                 sync_folder(entry)
             elif names is None or entry.name in names:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from itertools import islice
 
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.history import History
 from ngramkit.formats.query import frequent_phrases
 
 PHRASES = 100
@@ -24,7 +23,7 @@ LEAST = 3  # occurrences
 
 def may_show(artifact: Artifact) -> bool:
     """Return whether a card may quote the artifact: not if its text is private."""
-    return artifact.kind != History.kind and not artifact.manifest.private
+    return not artifact.manifest.private
 
 
 def preview_of(artifact: Artifact, decode: Callable[[list[int]], str]) -> bytes | None:

@@ -1,9 +1,8 @@
 """`push`: verified, incremental upload of an artifact to a Hub repository in one commit.
 
 Only the manifest's files, verified by sha256, and texts that ngramkit writes leave the machine. A
-history contains user text, so a copy goes to a private repository by default. An artifact that is
-marked private needs `allow_private` too, and its card quotes no text. A folder of `export --to
-transformers` becomes a model repository.
+private artifact, such as a history, needs `allow_private`, goes to a private repository by default,
+and its card quotes no text. A folder of `export --to transformers` becomes a model repository.
 """
 
 from __future__ import annotations
@@ -216,8 +215,8 @@ def push(
     A datastore or frozen table also gets a small table of frequent phrases, for the Hub's viewer.
 
     Args:
-        private: Require a private repository; None requires it for histories and private artifacts.
-        allow_private: Upload an artifact that is marked private.
+        private: Require a private repository; None requires it for private artifacts.
+        allow_private: Upload a private artifact, such as a history.
         language: ISO 639 codes of the corpus's languages, or "code", for the card. Default: those
             on the repository's card, else the source datasets' if each has exactly one.
         revision: Branch, created if it is new.
@@ -254,7 +253,7 @@ def push(
         )
     marked = artifact.manifest.private
     if marked and not allow_private:
-        raise is_marked_private(path)
+        raise refused_as_private(path)
     counts: Mapping[str, int] = artifact.manifest.counts
     about: _About | None = None
     if isinstance(artifact, History):
@@ -264,7 +263,7 @@ def push(
     else:
         uploads, about = _artifact(artifact, reporter), _About.of(artifact)
     if private is None:
-        private = artifact.kind == History.kind or marked
+        private = marked
     with hub_errors(name, kind):
         remote = Repository(_api(name), name, kind, revision)
         there = remote.find()
@@ -322,9 +321,9 @@ def push(
     )
 
 
-def is_marked_private(what: object) -> UsageError:
+def refused_as_private(what: object) -> UsageError:
     return UsageError(
-        f"cannot push {what}: it is marked private",
+        f"cannot push {what}: it is private",
         "Give allow_private if everybody with access to the repository may read its texts.",
         option="allow_private",
     )

@@ -126,7 +126,7 @@ def history_import(
 ) -> ImportedHistory:
     """Add the requests of logs to the history `out`, which is created if it does not exist.
 
-    The history is marked private; see `push`. Sessions of agents join without their copies, and
+    Sessions of agents join without their copies, and
     with `prompts` each request with what was said since the model's last answer.
 
     Args:
@@ -158,7 +158,7 @@ def history_import(
     for request, (prompt, output, _) in encode.encoded(read):
         if request.agent and not warned:
             warned = True
-            reporter.note(f"{WARNING}: only you can read {out}, which is marked private")
+            reporter.note(f"{WARNING}: only you can read {out}, and push refuses it")
         if not imported:  # only after any error about the files
             reporter.stage("reading the log", unit="requests")
         ids = np.concatenate([prompt, output]) if prompts else output
@@ -169,7 +169,7 @@ def history_import(
         reporter.advance(1)
     if not imported:
         raise InputError("cannot import the log: it has no requests", "Check the files.")
-    history = History.at(out, tokenizer.record, private=True)
+    history = History.at(out, tokenizer.record)
     history.extend(requests)
     dropped = imported - len(requests)
     if tokens is not None:

@@ -64,7 +64,7 @@ def hub_commands(endpoint: str) -> dict[str, Command]:
 
     @cache
     def past() -> str:
-        push(Path("past"), repository("past"))
+        push(Path("past"), repository("past"), allow_private=True)
         return repository("past")
 
     def own() -> str:

@@ -49,6 +49,26 @@ def test_a_file_a_folder_and_a_glob(bucket):
     assert texts("memory://bucket/a.jsonl", limit=2) == ["line 0", "line 1"]
 
 
+def test_sessions_and_private_tables_at_urls_are_private(bucket):
+    line = {"type": "user", "uuid": "a", "sessionId": "s", "parentUuid": None, "cwd": "/",
+            "message": {"role": "user", "content": "Fix it."}}  # fmt: skip
+    answer = line | {"type": "assistant", "uuid": "b", "parentUuid": "a"} | {
+        "message": {"role": "assistant", "id": "m", "content": [{"type": "text", "text": "Done."}]}
+    }  # fmt: skip
+    both = "\n".join(map(json.dumps, (line, answer)))
+    bucket.pipe("/bucket/work/index.json", b"{}")
+    bucket.pipe("/bucket/work/s.jsonl.gz", gzip.compress(both.encode()))
+    with bucket.open("/bucket/export.parquet", "wb") as file:
+        table = pa.table({"text": ["mine"]}).replace_schema_metadata({"private": "true"})
+        pq.write_table(table, file)
+    corpus = open_corpus("memory://bucket/work")
+    assert corpus.private
+    assert [document.text for document in corpus.documents()] == ["Fix it.", "Done."]
+    assert open_corpus("memory://bucket/work/*.gz", column="message").private
+    assert open_corpus("memory://bucket/export.parquet").private
+    assert not open_corpus("memory://bucket/c.parquet").private
+
+
 def test_artifacts_among_texts_are_skipped(bucket):
     bucket.pipe("/bucket/built/manifest.json", b'[{"text": "of an artifact"}]')
     bucket.pipe("/bucket/built/README.md", b"its card")

@@ -221,6 +221,15 @@ def test_a_record_goes_on_where_it_was(model, make, folder, tmp_path):
     assert (nothing.answers, nothing.rows) == (0, 0)
 
 
+def test_drafts_from_a_history_are_for_the_owner_only(model, tmp_path):
+    few = {"limit": 1, "max_new_tokens": 1}
+    for _ in range(2):
+        record(model, "none", tmp_path / "plain", **few)
+        assert (tmp_path / "plain").stat().st_mode & 0o077
+    record(model, "none", tmp_path / "plain", history=tmp_path / "past", **few)
+    assert not (tmp_path / "plain").stat().st_mode & 0o077
+
+
 def test_another_record_is_not_added_to(model, make, folder):
     with pytest.raises(UsageError, match="recorded with max_new_tokens=24, not 25"):
         record(model, make, folder, max_new_tokens=25)

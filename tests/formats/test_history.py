@@ -9,12 +9,14 @@ import pytest
 from histories import RECORD, held, ids
 
 from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.eviction import expire, forget, trim
 from ngramkit.formats.history import DAMAGED, INDEX, LOG, History, merge_histories
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
+from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.safetensors import write_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels.suffix.sort import sort_shard
@@ -190,6 +192,13 @@ def test_what_is_forgotten_is_in_no_file_that_a_killed_process_left(history):
     history.save_index(shard, history.mark, complete=True)  # by who began before
     assert sorted(path.name for path in history.path.iterdir()) == [NAME, LOG]
     assert list(history.check())
+
+
+def test_a_file_that_a_killed_process_left_readable_is_closed(tmp_path):
+    (tmp_path / f"{NAME}.tmp").write_text("text")
+    (tmp_path / f"{NAME}.tmp").chmod(0o644)
+    write_text(tmp_path / NAME, "{}", owner_only)
+    assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_log_is_not_read_again_for_each_request_that_is_added(history, monkeypatch):

@@ -12,7 +12,7 @@ from hub_datasets import TEXT
 
 import ngramkit
 from ngramkit.basics.errors import UsageError
-from ngramkit.formats.history import History, copy_of, merge_histories
+from ngramkit.formats.history import History, copy_of
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.recipes import read_recipe
 
@@ -40,6 +40,7 @@ def test_builders_keep_the_mark(private):
     for artifact in private.values():
         assert artifact.manifest.private
         assert mode(artifact.path) == 0o700
+        assert {mode(file) for file in artifact.path.iterdir()} == {0o600}
         assert ngramkit.verify(artifact, reporter=ngramkit.Reporter()).ok
         assert "| private | yes" in (artifact.path / "README.md").read_text()
     card = (private["datastore"].path / "README.md").read_text()
@@ -94,7 +95,7 @@ def test_a_push_needs_a_word_and_pull_keeps_the_mark(hub, shared, private, tmp_p
     )
     for result in (refused, tried):
         assert result.code == 2
-        assert f"cannot push {path}: it is marked private" in result.err
+        assert f"cannot push {path}: it is private" in result.err
         assert "Give --allow-private if" in result.err
     assert pushed.code == 0, pushed.err
     assert "uploading private texts to acme/our-notes (private)" in pushed.err
@@ -156,7 +157,7 @@ def test_exports_keep_the_mark_or_report_its_loss(shared, private, tmp_path):
     assert lost in text.err
     assert lost not in wrote.err
     assert pushed.code == 2
-    assert "marked private" in pushed.err
+    assert "it is private" in pushed.err
 
 
 @pytest.mark.parametrize(
@@ -185,30 +186,18 @@ def test_a_recipe_marks_a_corpus_and_is_not_pushed_by_itself(tmp_path, monkeypat
         f'[corpus]\nname = "{tmp_path}/mine.txt"\nprivate = true\n'
     )
     recipe = read_recipe("notes.toml")
-    with pytest.raises(UsageError, match="cannot push notes: it is marked private"):
+    with pytest.raises(UsageError, match="cannot push notes: it is private"):
         ngramkit.build(recipe, push=True)
     assert not (tmp_path / "artifacts").exists()
     built = ngramkit.build(recipe)
     assert ngramkit.open_artifact(built.artifact).manifest.private
 
 
-def write(path, *, private=False):
-    history = History.at(path, RECORD, private=private)
+def test_every_history_is_private(tmp_path):
+    history = History.at(tmp_path / "grown", RECORD)  # as engines open it
     history.append(np.array([5, 6, 7], np.int32), 1)
-    return history
-
-
-def test_a_history_keeps_the_mark(tmp_path):
-    marked, plain = write(tmp_path / "marked", private=True), write(tmp_path / "plain")
-    assert (marked.manifest.private, plain.manifest.private) == (True, False)
-    assert copy_of(marked)[0].private
-    both, _ = merge_histories([plain, marked], tmp_path / "both")
-    assert both.manifest.private
-    History.at(tmp_path / "marked", RECORD)  # as engines open it
-    assert History.open(tmp_path / "marked").manifest.private
-    assert History.at(tmp_path / "plain", RECORD, private=True).manifest.private
-    assert History.open(tmp_path / "plain").manifest.private
-    assert mode(tmp_path / "plain" / "manifest.json") == 0o600
+    assert history.manifest.private
+    assert copy_of(history)[0].private
 
 
 def test_an_imported_history_is_private(hub, shared, tmp_path):
@@ -223,7 +212,7 @@ def test_an_imported_history_is_private(hub, shared, tmp_path):
     assert imported.code == 0, imported.err
     assert inspected.json["private"] is True
     assert refused.code == 2
-    assert "marked private" in refused.err
+    assert "it is private" in refused.err
     assert pushed.code == 0, pushed.err
     assert pulled.code == 0, pulled.err
     assert History.open(tmp_path / "back").manifest.private

@@ -37,8 +37,8 @@ def test_two_machines_share_what_they_remember(hub, shared, tmp_path):
     write(tmp_path / "one", [5, 6, 7], [8, 1])
     write(tmp_path / "two", [9, 10])
     first, second, pulled, merged = shared(
-        ["push", "one", "acme/our-past", "--revision", "one", "--json"],
-        ["push", "two", "acme/our-past", "--revision", "two", "--json"],
+        ["push", "one", "acme/our-past", "--allow-private", "--revision", "one", "--json"],
+        ["push", "two", "acme/our-past", "--allow-private", "--revision", "two", "--json"],
         ["pull", "acme/our-past@one", "--out", "back", "--json"],
         ["history", "merge", "back", "two", "--out", "both", "--json"],
     )
@@ -64,7 +64,7 @@ def test_two_machines_share_what_they_remember(hub, shared, tmp_path):
 def test_its_text_is_in_no_cache_of_the_hubs(hub, shared, tmp_path):
     write(tmp_path / "past", [5, 6, 7])
     pushed, pulled, opened = shared(
-        ["push", "past", "acme/our-past"],
+        ["push", "past", "acme/our-past", "--allow-private"],
         ["pull", "acme/our-past"],
         ["inspect", "hf://acme/our-past"],
     )
@@ -79,9 +79,9 @@ def test_a_public_repository_needs_a_word(hub, shared, tmp_path):
     write(tmp_path / "past", [5, 6, 7])
     hub.add("dataset", "acme/our-open", {".gitattributes": b""})
     refused, other, allowed = shared(
-        ["push", "past", "acme/our-open"],
-        ["push", "past", "acme/our-open", "--private"],
-        ["push", "past", "acme/our-open", "--public"],
+        ["push", "past", "acme/our-open", "--allow-private"],
+        ["push", "past", "acme/our-open", "--allow-private", "--private"],
+        ["push", "past", "acme/our-open", "--allow-private", "--public"],
     )
     assert (refused.code, other.code) == (2, 2)
     assert "cannot push past to acme/our-open" in refused.err
@@ -89,7 +89,7 @@ def test_a_public_repository_needs_a_word(hub, shared, tmp_path):
     assert allowed.code == 0, allowed.err
     assert "1 request, 3 tokens" in allowed.err
     assert "(public)" in allowed.err
-    [new] = shared(["push", "past", "acme/our-new", "--public"])
+    [new] = shared(["push", "past", "acme/our-new", "--allow-private", "--public"])
     assert new.code == 0
     assert not hub.repositories["dataset", "acme/our-new"].private
 
@@ -97,7 +97,7 @@ def test_a_public_repository_needs_a_word(hub, shared, tmp_path):
 def test_what_is_pushed_is_read_again_and_grows(hub, shared, tmp_path):
     history = write(tmp_path / "past", [5], [6])
     lines = (
-        ["push", "past", "acme/our-past", "--json"],
+        ["push", "past", "acme/our-past", "--allow-private", "--json"],
         ["pull", "acme/our-past", "--out", "back"],
     )
     _, pulled = shared(*lines)
@@ -120,7 +120,7 @@ def test_what_is_pushed_is_read_again_and_grows(hub, shared, tmp_path):
 
 @pytest.mark.parametrize("branch", [[], ["--revision", "one"]])
 def test_what_was_forgotten_is_in_no_commit_after_a_squash(hub, shared, tmp_path, branch):
-    push = ["push", "past", "acme/our-past", *branch, "--json"]
+    push = ["push", "past", "acme/our-past", "--allow-private", *branch, "--json"]
     history = write(tmp_path / "past", [5, 6], [7])
     shared(push)
     forget(history, lambda request: request.tokens[0] == 5)
@@ -145,7 +145,7 @@ def test_what_was_forgotten_is_in_no_commit_after_a_squash(hub, shared, tmp_path
 def test_a_squash_goes_with_histories_and_branches_alone(hub, shared, tmp_path, artifacts):
     write(tmp_path / "past", [5])
     both, other = shared(
-        ["push", "past", "acme/our-past", "--squash", "--create-pr"],
+        ["push", "past", "acme/our-past", "--allow-private", "--squash", "--create-pr"],
         ["push", artifacts["frozen"], "acme/our-table", "--squash"],
     )
     assert (both.code, other.code) == (2, 2)
@@ -156,7 +156,9 @@ def test_a_squash_goes_with_histories_and_branches_alone(hub, shared, tmp_path, 
 def test_the_card_of_a_history(hub, shared, tmp_path):
     write(tmp_path / "past", [5, 6, 7])
     _, listed, unseen = shared(
-        ["push", "past", "acme/our-past"], ["search", "--kind", "history", "--json"], ["search"]
+        ["push", "past", "acme/our-past", "--allow-private"],
+        ["search", "--kind", "history", "--json"],
+        ["search"],
     )
     repository = hub.repositories["dataset", "acme/our-past"]
     files = repository.commits[repository.refs["main"]]
@@ -173,7 +175,7 @@ def test_a_damaged_log_is_not_pushed(hub, shared, tmp_path):
     raw = bytearray(history.log.path.read_bytes())
     raw[-3] ^= 1
     history.log.path.write_bytes(raw)
-    [pushed] = shared(["push", "past", "acme/our-past"])
+    [pushed] = shared(["push", "past", "acme/our-past", "--allow-private"])
     assert (pushed.code, "history trim" in pushed.err) == (3, True)
     assert ("dataset", "acme/our-past") not in hub.repositories
 
@@ -266,7 +268,7 @@ def test_links_in_a_history_are_not_followed(hub, shared, tmp_path):
     write(tmp_path / "past", [5])
     (tmp_path / "past" / "requests.log").unlink()
     (tmp_path / "past" / "requests.log").symlink_to(secret)
-    [pushed] = shared(["push", "past", "acme/our-past"])
+    [pushed] = shared(["push", "past", "acme/our-past", "--allow-private"])
     assert pulled_nothing(hub, pushed)
     tally("links and files in a folder that is sent", "refused, exit 3")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from ngramkit.basics.errors import InputError
-from ngramkit.basics.untrusted import open_stream, parse_json
+from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus import unpacking
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.files import FileSource, LocalSource, reader_suffix
+from ngramkit.corpus.files import SEEN, FileSource, LocalSource, RemoteSource, reader_suffix
 from ngramkit.corpus.rows import MAX_VALUES
 from ngramkit.corpus.sessions.read import holds_traces, is_session
 from ngramkit.corpus.sessions.transcript import Copies
@@ -33,7 +33,7 @@ class SessionSource(DocumentSource):
     @property
     def private(self) -> bool:
         """Whether they are a person's own, not a dataset of the Hub."""
-        return isinstance(self.files, LocalSource)
+        return not self.files.published
 
     @property
     def places(self) -> Sequence[Path]:
@@ -60,10 +60,19 @@ class SessionSource(DocumentSource):
         return self
 
 
-def sessions_of(files: LocalSource) -> LocalSource | None:
-    """Return the files that hold sessions, all files if few do; None if none does."""
-    able = [i for i, path in enumerate(files.paths) if reader_suffix(path) in KINDS]
-    found = [i for i in able if holds_session(files.paths[i])]
+def sessions_of(files: FileSource) -> FileSource | None:
+    """Return the files that hold sessions, all files if few do; None if none does.
+
+    At a URL the first files decide for all of their kind.
+    """
+    kinds = [reader_suffix(files.path(i)) for i in range(files.parts)]
+    able = [i for i, kind in enumerate(kinds) if kind in KINDS]
+    if isinstance(files, RemoteSource):
+        kind = next((kinds[i] for i in able[:SEEN] if _holds_session(files, i)), None)
+        alike = [file for file, each in zip(files.files, kinds, strict=True) if each == kind]
+        return replace(files, files=alike) if alike else None
+    assert isinstance(files, LocalSource)
+    found = [i for i in able if _holds_session(files, i)]
     if not found:
         return None
     if 2 * len(found) < len(able):
@@ -73,13 +82,12 @@ def sessions_of(files: LocalSource) -> LocalSource | None:
     )
 
 
-def holds_session(path: Path) -> bool:
+def _holds_session(files: FileSource, part: int) -> bool:
     """Return whether a record near a file's beginning is an agent's."""
+    path = files.path(part)
     kind = reader_suffix(path)
-    if kind not in KINDS:
-        return False
     try:
-        with open_stream(path) as raw, unpacking.decompress(raw, path) as file:
+        with files.stream(part) as raw, unpacking.decompress(raw, path) as file:
             if kind == ".parquet":
                 return _has_traces(raw)
             if kind == ".json":
