@@ -29,8 +29,8 @@ import numpy.typing as npt
 from benchmarks import Row
 from benchmarks._data import datastore, frozen_table
 from benchmarks.blend import drafters, recorded
+from ngramkit.budget.auto import AutoBudget
 from ngramkit.budget.costs import MAX_NODES, PassCosts
-from ngramkit.budget.rule import AutoBudget
 from ngramkit.decode.accept import accepted_nodes
 from ngramkit.drafters.base import DraftTree
 

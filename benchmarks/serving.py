@@ -46,7 +46,7 @@ def rows() -> Iterator[Row]:
 
 def _one_request() -> Iterator[Row]:
     from ngramkit.drafters.blend import Blend
-    from ngramkit.engines.workspace import BlendSource
+    from ngramkit.engines.blend_source import BlendSource
     from ngramkit.formats.tokenizer_record import TokenizerRecord
 
     record = TokenizerRecord("made up", VOCABULARY, "made-up")
@@ -92,8 +92,8 @@ def _step(datastore: Any, turns: Sequence[Any], requests: int, nodes: int) -> Ro
     Also what the requests hold at their end, without what they share."""
     from ngramkit.drafters.blend import Blend
     from ngramkit.engines.batch import BatchDrafter
+    from ngramkit.engines.blend_source import BlendSource
     from ngramkit.engines.config import DraftConfig
-    from ngramkit.engines.workspace import BlendSource
 
     # More requests than turns: the same ones again, each behind a token of its own.
     chosen = [(turns[i % len(turns)], i // len(turns)) for i in range(requests)]

@@ -31,7 +31,7 @@ from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growth import Finished
+from ngramkit.engines.growing_history import Finished
 from ngramkit.evaluate.records import Record, Turn, read_records
 from ngramkit.evaluate.replay_loop import replay_drafter
 from ngramkit.formats.tokenizer_record import TokenizerRecord

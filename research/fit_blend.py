@@ -43,7 +43,7 @@ from ngramkit.kernels.blend.mixture import (
 )
 from ngramkit.kernels.blend.prediction import new_place, rewind
 from ngramkit.kernels.jit import allocating_entry
-from ngramkit.kernels.packed import Packed
+from ngramkit.kernels.packed_arguments import Packed
 
 KEPT = 40  # candidates per place, the likeliest by a plain mean of all orders
 HIDDEN, UNITS = 48, 12

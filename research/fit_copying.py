@@ -26,7 +26,7 @@ from ngramkit.kernels.blend.copied_text import FITTED, LEAST_P, PLACES, offer, p
 from ngramkit.kernels.blend.counts import listed_row
 from ngramkit.kernels.blend.prediction import extend, follow, move_on, new_place, predict
 from ngramkit.kernels.jit import entry
-from ngramkit.kernels.packed import Packed
+from ngramkit.kernels.packed_arguments import Packed
 
 MOST = 2000  # offers of a kind that a file counts as, at most
 PRIOR = np.array([2.0, 20.0])  # of trust 0 and slope 1, in offers

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ngramkit.budget.auto import AutoBudget
 from ngramkit.budget.costs import PassCosts
 from ngramkit.budget.profile import Pass, Profile
-from ngramkit.budget.rule import AutoBudget
 from ngramkit.drafters.registry import NoDraft
 
 

@@ -33,7 +33,7 @@ from benchmarks.servers.smollm2 import MODEL, hub_folder
 from benchmarks.servers.vllm import chat, texts
 from benchmarks.servers.vllm_rows import GROUPS, HISTORY, NGRAM, TENANTS
 from ngramkit.budget.pass_times import pass_times
-from ngramkit.engines.growth import tenant_folder
+from ngramkit.engines.growing_history import tenant_folder
 from ngramkit.formats.history import History
 
 PORT = 8377

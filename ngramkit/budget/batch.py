@@ -97,7 +97,7 @@ class BatchBudget:
         assert not isinstance(self.cost, int | float)
         return self.cost.times(requests + drafted, requests, self._context)
 
-    def cut(self, chains: Sequence[Scores]) -> list[int]:
+    def cut_chains(self, chains: Sequence[Scores]) -> list[int]:
         """Return how many tokens of each chain to verify; `chains`: their scores, float32[n].
 
         Scores do not rise along a chain, so the likeliest tokens of all are beginnings of chains.

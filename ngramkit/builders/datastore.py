@@ -111,8 +111,10 @@ def build_datastore(
     def fills(size: int) -> list[int]:
         """Return the tokens per shard that a build of this text may have, the best first."""
         if shard_tokens is not None:
-            return [_fill(size, shard_tokens)]
-        return _default_fills(size, default_limit(memory or free_memory() // 2, threads(workers)))
+            return [_even_shard_tokens(size, shard_tokens)]
+        return _default_fills(
+            size, max_shard_tokens(memory or free_memory() // 2, threads(workers))
+        )
 
     def require_place(planned: PlannedStore) -> None:
         def is_same(there: Manifest) -> bool:
@@ -157,7 +159,7 @@ def build_datastore(
         return build_at(build, place, reporter=reporter, force=force)
 
 
-def default_limit(memory: int, workers: int) -> int:
+def max_shard_tokens(memory: int, workers: int) -> int:
     """Return tokens per shard, a power of two, so that similar memory gives the same bytes."""
     fitting = max(memory // (BYTES_PER_TOKEN * workers), MIN_SHARD_TOKENS)
     return int(min(1 << (fitting.bit_length() - 1), MAX_SHARD_TOKENS))
@@ -167,7 +169,7 @@ def _default_fills(size: int, limit: int) -> list[int]:
     """Return tokens per shard within `limit`, and those of builds with other memory."""
     least = 2 if size > MIN_SPLIT_TOKENS else 1
     limits = [limit, *(1 << bits for bits in range(MAX_SHARD_TOKENS.bit_length() - 1, 15, -1))]
-    return list(dict.fromkeys(_fill(size, limit, least) for limit in limits))
+    return list(dict.fromkeys(_even_shard_tokens(size, limit, least) for limit in limits))
 
 
 def _chosen_fill(layout: _Layout, out: Path, fills: Sequence[int]) -> int:
@@ -179,7 +181,7 @@ def _chosen_fill(layout: _Layout, out: Path, fills: Sequence[int]) -> int:
     return fills[0]
 
 
-def _fill(size: int, limit: int, least: int = 1) -> int:
+def _even_shard_tokens(size: int, limit: int, least: int = 1) -> int:
     return math.ceil(size / max(math.ceil(size / limit), least))
 
 
@@ -228,7 +230,7 @@ class _Layout:
     def plan(self, fill: int) -> dict[str, Any]:
         return _plan(fill, self.store.manifest.build)
 
-    def cut(self, fill: int) -> Iterator[ShardSpan]:
+    def shard_spans(self, fill: int) -> Iterator[ShardSpan]:
         """Yield spans of about `fill` tokens; only longer documents are cut."""
         begin = 0
         while begin < self.size:
@@ -288,7 +290,7 @@ def sort_piece(
 
 def _sort_all(layout: _Layout, fill: int, stages: StageRunner) -> None:
     store, separator = str(layout.store.path.absolute()), layout.store.tokenizer.separator
-    pieces = list(layout.cut(fill))
+    pieces = list(layout.shard_spans(fill))
     tasks = [
         stages.task(
             f"suffix array {index + 1} of {len(pieces)}",

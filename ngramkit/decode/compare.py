@@ -18,7 +18,7 @@ import torch
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import OtherPrograms, free_memory
-from ngramkit.budget.rule import prepare
+from ngramkit.budget.auto import prepare
 from ngramkit.decode.generation import applied, generate_options, prepare as prepare_call
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run

@@ -122,7 +122,7 @@ def run_first_draft(task: str, scratch: Path) -> None:
 
 
 def draft_first(name: str, sources: Mapping[str, Any]) -> None:
-    from ngramkit.budget.rule import prepare
+    from ngramkit.budget.auto import prepare
 
     needed = sources if needs_artifacts(name) else {"tokenizer": sources["tokenizer"]}
     serve_request(load_drafter(name, **needed))

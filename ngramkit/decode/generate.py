@@ -13,16 +13,16 @@ import torch
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.decode.base import Sink
-from ngramkit.decode.edges import rope_edges
 from ngramkit.decode.generate_rows import decode_rows
 from ngramkit.decode.generation import (
     EXACT_CACHES,
-    OTHER_WAYS,
+    UNSUPPORTED,
     asked_of,
     ends_of,
     stop_of,
     with_stop_strings,
 )
+from ngramkit.decode.length_limits import rope_edges
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.request import Request
@@ -131,7 +131,7 @@ def custom_generate(
     it twice, `streamer=s, custom_generate=functools.partial(ngramkit.custom_generate, streamer=s)`.
     """
     inputs = {"streamer": streamer, **model_kwargs}
-    refuse_what_cannot_be_honoured(model, input_ids, generation_config, inputs)
+    refuse_unsupported(model, input_ids, generation_config, inputs)
     mask = model_kwargs.get("attention_mask")
     options = DecodeOptions(
         drafter=drafter,  # type: ignore[arg-type]
@@ -247,7 +247,7 @@ def _pad(config: Any) -> torch.Tensor:
 
 # Options of a generation config, and the values that have no effect.
 PLAIN: Mapping[str, tuple[Any, ...]] = {
-    **OTHER_WAYS,
+    **UNSUPPORTED,
     "prompt_lookup_num_tokens": (None,),
     "assistant_early_exit": (None,),
     "use_mtp": (None, False),
@@ -267,7 +267,7 @@ VISION = {"mm_encoder_outputs": "images or videos (mm_encoder_outputs)"}
 TYPES = ("mm_token_type_ids", "token_type_ids")  # 0 is text, in vision models
 
 
-def refuse_what_cannot_be_honoured(
+def refuse_unsupported(
     model: Any, input_ids: torch.Tensor, config: Any, inputs: Mapping[str, Any]
 ) -> None:
     if model.config.is_encoder_decoder:

@@ -51,7 +51,7 @@ APPLIED_TO_SAMPLES: Mapping[str, tuple[Any, ...]] = {
     "eta_cutoff": (None, 0.0),
 }
 # Settings for decoding methods other than token by token.
-OTHER_WAYS: Mapping[str, tuple[Any, ...]] = {
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "num_beams": (None, 1),
     "num_beam_groups": (None, 1),
     "penalty_alpha": (None, 0, 0.0),
@@ -73,10 +73,10 @@ def asked_of(config: Any, names: Mapping[str, tuple[Any, ...]]) -> dict[str, Any
     return {name: value for name, value in values.items() if value not in names[name]}
 
 
-def report_applied(model: LanguageModel, sampling: Sampling, reporter: Reporter) -> None:
-    """Report the applied settings; raise UsageError for one that cannot be applied."""
+def refuse_unsupported_settings(model: LanguageModel) -> None:
+    """Raise UsageError if the generation config asks for another way of decoding."""
     config = model.model.generation_config
-    refused = asked_of(config, {**OTHER_WAYS, "token_healing": (None, False)})
+    refused = asked_of(config, {**UNSUPPORTED, "token_healing": (None, False)})
     if config.cache_implementation not in EXACT_CACHES:
         refused["cache_implementation"] = config.cache_implementation
     for name, value in refused.items():
@@ -84,6 +84,9 @@ def report_applied(model: LanguageModel, sampling: Sampling, reporter: Reporter)
             f"cannot decode {model.name}: its generation config sets {_shown(name, value)}",
             f"take {name} out of generation_config.json",
         )
+
+
+def report_applied(model: LanguageModel, sampling: Sampling, reporter: Reporter) -> None:
     settings = applied(model, sampling)
     if settings:
         named = ", ".join(_shown(name, value) for name, value in settings.items())

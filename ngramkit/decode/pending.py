@@ -39,9 +39,10 @@ class PendingModel:
         named = [choice.spec.name for choice in choices if choice.made is None]
         with compile_meanwhile(named, self.tokenizer.record.vocabulary):
             model = self.load()
-        from ngramkit.decode.generation import report_applied
+        from ngramkit.decode.generation import refuse_unsupported_settings, report_applied
         from ngramkit.decode.session import Session
 
+        refuse_unsupported_settings(model)
         report_applied(model, options.sampling, options.reporter)
         suited = [choice.with_default("least_score", model.least_score) for choice in choices]
         return Session.settle(model, options), suited

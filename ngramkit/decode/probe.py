@@ -26,7 +26,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.basics.cache import TextCache
-from ngramkit.decode.edges import ORIGINAL, rope_edges, ropes
+from ngramkit.decode.length_limits import ORIGINAL, rope_edges, ropes
 from ngramkit.decode.load import context_of, digest_of, software_facts
 from ngramkit.decode.masks import TreeMasks
 from ngramkit.decode.packed_weights import devices_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ngramkit.budget.rule import AutoBudget
+from ngramkit.budget.auto import AutoBudget
 from ngramkit.decode.base import Choice, Stop
 from ngramkit.decode.sampling import Greedy
 from ngramkit.decode.threads import Threads

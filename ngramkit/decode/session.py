@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ngramkit.basics.errors import UsageError
+from ngramkit.budget.auto import AutoBudget
 from ngramkit.budget.costs import MAX_NODES
 from ngramkit.budget.profile import Profile
-from ngramkit.budget.rule import AutoBudget
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
 from ngramkit.decode.ends import StopStrings
 from ngramkit.decode.generation import choice_and_stop, either

@@ -11,7 +11,7 @@ import transformers
 from ngramkit.basics.errors import InputError
 from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.cache import InPlaceCache, is_recurrent
-from ngramkit.decode.edges import EdgeVerifier, edges_of
+from ngramkit.decode.length_limits import EdgeVerifier, edges_of
 from ngramkit.decode.placement import require_mode
 from ngramkit.decode.probe import fits, is_probed
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier

@@ -36,7 +36,7 @@ from ngramkit.kernels.blend.mixture import HistoryCorpus, new_history, new_scrat
 from ngramkit.kernels.blend.prediction import BlendSources, new_place
 from ngramkit.kernels.blend.references import new_edits
 from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run
-from ngramkit.kernels.packed import Packed
+from ngramkit.kernels.packed_arguments import Packed
 
 CHECKPOINTS = 64  # checkpoints of a request's learnt state, for `rewind`
 ROOM = 256  # minimum spare capacity of a live context, in tokens

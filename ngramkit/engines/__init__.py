@@ -2,8 +2,8 @@
 
 - An adapter, a module named after its engine, maps its calls to a `BatchDrafter` (`engines.batch`).
 - A session (`engines.sessions`) is a request found by its row of token ids.
-- A request (`engines.workspace`) is a live context; each thread has a workspace.
-- A source (`engines.source`): artifacts and a history (`engines.growth`).
+- A request (`engines.blend_source`) is a live context; each thread has a workspace.
+- A source (`engines.source`): artifacts and a history (`engines.growing_history`).
 
 Same inputs give the same drafts on every rank, unless a clock is configured.
 """

@@ -30,7 +30,7 @@ from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growth import Finished, GrowingHistory
+from ngramkit.engines.growing_history import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.request_texts import RequestTexts
 from ngramkit.engines.sessions import Session, Sessions, clipped
@@ -246,7 +246,7 @@ class BatchDrafter:
         if keep is not None:
             made = [keep(draft) for draft in made]
         if budgeted:
-            sized = self.budget.cut([draft.scores for draft in made])
+            sized = self.budget.cut_chains([draft.scores for draft in made])
             made = [draft.first(n) for draft, n in zip(made, sized, strict=True)]
         drafts = [DraftTree.empty()] * len(rows)
         for i, session, draft in zip(wanted, sessions, made, strict=True):

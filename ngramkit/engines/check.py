@@ -31,7 +31,7 @@ from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.create import require_kind
 from ngramkit.drafters.registry import drafter_entry
 from ngramkit.drafters.spec import DrafterSpec
-from ngramkit.engines import sglang_words, vllm_words
+from ngramkit.engines import sglang_server_options, vllm_server_options
 from ngramkit.engines.config import ENGINES, VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.engines.vllm_modes import KNOWN, V1, why_not_v2
@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 TEXT = "The answer to the question is that"  # the prompt
 PROMPT = 16  # tokens of a datastore that are the prompt without a tokenizer
 SHOWN_TOKENS = tuple(1 << i for i in range(10))  # of passes
-EFFECTS = {"vllm": vllm_words.effects, "sglang": sglang_words.effects}  # of options
+EFFECTS = {
+    "vllm": vllm_server_options.effects,
+    "sglang": sglang_server_options.effects,
+}  # of options
 CALLS = 20  # timed calls, whose median is shown
 
 

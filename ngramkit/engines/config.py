@@ -26,20 +26,20 @@ from ngramkit.remote.urls import as_url
 VARIABLE = "NGRAMKIT_DRAFT"
 PATHS = (*TABLES, "history", "metrics")
 SWITCHES = ("pause", "clock", "store", "history_prompts")
-KEYS = ("lora", "salt", "key")  # properties that may name a request's tenant
+TENANT_KEYS = ("lora", "salt", "key")  # properties that may name a request's tenant
 
 
 class Engine(NamedTuple):
     distribution: str
     tried: tuple[str, ...]  # versions
-    shows: tuple[str, ...]  # those of KEYS that it shows a drafter
+    shows: tuple[str, ...]  # those of TENANT_KEYS that it shows a drafter
     timed: bool = False  # the time of its passes may be learnt, see `clock`
     priced: bool = False  # verifies only what was drafted, as far as the passes' cost allows
 
 
 ENGINES = {
     "vllm": Engine("vllm", ("0.32.0", "0.33.0"), ("lora", "key"), timed=True, priced=True),
-    "sglang": Engine("sglang", ("0.5.23",), KEYS),
+    "sglang": Engine("sglang", ("0.5.23",), TENANT_KEYS),
     "llama-cpp": Engine("llama-cpp-python", ("0.3.36",), (), timed=True, priced=True),
     "tensorrt-llm": Engine("tensorrt-llm", ("1.2",), ("lora", "salt"), priced=True),
 }
@@ -69,7 +69,7 @@ class DraftConfig:
     history_bytes: int = 1 << 26  # of the folder's log; of a larger one the oldest half is dropped
     history_days: float | None = None  # age at which requests are dropped
     history_prompts: bool = False  # remember prompts too, not only outputs
-    history_by: str | None = None  # one of KEYS: each of its values has a history
+    history_by: str | None = None  # one of TENANT_KEYS: each of its values has a history
     store: bool = True  # add finished requests to the history
     min_probability: float | None = None  # minimum probability of a drafted token; None: learnt
     # The cost of a pass over 9 tokens in passes over one, "1:57,9:109", or a profile's path.
@@ -229,8 +229,8 @@ def _check(key: str, value: Any, where: str) -> None:
         if not isinstance(value, str) or not value:
             refuse("a folder, or true" if key == "history" else "a text")
     elif key == "history_by":
-        if value not in KEYS:
-            refuse(f"one of {', '.join(KEYS)}")
+        if value not in TENANT_KEYS:
+            refuse(f"one of {', '.join(TENANT_KEYS)}")
     elif key in SWITCHES:
         if not isinstance(value, bool):
             refuse("true or false")

@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 
-from ngramkit.budget.rule import SHARES_OF_MATCHES
+from ngramkit.budget.auto import SHARES_OF_MATCHES
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, LiveContext, TokenArray
 from ngramkit.drafters.blend_request import Job
 from ngramkit.drafters.checked import drafts_of
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import NONE, ReferenceTexts, start
-from ngramkit.engines.workspace import RequestSource
+from ngramkit.engines.blend_source import RequestSource
 from ngramkit.kernels.draft_cut import LEVELS, RUNS, chances, update_record
 from ngramkit.kernels.tree_paths import best_path
 

@@ -32,7 +32,7 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.batch import FIRST, Asked, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
-from ngramkit.engines.growth import Finished, is_off
+from ngramkit.engines.growing_history import Finished, is_off
 from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.engines.request_texts import Encode, given_texts, token_ids
 

@@ -26,7 +26,7 @@ from ngramkit.basics.untrusted import parse_json
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.growth import (
+from ngramkit.engines.growing_history import (
     REQUEST_KEY,
     Departures,
     Finished,

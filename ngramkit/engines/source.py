@@ -18,11 +18,11 @@ from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import drafter_entry
 from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.engines.blend_source import BlendSource
 from ngramkit.engines.config import DraftConfig, existing_history
 from ngramkit.engines.drafter_requests import DrafterSource
-from ngramkit.engines.growth import GrowingHistory
+from ngramkit.engines.growing_history import GrowingHistory
 from ngramkit.engines.request_texts import Encode
-from ngramkit.engines.workspace import BlendSource
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord, difference, encodes, first_difference
 from ngramkit.remote.fetch import open_fetched

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.engines.batch import Asked
-from ngramkit.engines.growth import Finished, forbids_remembering, is_off
+from ngramkit.engines.growing_history import Finished, forbids_remembering, is_off
 from ngramkit.engines.request_texts import IDS_KEY, TEMPLATE_IDS_KEY
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
 from ngramkit.engines.vllm_requests import (

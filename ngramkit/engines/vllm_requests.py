@@ -17,7 +17,14 @@ from ngramkit.drafters.base import NOTHING, DraftTree, Source, TokenArray
 from ngramkit.drafters.references import NONE, ReferenceTexts
 from ngramkit.engines.batch import Asked, BatchDrafter, accepted_length
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growth import REQUEST_KEY, Finished, forbids_remembering, is_off, tenant_of
+from ngramkit.engines.growing_history import (
+    REQUEST_KEY,
+    Finished,
+    forbids_remembering,
+    is_off,
+    tenant_of,
+)
+from ngramkit.engines.host_rows import HostRow, HostRows
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.request_texts import (
     IDS_KEY,
@@ -25,7 +32,6 @@ from ngramkit.engines.request_texts import (
     REFERENCE_KEY,
     TEMPLATE_IDS_KEY,
 )
-from ngramkit.engines.rows import HostRow, HostRows
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 DRAFT_KEY = "ngramkit"  # the parameter of a request that switches its drafts off

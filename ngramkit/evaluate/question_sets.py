@@ -153,7 +153,7 @@ def _text(file: WebFile) -> str:
             "Download Spec-Bench's question.jsonl, and give it as questions.",
             option="questions",
         )
-    text = raw.decode()
+    text: str = raw.decode()
     CACHE.put(file.sha256, text)
     return text
 

@@ -107,8 +107,13 @@ def self_corpus(
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     loaded = prepared.load()
-    from ngramkit.decode.generation import applied_facts, report_applied
+    from ngramkit.decode.generation import (
+        applied_facts,
+        refuse_unsupported_settings,
+        report_applied,
+    )
 
+    refuse_unsupported_settings(loaded)
     report_applied(loaded, options.sampling, reporter)
     asked_texts = json.dumps([[question.id, question.turns] for question in questions])
     plan = {

@@ -268,7 +268,7 @@ class NgramSelection:
     def _usable(self, piece: Ngrams) -> tuple[Counts, Mask]:
         often = totals(piece)
         usable: Mask = often >= self._least
-        return often, usable & can_draft(scale(piece)) if self._dynamic else usable
+        return often, usable & can_draft(cap_counts(piece)) if self._dynamic else usable
 
 
 def sort_by_count(piece: Ngrams) -> Ngrams:
@@ -284,7 +284,7 @@ def totals(piece: Ngrams) -> Counts:
     return sums
 
 
-def scale(piece: Ngrams) -> Ngrams:
+def cap_counts(piece: Ngrams) -> Ngrams:
     """Scale ngrams seen more than MOST times to a sum of MOST, and sort by count."""
     piece = sort_by_count(piece)
     starts, owner = piece.groups()
@@ -415,7 +415,7 @@ def is_cache(path: Path) -> bool:
 
 
 def _encode(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
-    piece = scale(piece)
+    piece = cap_counts(piece)
     starts, owner = piece.groups()
     order = piece.rows.shape[1] - 1
     sizes = np.diff(np.append(starts, len(owner)))

@@ -90,7 +90,7 @@ class Artifact(ABC):
         while True:
             try:
                 artifact = cls.unchecked(path, manifest)
-                artifact._identities = admit(artifact, reporter)
+                artifact._identities = check_unless_proven(artifact, reporter)
                 artifact._opened = {name: artifact._open_file(name) for name in manifest.files}
                 return artifact
             except ArtifactError:
@@ -186,7 +186,7 @@ def token_dtype(vocabulary: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:
     return np.dtype(np.uint16) if vocabulary <= 0xFFFF else np.dtype(np.uint32)
 
 
-def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity]:
+def check_unless_proven(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity]:
     """Check an artifact unless a proof exists; return its files' identities."""
     checksum, identities = artifact.manifest.checksum, artifact.identities()
     if not identities:  # a history, which is checked as it is read

@@ -91,7 +91,7 @@ class ArtifactWriter:
 
     def __enter__(self) -> Self:
         self._place.__enter__()
-        self._recall()
+        self._resume()
         if not self._finished:
             self._place.empty(self._mode)
         return self
@@ -165,7 +165,7 @@ class ArtifactWriter:
         with open(self.partial / PROGRESS, "a", encoding="utf-8", opener=not_linked) as file:
             file.write(f"\n{line}")  # the last line may be torn
 
-    def _recall(self) -> None:
+    def _resume(self) -> None:
         latest = {
             entry["name"]: entry for entry in _entries_of_same_build(self.partial, self.build)
         }

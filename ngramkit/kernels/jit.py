@@ -4,8 +4,8 @@
     part                 a function that only kernels call
     allocating_entry, allocating_part    the same for functions that create arrays
 
-`kernels.parts` compiles in two sevenths of the time of numba's `njit(cache=True)`, which untested
-versions of numba use.
+`kernels.compiler` compiles in two sevenths of the time of numba's `njit(cache=True)`, which
+untested versions of numba use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("ngramkit")
 
 
 def is_tested(version: str) -> bool:
-    """Return whether `kernels.parts` was tested with this version of numba.
+    """Return whether `kernels.compiler` was tested with this version of numba.
 
     >>> is_tested("0.65.0"), is_tested("0.99.1"), is_tested("1.0")
     (True, False, False)
@@ -52,9 +52,9 @@ class _Plain:
 
 def _decorators() -> Any:
     if is_tested(numba.__version__):
-        from ngramkit.kernels import parts
+        from ngramkit.kernels import compiler
 
-        return parts
+        return compiler
     logger.log(
         NOTICE,
         "numba %s was not tested with ngramkit (%s to %s were): kernels take longer to compile",

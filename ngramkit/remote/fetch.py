@@ -144,7 +144,7 @@ def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
         )
     with hub_errors(name.repository):
         _download(name.repository, folder.name, manifest, reporter)
-        _verify(name.repository, folder, reporter)
+        _open_checked(name.repository, folder, reporter)
     reporter.fetched(f"hf://{name}", folder.name)
     return Fetched(folder, folder.name)
 
@@ -193,7 +193,7 @@ def _download(repository: str, commit: str, manifest: Manifest, reporter: Report
             _file(repository, commit, name)
 
 
-def _verify(repository: str, folder: Path, reporter: Reporter) -> None:
+def _open_checked(repository: str, folder: Path, reporter: Reporter) -> None:
     """Verify all bytes and values once per machine. Deletes a file with a wrong checksum."""
     try:
         opening.open_folder(folder, reporter=reporter)

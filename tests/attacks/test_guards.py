@@ -39,13 +39,13 @@ KNOWN = {
         "ngramkit/basics/machine.py": ["subprocess.Popen"],
         # None: what is called as a process ends, in children of an engine's too
         "ngramkit/engines/batch.py": ["multiprocessing.util.Finalize"],
-        "ngramkit/engines/growth.py": ["multiprocessing.util.Finalize"],  # the same
+        "ngramkit/engines/growing_history.py": ["multiprocessing.util.Finalize"],  # the same
         "ngramkit/engines/llama_cpp.py": ["multiprocessing.util.Finalize"],  # the same
         "ngramkit/engines/vllm_requests.py": ["multiprocessing.util.Finalize"],  # the same
     },
     "pickles": {
         "ngramkit/logs/rollouts.py": ["torch.load"],  # weights_only: see tests/logs
-        "ngramkit/kernels/parts.py": ["pickle.loads"],  # of a private folder: kernels.code_folder
+        "ngramkit/kernels/compiler.py": ["pickle.loads"],  # of a private folder
     },
     "running": {
         "ngramkit/__init__.py": ["importlib.import_module"],  # names of its own table

@@ -8,7 +8,7 @@ from twins.kernels import suffix_array
 
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.builders import datastore as module
-from ngramkit.builders.datastore import build_datastore, default_limit
+from ngramkit.builders.datastore import build_datastore, max_shard_tokens
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.formats.datastore import Datastore
 from ngramkit.kernels.suffix import sort
@@ -71,7 +71,7 @@ def test_documents_of_every_kind_come_back_whole(tmp_path, token_store, vocabula
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=25), st.integers(2, 40))
 def test_shards_hold_whole_documents_and_long_ones_are_cut(lengths, fill):
     ends = np.cumsum(np.array(lengths) + 1)
-    pieces = list(module._Layout(None, ends).cut(fill))  # type: ignore[arg-type]
+    pieces = list(module._Layout(None, ends).shard_spans(fill))  # type: ignore[arg-type]
     assert pieces[0].begin == 0
     assert pieces[-1].end == ends[-1]
     for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
@@ -182,10 +182,10 @@ def test_what_ends_a_build_from_text_is_told_where_its_tokens_are(
 
 
 def test_the_default_shard_follows_memory_in_powers_of_two():
-    assert default_limit(16 << 30, 2) == 1 << 27
-    assert default_limit(3 << 30, 2) == 1 << 26
-    assert default_limit((3 << 30) + 12345, 2) == 1 << 26
-    assert default_limit(1, 64) == 1 << 16
+    assert max_shard_tokens(16 << 30, 2) == 1 << 27
+    assert max_shard_tokens(3 << 30, 2) == 1 << 26
+    assert max_shard_tokens((3 << 30) + 12345, 2) == 1 << 26
+    assert max_shard_tokens(1, 64) == 1 << 16
 
 
 def damage(path, array, change):

@@ -15,9 +15,9 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines import batch, sessions
 from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.blend_source import BlendSource
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
-from ngramkit.engines.workspace import BlendSource
 
 VOCABULARY, STRIDE = 12, 4
 

@@ -49,7 +49,7 @@ def test_no_other_number_of_tokens_writes_more_in_the_time(factors, times):
     scores = [np.cumprod(chain).astype(np.float32) for chain in factors]
     budget = BatchBudget(times, corrects=False)
     least = budget.step([8] * len(scores))
-    kept = budget.cut(scores)
+    kept = budget.cut_chains(scores)
     best, spent = best_by_trial(times, len(scores), scores)
     written = len(scores) + sum(float(c[:n].sum()) for c, n in zip(scores, kept, strict=True))
     assert written / spent[sum(kept)] == pytest.approx(best, rel=1e-5)
@@ -67,7 +67,7 @@ def test_experts_are_dear_for_few_rows_then_cheaper_then_dear_again():
     def drafted(rows):
         budget = BatchBudget(MIXED, corrects=False)
         budget.step([8] * rows)
-        return sum(budget.cut([(0.6 ** np.arange(1, 9)).astype(np.float32)] * rows)) / rows
+        return sum(budget.cut_chains([(0.6 ** np.arange(1, 9)).astype(np.float32)] * rows)) / rows
 
     assert drafted(1) <= 1
     assert drafted(16) >= 5

@@ -14,8 +14,8 @@ from ngramkit.drafters.blend import Blend, load_weights
 from ngramkit.drafters.blend_request import Job
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import accepted_length
+from ngramkit.engines.blend_source import BlendSource
 from ngramkit.engines.drafter_requests import DrafterSource
-from ngramkit.engines.workspace import BlendSource
 
 VOCABULARY, EOS, RARE = 12, 11, 1e-4
 texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)

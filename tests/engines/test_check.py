@@ -19,9 +19,9 @@ from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.model_size import ModelSize
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.engines import check, sglang_words
+from ngramkit.engines import check, sglang_server_options
 from ngramkit.engines.config import VARIABLE
-from ngramkit.engines.vllm_words import effects
+from ngramkit.engines.vllm_server_options import effects
 
 ROOT = Path(__file__).parents[2]
 EXPERTS = ModelSize(dense=1e8, expert=1.5e7, experts=64, chosen=6)
@@ -271,7 +271,7 @@ OF_SGLANG = {
 @pytest.mark.parametrize("name", OF_SGLANG)
 def test_what_follows_from_sglangs_options(name):
     words, expected = OF_SGLANG[name]
-    found = list(sglang_words.effects(words))
+    found = list(sglang_server_options.effects(words))
     assert len(found) == len(expected)
     assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
     assert ngramkit.check_engine("sglang", model="demo", options=words).effects == tuple(found)
@@ -282,7 +282,7 @@ def test_options_that_cannot_be_read_are_refused():
         with pytest.raises(UsageError):
             list(effects(words))
     with pytest.raises(UsageError, match="cannot read options"):
-        list(sglang_words.effects([*SGLANG, "--tp", "two"]))
+        list(sglang_server_options.effects([*SGLANG, "--tp", "two"]))
     with pytest.raises(UsageError, match="options of llama-cpp, only of vllm and sglang"):
         ngramkit.check_engine("llama-cpp", model="demo", options=["--x"])
     with pytest.raises(UsageError, match="options must be a list"):

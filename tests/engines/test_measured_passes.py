@@ -189,6 +189,6 @@ def test_learnt_times_keep_the_shape_of_the_formula():
             budget.learn(TimedPass(1, drafted, factor * (times[1] / times[0] + begun)))
         assert budget.step([8]) >= 0
         budget.account.judge(0.0, 9.0)  # no credit for trials
-        assert budget.cut([np.full(8, 0.1, np.float32)]) == [0]
+        assert budget.cut_chains([np.full(8, 0.1, np.float32)]) == [0]
         budget.step([8])
-        assert budget.cut([np.full(8, 0.9, np.float32)]) == [8]
+        assert budget.cut_chains([np.full(8, 0.9, np.float32)]) == [8]

@@ -15,11 +15,11 @@ from ngramkit.drafters.context import Context
 from ngramkit.drafters.references import ReferenceTexts
 from ngramkit.engines import request_texts, tool_templates
 from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.blend_source import BlendSource
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.request_texts import flat, given_texts, token_ids
 from ngramkit.engines.tool_templates import templates
-from ngramkit.engines.workspace import BlendSource
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 VOCABULARY = 12

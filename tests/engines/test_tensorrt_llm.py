@@ -14,7 +14,7 @@ import pytest
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.growth import tenant_folder
+from ngramkit.engines.growing_history import tenant_folder
 from ngramkit.engines.tensorrt_llm import BASE, make_drafter
 from ngramkit.formats.history import History
 

@@ -18,8 +18,8 @@ from ngramkit.exchange.llama_cpp import (
     MOST,
     NgramSelection,
     can_draft,
+    cap_counts,
     export_cache,
-    scale,
     totals,
     write_cache,
 )
@@ -128,7 +128,7 @@ def test_scaled_counts_keep_their_shares(rows):
     exact = {
         (x, z): n for (x, z), n in zip(piece.rows.tolist(), piece.counts.tolist(), strict=True)
     }
-    ready = scale(piece)
+    ready = cap_counts(piece)
     found = {
         (x, z): n for (x, z), n in zip(ready.rows.tolist(), ready.counts.tolist(), strict=True)
     }

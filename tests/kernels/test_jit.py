@@ -96,7 +96,7 @@ def test_a_part_that_python_calls_raises_instead_of_crashing():
 
 PREPARED = """
 import sys
-from ngramkit.budget.rule import prepare
+from ngramkit.budget.auto import prepare
 prepare()
 print(*sorted({"numba.np.arraymath", "scipy.linalg", "torch"} & set(sys.modules)))
 """
@@ -121,7 +121,7 @@ sys.modules["numba.core.event"] = None
 logging.basicConfig(level=0, format="%(message)s", stream=sys.stdout)
 logging.getLogger("numba").setLevel(logging.WARNING)
 from ngramkit.kernels.jit import entry, part
-from ngramkit.kernels.packed import Packed
+from ngramkit.kernels.packed_arguments import Packed
 
 @part
 def doubled(value):

@@ -15,7 +15,7 @@ from ngramkit.kernels.blend.counts import (
     recall,
 )
 from ngramkit.kernels.jit import entry
-from ngramkit.kernels.packed import Packed
+from ngramkit.kernels.packed_arguments import Packed
 
 VOCABULARY = 100
 

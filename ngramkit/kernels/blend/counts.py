@@ -15,7 +15,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import part
-from ngramkit.kernels.packed import load_i64, unsigned_at
+from ngramkit.kernels.packed_arguments import load_i64, unsigned_at
 from ngramkit.kernels.suffix.search import (
     SIZE as TEXT_SIZE,
     VOCABULARY,

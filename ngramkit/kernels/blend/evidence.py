@@ -30,7 +30,7 @@ from ngramkit.kernels.blend.counts import CANDIDATES, hash_recent, listed_row, s
 from ngramkit.kernels.blend.mixture import PRIOR, RIGHT, SURENESS, USED, consult, sureness
 from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.ngrammys import probabilities_by_bits
-from ngramkit.kernels.packed import load_u16, unsigned_at
+from ngramkit.kernels.packed_arguments import load_u16, unsigned_at
 
 ORDERS = 3
 EVIDENCE_ROWS = 1 << 14

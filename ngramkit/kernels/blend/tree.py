@@ -33,7 +33,7 @@ from ngramkit.kernels.blend.prediction import (
     rewind,
 )
 from ngramkit.kernels.jit import entry, part
-from ngramkit.kernels.packed import packed_at
+from ngramkit.kernels.packed_arguments import packed_at
 
 # Columns of Tree.jobs: the action on the tokens from BEGIN to END, the addresses of the request's
 # Sources and Place, the most nodes to draft, and the number of drafted ones.

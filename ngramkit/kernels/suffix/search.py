@@ -19,7 +19,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_part, entry, part
-from ngramkit.kernels.packed import load_i32, load_i64, load_u16, load_u32
+from ngramkit.kernels.packed_arguments import load_i32, load_i64, load_u16, load_u32
 
 TOKENS, TOKEN_BYTES, SUFFIXES, SUFFIX_BYTES, BUCKETS, VOCABULARY, SIZE = range(7)
 

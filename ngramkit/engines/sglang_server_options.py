@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ngramkit.basics.terminal_text import visible
-from ngramkit.engines.vllm_words import OptionParser
+from ngramkit.engines.vllm_server_options import OptionParser
 
 # Options of SGLang's own corpus. Only the breadth has an effect, and only if it is 1.
 IGNORED = ("min-bfs-breadth", "max-trie-depth", "capacity", "match-type", "external-sam-budget",

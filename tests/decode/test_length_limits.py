@@ -12,7 +12,7 @@ import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.conversation import Conversation
-from ngramkit.decode.edges import Edges, reset, rope_edges
+from ngramkit.decode.length_limits import Edges, reset, rope_edges
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import decode
 from ngramkit.decode.request import Request

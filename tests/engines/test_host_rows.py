@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from ngramkit.engines.rows import HostRows
+from ngramkit.engines.host_rows import HostRows
 
 NAMES = "abc"
 tokens = st.lists(st.integers(0, 9), max_size=5)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from auto_budgets import auto_of
 
+from ngramkit.budget.auto import AutoBudget
 from ngramkit.budget.costs import MAX_NODES, PassCosts
-from ngramkit.budget.rule import AutoBudget
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
 

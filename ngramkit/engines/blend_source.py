@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.blend_request import Workspace
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.engines.growth import GrowingHistory
+from ngramkit.engines.growing_history import GrowingHistory
 from ngramkit.formats.artifact import Artifact
 
 
