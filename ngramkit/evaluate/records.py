@@ -239,8 +239,8 @@ def read_records(
 ) -> tuple[list[Record], Template | None]:
     """Return all conversations, and their prompts' template (None: used as they are).
 
-    Requests are sorted by time if all have one, records by their first request. `format`,
-    `columns`, `where`, `newest`: see ngramkit.logs.read. Raises InputError without answers.
+    Requests are sorted by time, records by their first request. `format`, `columns`, `where`,
+    `newest`: see ngramkit.logs.read. Raises InputError without answers.
     """
     files = [answers] if isinstance(answers, str | Path) else list(answers)
     if questions is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -316,8 +318,10 @@ def _lines_of_session(
 
 
 def sorted_by_time(requests: Iterable[LoggedRequest]) -> list[LoggedRequest]:
-    """Return the requests sorted by time if all have one, else in their order."""
-    listed = list(requests)
-    if any(request.time is None for request in listed):
-        return listed
-    return sorted(listed, key=lambda request: request.time or 0.0)
+    """Return the requests sorted by time; one without a time follows the one before it."""
+    time = -math.inf
+    timed: list[tuple[float, LoggedRequest]] = []
+    for request in requests:
+        time = time if request.time is None else request.time
+        timed.append((time, request))
+    return [request for _, request in sorted(timed, key=itemgetter(0))]

@@ -251,7 +251,10 @@ def test_requests_are_put_in_the_order_of_their_time():
     requests, _ = read("openai/batch-input.jsonl", "openai/batch-output.jsonl")
     assert sorted_by_time(requests[::-1]) == [requests[1], requests[0], requests[2]]
     untimed, _ = read("verl/7.jsonl")
-    assert sorted_by_time([*requests[::-1], *untimed]) == [*requests[::-1], *untimed]
+    assert sorted_by_time(untimed) == untimed
+    first, second, third = sorted_by_time(requests)
+    mixed = [untimed[0], third, *untimed, first, second]
+    assert sorted_by_time(mixed) == [untimed[0], first, second, third, *untimed]
 
 
 @pytest.mark.parametrize("name", [p.relative_to(SAMPLES).as_posix() for p in SAMPLES.rglob("*.*")])

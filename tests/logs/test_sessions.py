@@ -22,6 +22,7 @@ from ngramkit.corpus.sessions.blocks import Call, notation_of
 from ngramkit.corpus.sessions.codex import Codex
 from ngramkit.corpus.sessions.pi import Pi
 from ngramkit.corpus.sessions.read import AGENTS, Reading, trace_lines
+from ngramkit.corpus.sessions.transcript import Answer, Copies
 from ngramkit.logs import containers
 from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.read import read_log
@@ -92,6 +93,13 @@ def test_a_resumed_session_is_counted_once(claude):
     assert (resumed.output, resumed.finished) == ("It says a + b now.", False)
     assert len(resumed.prompt) == 5
     assert "an answer that an earlier session holds (2)" in said
+
+
+def test_a_servers_id_makes_no_copy_of_another_text():
+    copies, nothing = Copies(), MessagePrefix([], 0)
+    for text, held in (("one", False), ("one", True), ("two", False), ("one", True)):
+        copies.begin()
+        assert copies.holds(Answer(nothing, text, "prose", id="chatcmpl-0")) is held
 
 
 def test_what_was_recorded_in_part_is_counted(claude):

@@ -35,16 +35,15 @@ class Answer:
     time: Any = None  # as recorded
     model: str = ""
     finished: bool = True  # False: it was cut off
-    id: str = ""  # the server's; copies of an answer share it
+    id: str = ""  # the server's; copies of an answer share it, but some servers repeat theirs
 
     @property
     def digest(self) -> int:
         """A number that copies of an answer share."""
-        if self.id:
-            content = self.id
-        else:
+        content = f"{self.id}\0{self.text}"
+        if not self.id:
             last = self.before[-1].content if len(self.before) else ""
-            content = f"{len(self.before)}\0{last}\0{self.text}"
+            content = f"{len(self.before)}\0{last}{content}"
         raw = blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         return int.from_bytes(raw, "little")
 
