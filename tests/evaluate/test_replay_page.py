@@ -6,7 +6,10 @@ import base64
 import hashlib
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,6 +112,29 @@ def test_accepted_nodes_are_what_was_written(replayed):
         place += written
     assert place == len(answer["texts"])
     assert drafted > 5
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="the page's script needs a browser or node")
+def test_its_script_shows_the_passes(replayed, tmp_path):
+    data = replayed([CODE * 3], drafters=["context", "none"])[1].data
+    words = ["node", str(Path(__file__).with_name("page_in_node.js")), str(tmp_path / "page.html")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    first, begin, third, clicked, other = json.loads(done.stdout)
+    answer = data["answers"][0]
+    text, view = "".join(answer["texts"]), answer["views"][0]
+    passes, tokens = view["passes"], sum(written for written, *_ in view["passes"])
+    assert {each["answer"] for each in (first, begin, third, clicked, other)} == {text}
+    assert first["colours"].count("own") == sum(len(accepted) for *_, accepted, _ in passes)
+    assert len(first["colours"]) == tokens + 1  # the first is from the prompt's pass
+    assert first["figures"].startswith(f"{tokens / len(passes):.2f} tokens per pass")
+    assert first["later"] == 0
+    assert (begin["place"], begin["later"]) == (f"pass 1 of {len(passes)}", len(passes) - 1)
+    assert (third["place"], third["later"]) == (f"pass 3 of {len(passes)}", len(passes) - 3)
+    assert third["detail"].startswith(f"Pass 3: {passes[2][0]} token")
+    assert third["accepted"] == passes[2][0]
+    assert (clicked["place"], clicked["later"]) == (f"pass 1 of {len(passes)}", 0)
+    assert set(other["colours"]) == {"none"}
+    assert other["figures"].startswith("1.00 tokens per pass")
 
 
 def test_it_loads_nothing_and_only_its_own_script_runs(replayed):
