@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.servers import vllm_watch
+from benchmarks.servers.tiny_models import ADAPTED, tiny_adapter, tiny_model
 
 NGRAM = {
     "method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1,
@@ -45,7 +46,6 @@ COUNTERS = {
     "accepted": "vllm:spec_decode_num_accepted_tokens",
     "preempted": "vllm:num_preemptions",
 }
-VOCABULARY = 512
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,25 @@ def embedded(prompt: Mapping[str, Any], model: Path, *, mixed: bool) -> dict[str
     return found
 
 
-def requests(
-    which: str, model: Path, answers: Mapping[str, Any]
-) -> list[tuple[dict[str, Any], Any]]:
-    """Return (prompt, parameters) of each request; `answers`: those of the group's first row."""
+def adapted(model: Path) -> list[tuple[Any, ...]]:
+    """Return requests with two adapters and without one, each prompt with and without."""
+    from vllm.lora.request import LoRARequest
+
+    adapters = [
+        LoRARequest(name, number, str(tiny_adapter(model.parent / f"tiny-adapter-{name}", number)))
+        for number, name in enumerate("ab", 1)
+    ]
+    asked = zip(prompts(3), [adapters[0], adapters[0], adapters[1]], strict=True)
+    return [(prompt, greedy(18), adapter) for prompt, named in asked for adapter in (named, None)]
+
+
+def requests(which: str, model: Path, answers: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return (prompt, parameters) of each request, and its adapter if it has one.
+
+    `answers`: those of the group's first row.
+    """
+    if which == "adapters":
+        return adapted(model)
     if which == "with their answers":
         references = ("ngramkit_reference", "ngramkit_prediction")  # the second as by the front end
         return [
@@ -178,7 +193,10 @@ def two(kind: str) -> Row:
     )
 
 
-HISTORY, TENANTS = "v2-history", "v2-tenants"  # folders next to the model
+# On a CPU vLLM has one row of logits a request for an adapter of the head, and fails with drafts.
+LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2, "lora_target_modules": [*ADAPTED]}
+# Folders next to the model.
+HISTORY, TENANTS, ADAPTERS = "v2-history", "v2-tenants", "v2-adapters"
 # Group -> name -> row. numba ends V1's starts in a process, so ngramkit is the last of its group.
 GROUPS: dict[str, dict[str, Row]] = {
     "V1": {"V1 none": Row(), "V1 ngramkit": Row(CUSTOM, FIXED_DRAFTS)},
@@ -228,6 +246,14 @@ GROUPS: dict[str, dict[str, Row]] = {
         ),
     },
     "streaming inputs": pair("streams", ASYNC),
+    "LoRA": {
+        **pair("adapters", {**ASYNC, **LORA}),
+        "ngramkit, trimmed": Row(NGRAM, FIXED_DRAFTS, {**SYNC, **LORA}, "adapters"),
+        "ngramkit, a history for each": Row(
+            NGRAM, {**FIXED_DRAFTS, "history": ADAPTERS, "history_by": "lora"},
+            {**ASYNC, **LORA}, "adapters",
+        ),
+    },
     # Their processes end between them.
     "history on disk": pair("remembered", ASYNC, draft={**FIXED_DRAFTS, "history": HISTORY}),
     "history, asked again": {
@@ -292,16 +318,17 @@ def counted(metrics: Sequence[Any]) -> dict[str, float]:
 
 
 def answer(
-    engine: Any, asked: Sequence[tuple[dict[str, Any], Any]], aborted: Sequence[int]
+    engine: Any, asked: Sequence[tuple[Any, ...]], aborted: Sequence[int]
 ) -> tuple[dict[str, Any], int]:
     """Return the token ids of each request's outputs, and the engine's steps."""
     from vllm.sampling_params import RequestOutputKind
 
     done: dict[str, Any] = {}
-    for i, (prompt, parameters) in enumerate(asked):
+    for i, (prompt, parameters, *adapter) in enumerate(asked):
         parameters = parameters.clone()
         parameters.output_kind = RequestOutputKind.FINAL_ONLY
-        engine.add_request(f"r{i}", prompt, parameters)
+        named = {"lora_request": adapter[0]} if adapter else {}
+        engine.add_request(f"r{i}", prompt, parameters, **named)
     steps = 0
     while engine.has_unfinished_requests():
         for output in engine.step():
@@ -382,28 +409,6 @@ def variables(given: Mapping[str, str]) -> Iterator[None]:
     yield
     for name in given:
         del os.environ[name]
-
-
-def tiny_model(folder: Path) -> Path:
-    """Save a Llama of random weights and 512 ids with a tokenizer, once."""
-    if not (folder / "tokenizer.json").exists():
-        import torch
-        from tokenizers import Tokenizer
-        from tokenizers.models import WordLevel
-        from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-        torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
-            num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=1024,
-            eos_token_id=1, bos_token_id=0, tie_word_embeddings=False,
-        )  # fmt: skip
-        model: Any = LlamaForCausalLM(config)
-        model.float().save_pretrained(folder)
-        words = Tokenizer(WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
-        fast: Any = PreTrainedTokenizerFast
-        fast(tokenizer_object=words, eos_token="w1").save_pretrained(folder)
-    return folder
 
 
 def main(group: str, folder: str, result: str) -> None:

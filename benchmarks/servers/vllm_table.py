@@ -11,11 +11,12 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.servers.vllm_rows import ASYNC, OPTIONS, SYNC, answer, counted, drafts, variables
+from benchmarks.servers.vllm_rows import ASYNC, OPTIONS, answer, counted, drafts, variables
 
 SLOTS, AT_ONCE = 8, 8
 NGRAM = {"method": "ngram", "num_speculative_tokens": SLOTS, "prompt_lookup_max": 4}
@@ -23,6 +24,12 @@ HEAD = (
     "drafts", "steps, one at a time", "steps, eight at once", "steps, asked again",
     "accepted / verified",
 )  # fmt: skip
+
+
+class Round(NamedTuple):
+    texts: dict[str, list[list[int]]]  # by request
+    steps: int
+    seconds: float  # of this process's processor time
 
 
 def ways(datastore: Path | None) -> dict[str, tuple[Any, Any, Any]]:
@@ -37,8 +44,6 @@ def ways(datastore: Path | None) -> dict[str, tuple[Any, Any, Any]]:
         found["ngramkit, datastore"] = NGRAM, stored, ASYNC
     source = "datastore and its own answers" if stored else "its own answers"
     found[f"ngramkit, {source}"] = NGRAM, {**stored, "history": True}, ASYNC
-    if stored:
-        found["ngramkit, datastore, trimmed"] = NGRAM, stored, SYNC
     return found
 
 
@@ -54,7 +59,7 @@ def main() -> None:
     given = parser.parse_args()
     lines = given.questions.read_text("utf-8").splitlines()[: given.count + AT_ONCE]
     questions = [json.loads(line)["turns"][0] for line in lines]
-    base: list[tuple[Any, int]] = []
+    base: list[Round] = []
     rows: list[list[str]] = []
     failures: list[str] = []
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
@@ -63,38 +68,27 @@ def main() -> None:
         with variables(drafts(draft, given.result.parent)):
             rounds, rate = ask(given, speculative, options, questions, again=repeats)
         base = base or rounds
-        for i, (texts, _) in enumerate(rounds):
-            wanted = base[min(i, 1)][0]
-            same = sum(texts[each] == text for each, text in wanted.items())
-            if same != len(wanted):
-                failures.append(f"{name}: {len(wanted) - same} other texts in round {i}")
-        steps = [f"{base[min(i, 1)][1] / steps:.2f}" for i, (_, steps) in enumerate(rounds)]
+        for i, each in enumerate(rounds):
+            differ = differing(base[min(i, 1)].texts, each.texts)
+            if differ:
+                failures.append(f"{name}: {differ} other texts in round {i}")
+        steps = [f"{base[min(i, 1)].steps / each.steps:.2f}" for i, each in enumerate(rounds)]
         rows.append([name, *steps[:2], steps[2] if repeats else "", rate])
-        print(f"| {' | '.join(rows[-1])} | {[steps for _, steps in rounds]} steps", flush=True)
+        print(f"| {' | '.join(rows[-1])} | {[each.steps for each in rounds]} steps", flush=True)
         given.result.write_text(json.dumps({"head": HEAD, "rows": rows, "failures": failures}))
+
+
+def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> int:
+    """Return how many texts are not those wanted."""
+    return sum(found.get(name) != text for name, text in wanted.items())
 
 
 def ask(
     given: Any, speculative: Any, options: Any, questions: Sequence[str], *, again: bool
-) -> tuple[list[tuple[Any, int]], str]:
+) -> tuple[list[Round], str]:
     """Return texts and steps of each round, and which part of the drafted tokens was right."""
-    from vllm import LLM, SamplingParams
-
-    more = {
-        "skip_tokenizer_init": False, "max_num_seqs": AT_ONCE, "max_model_len": 1024,
-        "kv_cache_memory_bytes": 256 << 20,
-    }  # fmt: skip
-    llm = LLM(str(given.model), speculative_config=speculative, **{**OPTIONS, **options, **more})
-    tokenizer: Any = llm.get_tokenizer()
-    parameters = SamplingParams(temperature=0, max_tokens=given.tokens, detokenize=False)
-    asked = [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": each}], add_generation_prompt=True, return_dict=False
-        )
-        for each in questions
-    ]
-    requests = [({"prompt_token_ids": list(each)}, parameters) for each in asked]
-
+    llm = start(given.model, speculative, options)
+    requests = requests_for(llm, questions, given.tokens)
     alone, together = requests[: given.count], requests[given.count :]
     batches = [[[each] for each in alone], [together], *([[together]] if again else [])]
     rounds = [ask_round(llm, each) for each in batches]
@@ -106,13 +100,39 @@ def ask(
     return rounds, rate
 
 
-def ask_round(llm: Any, batches: Sequence[Any]) -> tuple[Any, int]:
-    """Ask one batch after another; return the texts and the engine's steps."""
-    before, texts = iterations(llm), {}
+def start(model: Path, speculative: Any, options: Mapping[str, Any]) -> Any:
+    """Start an engine in this process."""
+    from vllm import LLM
+
+    more = {
+        "skip_tokenizer_init": False, "max_num_seqs": AT_ONCE, "max_model_len": 1024,
+        "kv_cache_memory_bytes": 256 << 20,
+    }  # fmt: skip
+    return LLM(str(model), speculative_config=speculative, **{**OPTIONS, **options, **more})
+
+
+def requests_for(llm: Any, questions: Sequence[str], tokens: int) -> list[tuple[Any, Any]]:
+    """Return (prompt, parameters) of each question."""
+    from vllm import SamplingParams
+
+    tokenizer: Any = llm.get_tokenizer()
+    parameters = SamplingParams(temperature=0, max_tokens=tokens, detokenize=False)
+    asked = [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": each}], add_generation_prompt=True, return_dict=False
+        )
+        for each in questions
+    ]
+    return [({"prompt_token_ids": list(each)}, parameters) for each in asked]
+
+
+def ask_round(llm: Any, batches: Sequence[Any]) -> Round:
+    """Ask one batch after another."""
+    steps, seconds, texts = iterations(llm), time.process_time(), {}
     for i, batch in enumerate(batches):
         found, _ = answer(llm.llm_engine, batch, ())
         texts.update({f"{i} {name}": text for name, text in found.items()})
-    return texts, iterations(llm) - before
+    return Round(texts, iterations(llm) - steps, time.process_time() - seconds)
 
 
 def iterations(llm: Any) -> int:

@@ -31,7 +31,7 @@ from benchmarks.servers.environment import ROOT
 from benchmarks.servers.process import ServerProcess, prometheus_sums
 from benchmarks.servers.smollm2 import MODEL, hub_folder
 from benchmarks.servers.vllm import chat, texts
-from benchmarks.servers.vllm_rows import GROUPS, HISTORY, NGRAM, TENANTS
+from benchmarks.servers.vllm_rows import ADAPTERS, GROUPS, HISTORY, NGRAM, TENANTS
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.growing_history import tenant_folder
 from ngramkit.formats.history import History
@@ -39,13 +39,17 @@ from ngramkit.formats.history import History
 PORT = 8377
 CHATS = "v1/chat/completions"
 COSTS = "pass costs"  # the group of `try_pass_costs`
+# Groups whose module writes a table, and its figures.
+TABLES = {"table": ("vllm_table", "vllm_v2"), "times": ("vllm_times", "vllm_v2_times")}
 SEEN = {"K by batch size": {"0", "2", "5"}}  # steps' K
 PLAIN = {"V2": "V1", "history, asked again": "history on disk"}  # groups whose texts are compared
 UNSHOWN = ("beam search", "streaming inputs")  # groups where a name is not an answer's
 KEPT: dict[str, Any] = {
     "history on disk": 5,
     "tenants": {"acme": 2, "globex": 1, "": 2},
+    "LoRA": {"a": 2, "b": 1, "": 3},
 }  # requests on disk
+FOLDERS = {"history on disk": HISTORY, "tenants": TENANTS, "LoRA": ADAPTERS}
 IN_PROCESS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
@@ -63,13 +67,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.servers.vllm_v2")
     parser.add_argument("environment", type=Path)
     parser.add_argument("--work", type=Path, default=Path("build/servers"))
-    parser.add_argument("--groups", nargs="+", choices=[*GROUPS, "server", COSTS, "table"])
-    parser.add_argument("--questions", type=Path, help="MT-Bench's question file, for the table")
-    parser.add_argument("--datastore", type=Path, help="of SmolLM2's tokenizer, for the table")
+    parser.add_argument("--groups", nargs="+", choices=[*GROUPS, "server", COSTS, *TABLES])
+    parser.add_argument("--questions", type=Path, help="MT-Bench's question file, for tables")
+    parser.add_argument("--datastore", type=Path, help="of SmolLM2's tokenizer, for tables")
     given = parser.parse_args()
-    groups = given.groups or [*GROUPS, "server", COSTS, *(["table"] if given.questions else [])]
-    if "table" in groups and given.questions is None:
-        parser.error("the table needs --questions")
+    groups = given.groups or [*GROUPS, "server", COSTS, *(TABLES if given.questions else [])]
+    if given.questions is None and not TABLES.keys().isdisjoint(groups):
+        parser.error("tables need --questions")
     given.work.mkdir(parents=True, exist_ok=True)
     environment, failures = given.environment.resolve(), 0
     runner = cpu_runner.install(environment / cpu_runner.PACKAGE)
@@ -81,8 +85,8 @@ def main() -> None:
             checked = try_server(environment, runner, given.work)
         elif group == COSTS:
             checked = try_pass_costs(environment, given.work)
-        elif group == "table":
-            checked = run_table(environment, runner, given)
+        elif group in TABLES:
+            checked = run_table(group, environment, runner, given)
         else:
             variables = cpu_variables(environment, None if "V1" in group else runner)
             found[group] = run_group(group, environment, given.work, variables)
@@ -100,8 +104,8 @@ def run_group(
     name = group.replace(" ", "-").replace(",", "")
     result, log = (work / f"v2-{name}.json").resolve(), work / f"v2-{name}.log"
     result.unlink(missing_ok=True)
-    for folder in {"history on disk": [HISTORY], "tenants": [TENANTS]}.get(group, []):
-        shutil.rmtree(work / folder, ignore_errors=True)
+    if group in FOLDERS:
+        shutil.rmtree(work / FOLDERS[group], ignore_errors=True)
     extra = {"V2_ON_CPU_ADAPTIVE": "1"} if group == "adaptive" else {}
     model = (work / "tiny-llama").resolve()
     python = environment / "bin" / "python"
@@ -141,6 +145,12 @@ def check(group: str, found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
         yield from compare_counts(found, ("V1", "V1 ngramkit"), (group, "V2 ngramkit, trimmed"))
     if group == "text":
         yield from check_texts(rows)
+    if group == "LoRA" and plain is not None:
+        texts = plain["texts"]  # two of each prompt
+        yield from (
+            f"{group}: {name} is answered alike" for name in ("r0", "r2")
+            if texts[name] == texts[f"r{int(name[1:]) + 1}"]
+        )  # fmt: skip
     if group == "tensor parallel":
         yield from compare_counts(
             found, ("V2", "V2 ngramkit, fixed"), (group, "ngramkit, two ranks")
@@ -186,8 +196,9 @@ def check_disk(group: str, work: Path) -> Iterator[str]:
     """Yield a failure unless all requests of an ended process are on disk that may be there."""
     if group == "history on disk":
         kept: Any = remembered(work / HISTORY)
-    elif group == "tenants":
-        kept = {key: remembered(work / TENANTS / tenant_folder(key)) for key in KEPT[group]}
+    elif group in KEPT:
+        folder = work / FOLDERS[group]
+        kept = {key: remembered(folder / tenant_folder(key)) for key in KEPT[group]}
     else:
         return
     print(f"{group}: remembered {kept}", flush=True)
@@ -224,12 +235,13 @@ def compare_counts(
         yield f"{one[1]} drafted and accepted {counts[0]} tokens, {other[1]} {counts[1]}"
 
 
-def run_table(environment: Path, runner: Path, given: Any) -> Iterator[str]:
-    """Print the table of `vllm_table`, and keep it in benchmarks/figures; yield other texts."""
-    result, log = (given.work / "v2-table.json").resolve(), given.work / "v2-table.log"
+def run_table(group: str, environment: Path, runner: Path, given: Any) -> Iterator[str]:
+    """Print a table of TABLES, and keep it in benchmarks/figures; yield other texts."""
+    module, figures = TABLES[group]
+    result, log = (given.work / f"v2-{group}.json").resolve(), given.work / f"v2-{group}.log"
     result.unlink(missing_ok=True)
     command: list[str | Path] = [
-        environment / "bin" / "python", "-m", "benchmarks.servers.vllm_table",
+        environment / "bin" / "python", "-m", f"benchmarks.servers.{module}",
         hub_folder(given.work / MODEL).resolve(), given.questions.resolve(), result,
     ]  # fmt: skip
     if given.datastore is not None:
@@ -247,7 +259,7 @@ def run_table(environment: Path, runner: Path, given: Any) -> Iterator[str]:
     yield from table["failures"]
     if given.datastore is not None:
         rows = [row for row in table["rows"] if row[0] != "none"]
-        write_figures("vllm_v2", "make engines-vllm", {"head": table["head"], "rows": rows})
+        write_figures(figures, "make engines-vllm", {"head": table["head"], "rows": rows})
 
 
 # A server.

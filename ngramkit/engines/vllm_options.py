@@ -37,8 +37,11 @@ def require_supported(vllm_config: Any, version: str) -> None:
         cause = why
     elif not vllm_config.use_v2_model_runner:
         cause = _why_v1(vllm_config)
-    elif vllm_config.lora_config is not None and _device(vllm_config) == "cpu":
-        cause = "on a CPU, vLLM fails with LoRA adapters and drafts of any method"
+    elif _device(vllm_config) == "cpu" and _adapts_head(vllm_config.lora_config):
+        cause = (
+            "on a CPU, vLLM fails with drafts of any method and LoRA adapters of lm_head, which "
+            "--lora-target-modules can leave out"
+        )
     if cause is not None:
         error = UsageError(
             f"cannot draft in vLLM's Model Runner V2: {cause}",
@@ -82,6 +85,11 @@ def _additional(vllm_config: Any) -> dict[str, Any]:
 
 def _device(vllm_config: Any) -> str:
     return str(getattr(vllm_config.device_config, "device_type", ""))
+
+
+def _adapts_head(lora_config: Any) -> bool:
+    targets = getattr(lora_config, "target_modules", None)
+    return lora_config is not None and (targets is None or "lm_head" in targets)
 
 
 def _why_v1(vllm_config: Any) -> str:

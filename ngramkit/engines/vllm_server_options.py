@@ -51,7 +51,7 @@ def effects(words: Sequence[str]) -> Iterator[str]:
     if given.data_parallel_size > 1:
         yield "each data-parallel engine drafts alone; the first one writes the history"
     if given.enable_lora:
-        yield "LoRA adapters were not tried on a GPU; on a CPU the start is refused"
+        yield "LoRA: on a CPU, the start is refused without --lora-target-modules that omit lm_head"
 
 
 def _read(words: Sequence[str]) -> argparse.Namespace:

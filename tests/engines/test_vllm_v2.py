@@ -515,13 +515,17 @@ def test_why_vllm_uses_v1_is_in_the_error(variable, triton, says, monkeypatch):
         vllm_options.require_supported(given, VERSION)
 
 
-def test_lora_on_a_cpu_is_refused(monkeypatch):
+def test_lora_of_the_head_is_refused_on_a_cpu(monkeypatch):
     monkeypatch.setenv(VARIABLE, "{}")
     given = options()
-    given.lora_config = object()
-    with pytest.raises(UsageError, match="LoRA"):
+    for targets in (None, ["q_proj", "lm_head"]):
+        given.lora_config = SimpleNamespace(target_modules=targets)
+        with pytest.raises(UsageError, match="--lora-target-modules can leave out"):
+            vllm_options.require_supported(given, VERSION)
+        given.device_config.device_type = "cuda"
         vllm_options.require_supported(given, VERSION)
-    given.device_config.device_type = "cuda"
+        given.device_config.device_type = "cpu"
+    given.lora_config.target_modules = ["q_proj"]
     vllm_options.require_supported(given, VERSION)
 
 
