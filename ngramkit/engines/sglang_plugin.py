@@ -9,12 +9,14 @@ import importlib
 import os
 from typing import Any
 
-from ngramkit.basics.errors import NgramkitError
+from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.engines.check import require_usable
 from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.request_texts import REFERENCE_KEY, given_texts, token_ids
 
 CORPUS = "sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus"
 PREPARE = "sglang.srt.speculative.ngram_worker.NGRAMWorker._prepare_draft_tokens"
+VERIFY = "sglang.srt.sampling.sampling_params.SamplingParams.verify"  # by the front end
 
 
 def plugin() -> None:
@@ -32,6 +34,7 @@ def plugin() -> None:
     hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
     hooks.HookRegistry.register(CORPUS, LateCorpus, hooks.HookType.REPLACE)
     hooks.HookRegistry.register(PREPARE, with_requests, hooks.HookType.AROUND)
+    hooks.HookRegistry.register(VERIFY, with_text, hooks.HookType.AROUND)
 
 
 class LateCorpus:
@@ -47,3 +50,14 @@ def with_requests(original: Any, worker: Any, batch: Any) -> Any:
     if hasattr(worker.ngram_corpus, "see"):  # else it is SGLang's own
         worker.ngram_corpus.see(batch.reqs)
     return original(worker, batch)
+
+
+def with_text(original: Any, parameters: Any, vocabulary: int) -> None:
+    """Check the text of a request too. Raises ValueError, which SGLang answers with status 400."""
+    original(parameters, vocabulary)
+    said = parameters.custom_params
+    given = said.get(REFERENCE_KEY) if isinstance(said, dict) else None
+    try:
+        token_ids(given_texts(given), lambda text: (), vocabulary)  # texts are encoded later
+    except UsageError as error:
+        raise ValueError(one_line(error)) from None

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType, SimpleNamespace
@@ -27,7 +28,7 @@ from ngramkit.drafters.blend import Blend
 from ngramkit.engines import request_texts, sglang
 from ngramkit.engines.config import VARIABLE
 from ngramkit.engines.sglang import NgramCorpus, pack_trees
-from ngramkit.engines.sglang_plugin import LateCorpus, plugin
+from ngramkit.engines.sglang_plugin import LateCorpus, plugin, with_text
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.history import History
 
@@ -473,7 +474,28 @@ print(type(corpus).__name__, "numba" in sys.modules)
 """
     command = [sys.executable, "-c", registered]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert run.stdout.splitlines() == ["2 []", "NgramCorpus True"], run.stderr
+    assert run.stdout.splitlines() == ["3 []", "NgramCorpus True"], run.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        (None, None),
+        ({}, None),
+        ({"ngramkit_reference": ["text", [5, VOCABULARY - 1]]}, None),
+        ({"ngramkit_reference": {"text": 1}}, "must be texts or lists of token ids, got dict"),
+        ({"ngramkit_reference": [1.5]}, "got float"),
+        ({"ngramkit_reference": [VOCABULARY]}, "must be below"),
+        ({"ngramkit_reference": "x" * (1 << 19)}, "must have at most"),
+    ],
+)
+def test_a_wrong_text_is_an_error_of_its_request(said, wrong):
+    verified = []
+    parameters = SimpleNamespace(custom_params=said)
+    expected = nullcontext() if wrong is None else pytest.raises(ValueError, match=wrong)
+    with expected:
+        with_text(lambda *given: verified.append(given), parameters, VOCABULARY)
+    assert verified == [(parameters, VOCABULARY)]
 
 
 @pytest.fixture
@@ -498,7 +520,14 @@ def module(monkeypatch, name, source="", **attributes):
 
 
 def test_sglangs_own_hooks_and_unpacking(folder, wheel, monkeypatch):
-    for name in ("", ".srt", ".srt.plugins", ".srt.speculative", ".srt.speculative.cpp_ngram"):
+    for name in (
+        "",
+        ".srt",
+        ".srt.plugins",
+        ".srt.speculative",
+        ".srt.speculative.cpp_ngram",
+        ".srt.sampling",
+    ):
         module(monkeypatch, f"sglang{name}")
     for name in ("", ".ops", ".ops.speculative"):
         module(monkeypatch, f"sglang.kernels{name}")
@@ -526,8 +555,18 @@ def test_sglangs_own_hooks_and_unpacking(folder, wheel, monkeypatch):
         monkeypatch, "sglang.srt.speculative.ngram_worker", code, np=np, torch=torch,
         NgramCorpus=original,
     )  # fmt: skip
+    name = "sglang.srt.sampling.sampling_params"
+    assert "    def verify(self, vocab_size):" in wheel("sampling/sampling_params.py")
+    assert "sampling_params.verify(" in wheel("managers/tokenizer_manager.py")
+    sampling = module(
+        monkeypatch, name, "class SamplingParams:\n    def verify(self, vocab_size): ..."
+    )
     plugin()
     hooks.HookRegistry.apply_hooks()
+    parameters = sampling.SamplingParams()
+    parameters.custom_params = {"ngramkit_reference": 5}
+    with pytest.raises(ValueError, match="must be texts"):
+        parameters.verify(VOCABULARY)
     assert theirs.NgramCorpus is running.NgramCorpus is LateCorpus
     made = running.NGRAMWorker()
     made.ngram_corpus = running.NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH, capacity=1)
