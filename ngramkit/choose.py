@@ -404,7 +404,7 @@ def _find(
             raise MissingSourceError(
                 str(error), error.hint, needs=a_kind(KIND_OF_ROLE[role])
             ) from error
-        reporter.note(f"{error}; drafting from the context only; {error.hint}")
+        reporter.note(f"{error}; drafting without one; {error.hint}")
         return by_role
     return {role: [artifact], **by_role}
 

@@ -137,7 +137,7 @@ def test_what_is_missing_is_never_made_of_a_corpus_that_nobody_chose(here):
     for drafter in ("blend", "cacheback"):  # these draft from the text itself
         choice, notes = chosen(drafter)
         assert choice.names == []
-        assert "drafting from the context only; run: ngramkit build-" in notes
+        assert "drafting without one; run: ngramkit build-" in notes
         choice.load()
 
 

@@ -40,7 +40,7 @@ NEEDS = {
     "export NGRAMKIT_DRAFT": ("an engine", "tests/engines/test_check.py"),
     "vllm serve": ("vLLM", "benchmarks/servers/vllm.py"),
     "for n in ": ("vLLM", "benchmarks/servers/vllm_v2.py"),
-    "docker run --gpus": ("a GPU", ""),
+    "docker ": ("docker and a GPU", ""),
     "python -m sglang": ("SGLang and a GPU", "benchmarks/servers/sglang.py"),
     "llama-": ("llama.cpp's programs", ""),
     "ray start": ("a cluster", "tests/cluster/test_ray.py"),

@@ -151,7 +151,7 @@ def write_folder(folder: Path, contents: Contents, provenance: Provenance) -> No
         tables.append(f"```sh\n{command}\n```")
     write_text(folder / "table.md", "\n\n".join(tables) + "\n")
     floats = "\n\n".join(table.latex() for table in contents.tables)
-    comment = "" if command is None else f"% {command}\n"
+    comment = "".join(f"% {line}\n" for line in (command or "").splitlines())
     write_text(folder / "table.tex", f"{comment}% \\usepackage{{booktabs}}\n{floats}\n")
     drawn = {picture.name: picture for picture in contents.pictures}
     for name in PICTURES:

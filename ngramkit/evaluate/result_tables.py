@@ -14,11 +14,13 @@ from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.statistics import Interval
 
 NOT_COUNTED = "n/a"
+FEW_COLUMNS = 5  # fit into the text of an article at the usual distance
 IN_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|])")
 IN_LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%",
     "#": r"\#", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''",
+    "[": "{[}", "*": "{*}",  # else they may be an argument of the command before
 }  # fmt: skip
 
 
@@ -70,6 +72,7 @@ class Table:
             [
                 r"\begin{table}",
                 r"\centering",
+                *([r"\setlength{\tabcolsep}{3pt}"] if len(self.head) > FEW_COLUMNS else []),
                 rf"\caption{{{caption}.}}",
                 rf"\label{{tab:{self.name}}}",
                 rf"\begin{{tabular}}{{l{'r' * len(self.head[1:])}}}",
@@ -100,7 +103,7 @@ def _in_markdown(text: str) -> str:
 
 def _in_latex(text: str) -> str:
     found = "".join(IN_LATEX.get(character, character) for character in visible(text))
-    return found.replace("--", "-{}-")  # else a dash
+    return re.sub("-(?=-)", "-{}", found)  # else a dash
 
 
 def steps_by_budget(results: Sequence[Replay], name: str, title: str) -> Table:

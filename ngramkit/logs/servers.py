@@ -59,6 +59,7 @@ RESPONSE = re.compile(
     rf"Generated response (\S+?)( \(streaming \w+\))?: output: (None|{TEXT})"
     rf"(?:, output_token_ids: (None|{IDS}))?(?:, finish_reason: (\w+))?"
 )
+RESPONSE_IDS = re.compile(r"Generated response \S+ details: output_token_ids: ")
 ADAPTER = re.compile(r"\blora_name='([^']*)'")
 REQUEST_ADAPTER = re.compile(r"Received request (\S+?): .*\blora_name='([^']*)'")
 MAX_OPEN_REQUESTS = 1 << 16  # unanswered requests
@@ -77,6 +78,7 @@ def read_vllm(lines: Iterator[Line]) -> Iterator[Found]:
         ... Received request ID: prompt: 'TEXT', params: ..., prompt_token_ids: ...   (before 0.11)
         ... Generated response ID: output: 'TEXT', output_token_ids: [3], finish_reason: stop
 
+    A line of the same ids, "Generated response ID details: output_token_ids: [3]", is skipped.
     Prompts need VLLM_LOGGING_LEVEL=DEBUG. IDs are matched within a log and its rotated files.
     --max-log-len truncates texts without a mark.
 
@@ -116,7 +118,8 @@ def _vllm_response(
 ) -> Iterator[LoggedRequest | str]:
     match = RESPONSE.search(line)
     if match is None:
-        yield TRUNCATED
+        if RESPONSE_IDS.search(line) is None:
+            yield TRUNCATED
         return
     if match[2] == " (streaming delta)":
         return

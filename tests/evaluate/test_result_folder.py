@@ -298,7 +298,14 @@ def test_tables_have_a_row_per_drafter_and_escape_names():
     assert r"a\textbar{}b \& -{}-x & n/a & 1.00 \\" in text
     assert r"needs 100 \% of it.}" in text
     assert text.count(r"\begin") == text.count(r"\end") == 2
-    assert Table("x", "t", ("a", "b"), [("c\\d", [Cell("1")])]).latex().count("textbackslash") == 1
+    assert "tabcolsep" not in text  # more columns are set closer
+    odd = Table("x", 'a "b"', ("a", *"bcdef"), [("c\\d---e", [Cell("1")]), ("[x]", [Cell("1*")])])
+    text = odd.latex()
+    assert text.count("textbackslash") == 1
+    assert "-{}-{}-e" in text  # no dash
+    assert r"\setlength{\tabcolsep}{3pt}" in text
+    assert "{[}x] & 1{*}" in text  # no argument of the row before
+    assert "a ''b''" in text  # every encoding has it
 
 
 def test_a_command_says_its_words_or_is_none():

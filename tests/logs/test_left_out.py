@@ -138,6 +138,15 @@ def vllm(name, prompt, output):
     )
 
 
+def test_the_ids_of_an_answer_that_vllm_logs_too_are_no_cut_line(tmp_path):
+    asked, answered = vllm("chatcmpl-1", "q", "o")
+    ids = "DEBUG Generated response chatcmpl-1 details: output_token_ids: [1, 2]"
+    write(tmp_path / "a.log", asked, ids, answered, ids[:40])
+    requests, said = read(tmp_path)
+    assert [(r.prompt, r.output) for r in requests] == [("q", "o")]
+    assert "truncated, or not from the server (1)" in said
+
+
 def test_two_servers_that_share_an_id_keep_their_prompts(tmp_path):
     asked, _ = vllm("1", "q of a", "")
     _, answered = vllm("1", "", "answer of b")
