@@ -120,6 +120,10 @@ class Forecast:
             "over_time": self.over_time(),
         }
 
+    def _repr_html_(self) -> str:
+        shown = {k: v for k, v in self.to_dict().items() if not isinstance(v, dict | list)}
+        return html_table(f"Forecast with drafts of at most {self.budget} nodes", (), shown.items())
+
 
 def _by_number(run: tuple[str, Tally]) -> tuple[int, str]:
     return (int(run[0][:18]) if run[0].isdecimal() else -1), run[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.basics.html_tables import html_table
 from ngramkit.evaluate.recorded_evidence import Misses
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.statistics import Interval, Reliability, Units, rate_interval
@@ -148,6 +149,9 @@ class Replay:
             "missing": self.missing,
             "incomplete": self.incomplete,
         }
+
+    def _repr_html_(self) -> str:
+        return html_table(f"{self.drafter}, {self.budget} nodes", (), self.summary().items())
 
     def to_dict(self) -> dict[str, Any]:
         total, whole = self.total, ("drafter", "budget")

@@ -119,6 +119,9 @@ def test_results_from_python_name_the_artifacts_that_they_took(here, tmp_path):
     assert results.folder == tmp_path / "new"
     assert repr(results).endswith("; artifacts: artifacts/texts>")
     assert "<td>Context</td>" in results._repr_html_()
+    single = results.results[1]._repr_html_()
+    assert "Context, 4 nodes" in single
+    assert "<td>tokens_per_step</td>" in single
     assert results.to_dict()["provenance"]["command"] == told.command
     lazy = ngramkit.replay(
         iter(["answers.jsonl"]), model="demo", drafters=iter(["context"]), budgets=np.array([4]),

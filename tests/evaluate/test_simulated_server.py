@@ -162,6 +162,8 @@ def test_a_forecast_says_what_it_comes_to(log):
     assert shown.count("<tr>") == 1 + len(results)
     assert results.sentence.partition(" of the passes")[0] in shown
     assert results.sentence in repr(results)
+    assert f"at most {best.budget} nodes" in best._repr_html_()
+    assert "<td>time_share</td>" in best._repr_html_()
     forgetful = ngramkit.forecast(log, artifacts=Sources(past=PastUse(store=False)), **options)
     assert forgetful.best.passes_share > 1.1 * best.passes_share
 
