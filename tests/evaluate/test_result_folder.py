@@ -218,6 +218,20 @@ def test_only_what_a_replay_wrote_is_replaced(here, tmp_path):
         require_free(tmp_path / "link", force=True)
 
 
+def test_quiet_leaves_the_table(here):
+    words = ["--drafter", "context", "--budget", "4", "-q"]
+    done = run_here(["replay", "--answers", "answers.jsonl", *words])
+    assert (done.code, done.err) == (0, "")
+    assert "context" in done.out
+
+
+def test_a_command_of_several_lines_is_one_comment(tmp_path):
+    odd = Provenance("ngramkit replay --answers 'a\n\\b'", {}, [], {}, [], {}, {}, date="")
+    replace_folder(tmp_path / "res", Contents("replay", {}, [], []), odd)
+    lines = (tmp_path / "res/table.tex").read_text().splitlines()
+    assert all(line.startswith("%") for line in lines if line)
+
+
 def test_an_earlier_result_is_replaced_in_one_step(tmp_path):
     """A failure leaves it as it was; what a killed replay wrote is removed, other files are not."""
     out = tmp_path / "res"
