@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import time
+import urllib.error
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -236,19 +237,32 @@ def ids(answers: Sequence[Answer]) -> list[list[int]]:
 def try_first_steps(host: Host, prompt: str) -> Iterator[str]:
     """Start servers with what the documentation sets first, as it is typed there.
 
-    Yield each that writes other ids, or drafts nothing of an answer that it should remember.
+    Yield each that writes other ids, drafts nothing of an answer that it should remember, or does
+    not refuse a wrong text.
     """
     with host.serve(Way()) as server:
         wanted = ids([server.ask(prompt)])
     for typed in "{}", '{"history": true}':
         with host.serve(Way(8, typed)) as server:
             answers = [server.ask(prompt) for _ in range(2)]
+            yield from refusals(server, prompt)
         right = answers[1]["meta_info"]["spec_num_correct_drafts"]
         print(f"NGRAMKIT_DRAFT={typed!r}: {right} tokens of a repeated answer accepted", flush=True)
         if ids(answers) != 2 * wanted:
             yield f"{typed}: other ids"
         if "history" in typed and right < TOKENS // 2:
             yield f"{typed}: of a remembered answer {right} tokens were accepted"
+
+
+def refusals(server: Server, prompt: str) -> Iterator[str]:
+    """Yield each wrong text of a request that is not answered with status 400."""
+    for wrong in 5, [1.5], "x" * (1 << 19):
+        try:
+            server.ask(prompt, custom_params={"ngramkit_reference": wrong})
+            yield f"ngramkit_reference = {str(wrong)[:20]} is answered"
+        except urllib.error.HTTPError as error:
+            if error.code != 400 or "must" not in error.read().decode():
+                yield f"ngramkit_reference = {str(wrong)[:20]}: status {error.code}"
 
 
 def compare_features(host: Host, prompts: Sequence[str], draft: Mapping[str, Any]) -> Iterator[str]:
