@@ -388,6 +388,7 @@ def test_the_beginning_of_an_endless_prompt_is_dropped(monkeypatch):
     assert len(answers) == 200
     sizes = [sum(len(m.content) for m in a.before) for a in answers]
     assert max(sizes) <= 400
+    assert {a.before[0].role for a in answers} == {"user"}  # as templates expect
     assert spoken(answers[-1].before)[-1] == ("user", "user 199 word word word")
     assert unread[transcript.TOO_LONG] > 10
 

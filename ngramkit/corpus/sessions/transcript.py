@@ -15,7 +15,7 @@ from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.sessions.blocks import Blocks
 from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER, Unread
 
-MAX_PROMPT_CHARS = 1 << 22  # about a million tokens, more than models read
+MAX_PROMPT_CHARS = 1 << 20  # about 300,000 tokens, more than most servers accept
 WINDOWS = 2
 MAX_SEGMENTS = 64  # of a prompt after many branches, each of which is walked
 NO_SYSTEM = "a session without its system prompt and tools"
@@ -200,12 +200,20 @@ class Thread:
             self._drop()
 
     def _drop(self) -> None:
-        """Keep the last message, and others up to half of the characters, in a new list."""
+        """Keep the last message, and others up to half of the characters, in a new list.
+
+        It begins with a message of the user if one is left, as prompts do.
+        """
         self._unread[TOO_LONG] += 1
         everything = list(self.messages())
         at, size = len(everything) - 1, len(everything[-1].content)
         while at and (larger := size + len(everything[at - 1].content)) <= MAX_PROMPT_CHARS // 2:
             at, size = at - 1, larger
+        roles = [message.role for message in everything[at:]]
+        if at and USER in roles:
+            begin = at + roles.index(USER)
+            size -= sum(len(message.content) for message in everything[at:begin])
+            at = begin
         self._dropped += at
         self._before, self._messages, self._chars = None, everything[at:], size
 
