@@ -1,7 +1,7 @@
-"""The controller: each draft is verified as far as it pays for its time.
+"""The controller: cut each draft where one more node costs more time than it saves.
 
-Time is worth the tokens that the run writes in it (the rate), at least those of passes without
-drafts.
+Time is priced at the run's rate, in tokens per second, or at that of passes without drafts if it
+is higher.
 """
 
 from __future__ import annotations
