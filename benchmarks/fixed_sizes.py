@@ -66,7 +66,7 @@ def main() -> None:
         print(dict(zip(head, rows[-1], strict=True)), flush=True)
     if options.write:
         command = "OMP_NUM_THREADS=1 python -m benchmarks.fixed_sizes --write"
-        write_figures("budget_fixed", command, {"head": head, "rows": rows})
+        write_figures("fixed_sizes", command, {"head": head, "rows": rows})
 
 
 def measure(
