@@ -148,7 +148,7 @@ def parse_json(
         if strict and (not text.isascii() or _count(text, "\\u")):
             json.dumps(body, ensure_ascii=False).encode()  # raises for a lone surrogate
     except RecursionError as failure:
-        raise error(f"cannot read {where}: it nests too deeply", hint) from failure
+        raise error(f"{where}: it nests too deeply", hint) from failure
     except UnicodeDecodeError as failure:
         told = "it holds zero bytes" if b"\0" in failure.object else f"not UTF-8: {failure}"
         raise error(f"{where}: {told}", hint) from failure

@@ -18,7 +18,7 @@ from ngramkit.corpus import unpacking
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.sessions import transcript
-from ngramkit.corpus.sessions.blocks import Call, notation_of
+from ngramkit.corpus.sessions.blocks import Blocks, Call, notation_of
 from ngramkit.corpus.sessions.codex import Codex
 from ngramkit.corpus.sessions.pi import Pi
 from ngramkit.corpus.sessions.read import AGENTS, Reading, trace_lines
@@ -189,6 +189,53 @@ def test_codexs_compactions_without_items_or_by_reference():
     said, unread = prompt_after({"message": "", "replacement_history_entries": entries})
     assert said == [("user", "One?"), ("assistant", "One."), ("user", "Sum.\nTwo?")]
     assert unread["an item of a compacted prompt that the file does not hold"] == 2
+
+
+def session_of(reader, *records):
+    unread = Counter()
+    session = reader(unread)
+    for record in records:
+        session.read(record)
+    session.end()
+    return [each.text for each in session.ended], unread
+
+
+def test_a_bad_item_of_an_old_document_is_counted_alone():
+    user, bad, good = (
+        {"type": "message", "role": role, "content": content}
+        for role, content in (("user", "q"), ("assistant", 4), ("assistant", "Good."))
+    )
+    document = {"session": {"id": "a"}, "items": [3, None, user, bad, user, good]}
+    texts, unread = session_of(Codex, document)
+    assert texts == ["Good."]
+    assert unread["a record of an unknown type"] == 2
+    assert unread["a part of a message that is not text"] == 1
+
+
+def test_what_pi_recorded_wrongly_is_counted():
+    said = {"type": "message", "message": {"role": "user", "content": "q"}}
+    wrote = {"role": "assistant", "content": "Good.", "toolCalls": [5]}
+    texts, unread = session_of(
+        Pi,
+        {"type": "session", "id": "p"},
+        {"type": "compaction", "summary": 5},
+        said,
+        {"type": "message", "message": wrote},
+        {"type": "branch_summary", "summary": [1]},
+    )
+    assert texts == ["Good."]
+    assert unread["a part of a message that is not text"] == 3
+    with pytest.raises(TypeError, match="got int"):
+        session_of(Pi, {"type": "message", "message": {"role": "assistant", "content": 0}})
+
+
+def test_another_call_with_the_same_id_is_no_copy():
+    calls = [
+        {"type": "tool_use", "id": "call_0", "name": name, "input": {}} for name in ("a", "a", "b")
+    ]
+    blocks = Blocks()
+    blocks.add(calls, Counter())
+    assert blocks.shown("m") == f"{CALL.format('a', '{}')}\n{CALL.format('b', '{}')}"
 
 
 def test_pis_sessions_of_each_version():

@@ -56,7 +56,7 @@ class Blocks:
 
     thoughts: dict[str, None] = field(default_factory=dict)  # in order
     _shown: list[str | Call] = field(default_factory=list)
-    _calls: set[str] = field(default_factory=set)  # ids
+    _calls: dict[str, Call] = field(default_factory=dict)  # by id, the newest
     hidden: bool = False  # thoughts are missing
 
     def add(self, content: Any, unread: Unread) -> None:
@@ -101,11 +101,12 @@ class Blocks:
             self._shown.append(text)
 
     def call(self, call: Any, id: Any = None) -> None:
+        made = Call.of(call)
         if isinstance(id, str):
-            if id in self._calls:
+            if self._calls.get(id) == made:
                 return
-            self._calls.add(id)
-        self._shown.append(Call.of(call))
+            self._calls[id] = made
+        self._shown.append(made)
 
     @property
     def calls(self) -> bool:

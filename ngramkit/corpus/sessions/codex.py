@@ -29,9 +29,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ngramkit.corpus.chat import Message
-from ngramkit.corpus.sessions.blocks import HIDDEN, result_text, said_text, word
+from ngramkit.corpus.sessions.blocks import HIDDEN, NOT_TEXT, result_text, said_text, word
 from ngramkit.corpus.sessions.transcript import NO_SYSTEM, SUMMARY, UNKNOWN, Answer, Open, Thread
-from ngramkit.corpus.turns import ASSISTANT, USER, Unread, tool_result_text
+from ngramkit.corpus.turns import ASSISTANT, USER, BadTurnError, Unread, tool_result_text
 
 RECORDS = {"session_meta", "turn_context", "response_item", "compacted", "event_msg"}
 OTHERS = {
@@ -106,8 +106,7 @@ class Codex:
         elif _is_document(record):
             self._begin(record["session"])
             for item in record["items"]:
-                if isinstance(item, dict):
-                    self._item(item)
+                self._item_of_document(item)
         elif not kind and "id" in record:
             self._begin(record)
         elif kind not in OTHERS and "record_type" not in record:
@@ -127,6 +126,16 @@ class Codex:
             self._thread.instruct(text)
         else:
             self._unread[NO_SYSTEM] += 1
+
+    def _item_of_document(self, item: Any) -> None:
+        """Add an item, or count it: a bad one does not end the document."""
+        if not isinstance(item, dict):
+            self._unread[UNKNOWN] += 1
+            return
+        try:
+            self._item(item)
+        except BadTurnError:
+            self._unread[NOT_TEXT] += 1
 
     def _item(self, item: Mapping[str, Any]) -> None:
         kind = word(item)

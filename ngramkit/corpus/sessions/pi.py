@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ngramkit.corpus.chat import Message
-from ngramkit.corpus.sessions.blocks import HIDDEN, said_text, word
+from ngramkit.corpus.sessions.blocks import HIDDEN, NOT_TEXT, said_text, word
 from ngramkit.corpus.sessions.transcript import NO_SYSTEM, UNKNOWN, Place, Tree
 from ngramkit.corpus.turns import USER, Unread, tool_result_text
 
@@ -78,7 +78,7 @@ class Pi:
         elif kind == "custom_message":
             place = self._say(parent, said_text(record.get("content"), self._unread))
         elif kind == "branch_summary":
-            place = self._say(parent, _filled(BRANCHED, record))
+            place = self._say(parent, self._filled(BRANCHED, record))
         elif kind == "compaction":
             place = self._compacted(record, parent)
         else:
@@ -108,9 +108,9 @@ class Pi:
                 return parent
             return self._say(parent, _shell_text(message))
         if role == "branchSummary":
-            return self._say(parent, _filled(BRANCHED, message))
+            return self._say(parent, self._filled(BRANCHED, message))
         if role == "compactionSummary":
-            return self._say(parent, _filled(COMPACTED, message))
+            return self._say(parent, self._filled(COMPACTED, message))
         if role in ("system", "developer"):
             thread = self._tree.continued(parent)
             thread.close()
@@ -134,11 +134,14 @@ class Pi:
         opened = thread.answer(word(message, "responseId"), word(message, "model"), time)
         if thought := word(message, "reasoningContent"):
             opened.blocks.think(thought)
-        opened.blocks.add(message.get("content") or [], self._unread)
+        content = message.get("content")
+        opened.blocks.add([] if content is None else content, self._unread)
         calls = message.get("toolCalls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
                 opened.blocks.call(call, call.get("id"))
+            else:
+                self._unread[NOT_TEXT] += 1
         if opened.blocks.hidden:
             self._unread[HIDDEN] += 1
         opened.finished = word(message, "stopReason") not in {*FAILED, "length"}
@@ -151,18 +154,20 @@ class Pi:
         begin = self._tree.place(first)
         if parent is not None and begin is not None:
             kept = parent[0].since(begin[1] - 1)[: parent[1] - begin[1] + 1]
-        new.extend([Message(USER, _filled(COMPACTED, record)), *kept])
+        new.extend([Message(USER, self._filled(COMPACTED, record)), *kept])
         return new, new.place
+
+    def _filled(self, text: str, record: Mapping[str, Any]) -> str:
+        summary = record.get("summary")
+        if isinstance(summary, str):
+            return text.format(summary)
+        self._unread[NOT_TEXT] += 1
+        return ""
 
 
 def _numbered(count: Any) -> str:
     """Return the name of an entry without an id."""
     return f"#{count}"
-
-
-def _filled(text: str, record: Mapping[str, Any]) -> str:
-    summary = record.get("summary")
-    return text.format(summary) if isinstance(summary, str) else ""
 
 
 def _shell_text(message: Mapping[str, Any]) -> str:
