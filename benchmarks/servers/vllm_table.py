@@ -49,14 +49,7 @@ def ways(datastore: Path | None) -> dict[str, tuple[Any, Any, Any]]:
 
 def main() -> None:
     """Print a row for each engine, and write them with the failures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.servers.vllm_table")
-    parser.add_argument("model", type=Path)
-    parser.add_argument("questions", type=Path)
-    parser.add_argument("result", type=Path)
-    parser.add_argument("--datastore", type=Path)
-    parser.add_argument("--count", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=48)
-    given = parser.parse_args()
+    given = arguments("vllm_table", count=4, tokens=48).parse_args()
     lines = given.questions.read_text("utf-8").splitlines()[: given.count + AT_ONCE]
     questions = [json.loads(line)["turns"][0] for line in lines]
     base: list[Round] = []
@@ -76,6 +69,18 @@ def main() -> None:
         rows.append([name, *steps[:2], steps[2] if repeats else "", rate])
         print(f"| {' | '.join(rows[-1])} | {[each.steps for each in rounds]} steps", flush=True)
         given.result.write_text(json.dumps({"head": HEAD, "rows": rows, "failures": failures}))
+
+
+def arguments(name: str, *, count: int, tokens: int) -> argparse.ArgumentParser:
+    """Return a parser of what both tables are made of; `count`, `tokens`: the defaults."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.servers.{name}")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("result", type=Path)
+    parser.add_argument("--datastore", type=Path)
+    parser.add_argument("--count", type=int, default=count, help="questions that are asked alone")
+    parser.add_argument("--tokens", type=int, default=tokens)
+    return parser
 
 
 def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> int:

@@ -22,6 +22,7 @@ from benchmarks.servers.vllm_rows import SYNC, drafts, variables
 from benchmarks.servers.vllm_table import (
     AT_ONCE,
     Round,
+    arguments,
     ask_round,
     differing,
     requests_for,
@@ -36,14 +37,8 @@ NONE = "none"
 
 def main() -> None:
     """Ask every engine, and write a row for each with the failures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.servers.vllm_times")
-    parser.add_argument("model", type=Path)
-    parser.add_argument("questions", type=Path)
-    parser.add_argument("result", type=Path)
-    parser.add_argument("--datastore", type=Path)
+    parser = arguments("vllm_times", count=3, tokens=40)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--count", type=int, default=3, help="questions that are asked alone")
-    parser.add_argument("--tokens", type=int, default=40)
     given = parser.parse_args()
     lines = given.questions.read_text("utf-8").splitlines()
     questions = [json.loads(line)["turns"][0] for line in lines]

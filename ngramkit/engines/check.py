@@ -48,10 +48,8 @@ if TYPE_CHECKING:
 TEXT = "The answer to the question is that"  # the prompt
 PROMPT = 16  # tokens of a datastore that are the prompt without a tokenizer
 SHOWN_TOKENS = tuple(1 << i for i in range(10))  # of passes
-EFFECTS = {
-    "vllm": vllm_server_options.effects,
-    "sglang": sglang_server_options.effects,
-}  # of options
+# Engine -> what the options of its server mean for drafts.
+EFFECTS = {"vllm": vllm_server_options.effects, "sglang": sglang_server_options.effects}
 CALLS = 20  # timed calls, whose median is shown
 
 
