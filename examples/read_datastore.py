@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 class Datastore:
     def __init__(self, folder):
         manifest = json.loads((Path(folder) / "manifest.json").read_text(encoding="utf-8"))
-        assert (manifest["kind"], manifest["version"]) == ("datastore", 1)
+        assert (manifest["kind"], manifest["version"]) == ("datastore", 1), "no datastore"
         self.separator = manifest["tokenizer"]["vocabulary"]  # ends every document
         self.shards = [load_file(Path(folder) / name) for name in sorted(manifest["files"])]
 
@@ -33,12 +33,13 @@ class Datastore:
         best = []
         for size in range(1, min(len(context), longest) + 1):
             found = ((shard, self.places(shard, context[-size:])) for shard in self.shards)
-            shard, places = next((pair for pair in found if len(pair[1])), (None, []))
-            if shard is None:
-                break
-            best = shard["tokens"][min(places) + size :][:width].tolist()
-        return list(takewhile(lambda token: token != self.separator, best))
+            texts = (shard["tokens"][min(at) + size :] for shard, at in found if len(at))
+            best = next(texts, best)
+        return list(takewhile(lambda token: token != self.separator, map(int, best[:width])))
 
 
 if __name__ == "__main__":
-    print(*Datastore(sys.argv[1]).draft([int(word) for word in sys.argv[2:]]))
+    try:
+        print(*Datastore(sys.argv[1]).draft([int(word) for word in sys.argv[2:]]))
+    except Exception as error:  # a wrong folder, or ids that the tokenizer does not have
+        sys.exit(f"{type(error).__name__}: {error}\nusage: {__doc__.splitlines()[2]}")

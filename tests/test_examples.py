@@ -127,6 +127,16 @@ def test_a_datastore_is_read_in_forty_lines_and_drafts_what_ours_does(
     assert compared > 50
 
 
+def test_reading_a_wrong_folder_as_a_datastore_is_two_lines(tmp_path, monkeypatch):
+    (tmp_path / "manifest.json").write_text('{"kind": "history", "version": 1}')
+    for given in ([], [tmp_path / "missing", 1], [tmp_path, 1], [tmp_path, "x"]):
+        with pytest.raises(SystemExit) as ended:
+            run("read_datastore.py", *given, monkeypatch=monkeypatch)
+        first, second = str(ended.value).splitlines()
+        assert "Error: " in first
+        assert second == "usage: python examples/read_datastore.py DATASTORE TOKEN-ID TOKEN-ID ..."
+
+
 def test_transformers_generate_writes_the_same_with_drafts(monkeypatch, capsys):
     run("transformers_generate.py", monkeypatch=monkeypatch)
     assert "class Cache:" in capsys.readouterr().out

@@ -45,6 +45,7 @@ TABLES = frozenset(READERS) - {".txt", ".md", ".py"}
 DESCRIPTIONS = ("dataset_infos.json", "dataset_dict.json")  # of datasets
 # Reasons for skipping files of folders and globs.
 HIDDEN, OTHER_KINDS, ABOUT = "hidden", "of kinds that are not read", "about the dataset"
+LINKS, SPECIAL = "links that do not lead to a file", "pipes, sockets or devices"
 SEEKABLE = (".parquet", ".arrow")  # formats that are read by seeking
 PLAIN = (".txt", ".md", ".py")  # files without columns
 SEEN = 3  # files of a kind that are inspected at a URL
@@ -325,7 +326,7 @@ def _matches(path: Path, left_out: Counter[str]) -> Iterator[Path]:
 
 def _files_below(folder: Path, left_out: Counter[str]) -> list[Path]:
     """Return readable files outside artifacts and builds."""
-    below = [path for path in walk_files(folder) if path.is_file()]
+    below = list(walk_files(folder))
     built = {path.parent for path in below if path.name == NAME and _is_artifact(path.parent)}
     built |= {
         path.parent
@@ -338,6 +339,8 @@ def _files_below(folder: Path, left_out: Counter[str]) -> list[Path]:
             continue
         if is_hidden(path.relative_to(folder)):
             left_out[HIDDEN] += is_read(path)
+        elif not path.is_file():
+            left_out[LINKS if path.is_symlink() else SPECIAL] += 1
         elif is_read(path):
             files.append(path)
         else:

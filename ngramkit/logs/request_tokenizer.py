@@ -12,6 +12,7 @@ import numpy as np
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.chat import ANSWER, OWN, Message, Template, find_template
+from ngramkit.corpus.encoding import clean
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER
@@ -24,6 +25,7 @@ PROMPT_END_CHARS = 1024  # may influence how the output is tokenized
 PROMPT_END_MESSAGES = 64
 MAX_TEXT_CHARS = 1 << 22  # a tokenizer needs about 200 bytes of memory per character
 THINK = "<think>"
+MENDED = "a request with half a surrogate pair, which became U+FFFD"
 
 
 class RequestTokens(NamedTuple):
@@ -56,6 +58,7 @@ class RequestTokenizer:
         self._prompts = prompts
         self._ids_reported = False
         self._ids_checked = False  # compared with a text of the log
+        self._mended = False  # a text of this request had a lone surrogate
 
     def encoded(
         self, requests: Iterable[LoggedRequest]
@@ -66,6 +69,7 @@ class RequestTokenizer:
         """
         skips, count = SkipReport(), 0
         for request in requests:
+            self._mended = False
             try:
                 tokens = self(request)
             except BadRecordError as error:
@@ -73,6 +77,8 @@ class RequestTokenizer:
                 skips.add(SkippedRecord(where, str(error), error.hint))
                 continue
             count += 1
+            if self._mended:
+                skips.parts[MENDED] += 1
             yield request, tokens
         skips.print(self._reporter, count)
         if skips.first and not count:
@@ -139,7 +145,11 @@ class RequestTokenizer:
     def _encode(self, text: str) -> TokenArray:
         if len(text) > MAX_TEXT_CHARS:
             raise BadRecordError(f"a text must have at most {MAX_TEXT_CHARS:,} characters")
-        return self._tokenizer.encode(text)
+        try:
+            return self._tokenizer.encode(text)
+        except BadRecordError:
+            self._mended = True
+            return self._tokenizer.encode(*clean([text]))
 
     def _prompt_text(self, request: LoggedRequest) -> tuple[str, str, bool]:
         """Return the prompt, the white space before the answer, and whether it has a BOS."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import socket
 from functools import partial
 
 import pyarrow as pa
@@ -145,6 +147,23 @@ def test_hidden_files_are_left_out_of_folders_and_globs_and_counted(tmp_path):
     assert texts(tmp_path / "sub" / "._*.txt") == ["sub/._d.txt"]  # it is asked for
     assert texts(tmp_path / ".git") == texts(f"{tmp_path}/.git/*.txt") == [".git/b.txt"]
     assert texts(f"file://{tmp_path}") == ["a.txt"]
+
+
+def test_pipes_sockets_and_links_of_a_folder_are_counted(tmp_path, monkeypatch):
+    folder = tmp_path / "texts"
+    (folder / "below").mkdir(parents=True)
+    (folder / "a.txt").write_text("a")
+    (folder / "b.txt").symlink_to(folder / "a.txt")  # a file's link is read
+    (folder / "c.txt").symlink_to(folder / "missing.txt")
+    (folder / "d").symlink_to(folder / "below")
+    os.mkfifo(folder / "e.jsonl")
+    monkeypatch.chdir(folder)  # names of sockets are short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("below/f.txt")
+        notes = Notes()
+        assert texts(folder, reporter=notes) == ["a", "a"]
+    assert "2 files (links that do not lead to a file)" in notes
+    assert "2 files (pipes, sockets or devices)" in notes
 
 
 def test_a_dataset_in_a_folder_is_read_without_what_describes_it(tmp_path):

@@ -448,7 +448,7 @@ def test_a_text_that_is_too_long_is_counted(tokenizer, tmp_path, monkeypatch):
     assert "a text must have at most 1,000 characters (1)" in notes.text
 
 
-def test_texts_that_are_not_unicode_are_one_reason(tmp_path, tokenizer):
+def test_half_a_surrogate_pair_is_replaced_and_counted(tmp_path, tokenizer):
     answers = ("a good answer", "half \ud83d of a pair", "and \udc00 another")
     rows = [
         {"request": ASKED, "response": {"choices": [{"message": {"content": answer}}]}}
@@ -457,8 +457,9 @@ def test_texts_that_are_not_unicode_are_one_reason(tmp_path, tokenizer):
     notes = Notes()
     path = write(tmp_path / "log.jsonl", *rows)
     records, _ = read_records(path, None, tokenizer, "none", reporter=notes)
-    assert len(records) == 1
-    assert "text must be valid Unicode (2)" in notes.text
+    written = [tokenizer.decode(record.turns[0].answer[:-1]) for record in records]
+    assert written == ["a good answer", "half \ufffd of a pair", "and \ufffd another"]
+    assert "a request with half a surrogate pair, which became U+FFFD (2)" in notes.text
 
 
 def test_the_hole_at_the_beginning_of_a_rotated_log_is_skipped(tmp_path):

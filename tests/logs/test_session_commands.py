@@ -58,6 +58,22 @@ def test_an_imported_history_warns_and_is_for_its_owner(projects, tmp_path):
     assert (left.dropped, left.requests) == (2, 7)
 
 
+def test_half_a_surrogate_pair_spoils_its_own_text_only(tmp_path):
+    said = ["Ask.", "half \ud800 of it", "Again.", "Whole."]
+    lines = [{"type": "session", "id": "s"}] + [
+        {"type": "message", "message": {"role": role, "content": [{"type": "text", "text": text}]}}
+        for role, text in zip(["user", "assistant"] * 2, said, strict=True)
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    notes = Notes()
+    added = ngramkit.history_import(path, tmp_path / "past", model="demo", reporter=notes)
+    assert added.requests == 2
+    shown = ngramkit.history_inspect(tmp_path / "past", last=2).last
+    assert [each.output.removesuffix("<|endoftext|>") for each in shown] == ["half \ufffd of it", "Whole."]
+    assert "a request with half a surrogate pair, which became U+FFFD" in notes
+
+
 def test_prompts_of_sessions_are_remembered_once(projects, tmp_path):
     past = tmp_path / "past"
     ngramkit.history_import(projects, past, model="demo", prompts=True)

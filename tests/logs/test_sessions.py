@@ -189,6 +189,11 @@ def test_codexs_compactions_without_items_or_by_reference():
     said, unread = prompt_after({"message": "", "replacement_history_entries": entries})
     assert said == [("user", "One?"), ("assistant", "One."), ("user", "Sum.\nTwo?")]
     assert unread["an item of a compacted prompt that the file does not hold"] == 2
+    bad = [{"type": "message", "role": role, "content": 4} for role in ("user", "assistant")]
+    history = [item("user", "One?", "m1"), *bad, item("user", "Sum.", "m9")]
+    said, unread = prompt_after({"message": "", "replacement_history": history})
+    assert said == [("user", "One?"), ("user", "Sum.\nTwo?")]
+    assert unread["a part of a message that is not text"] == 2
 
 
 def session_of(reader, *records):

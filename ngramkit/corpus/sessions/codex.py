@@ -106,7 +106,7 @@ class Codex:
         elif _is_document(record):
             self._begin(record["session"])
             for item in record["items"]:
-                self._item_of_document(item)
+                self._item_or_count(item)
         elif not kind and "id" in record:
             self._begin(record)
         elif kind not in OTHERS and "record_type" not in record:
@@ -127,8 +127,8 @@ class Codex:
         else:
             self._unread[NO_SYSTEM] += 1
 
-    def _item_of_document(self, item: Any) -> None:
-        """Add an item, or count it: a bad one does not end the document."""
+    def _item_or_count(self, item: Any) -> None:
+        """Add an item, or count it: those after a bad one are read."""
         if not isinstance(item, dict):
             self._unread[UNKNOWN] += 1
             return
@@ -236,7 +236,7 @@ class Codex:
         found = items.get(str(entry.get("item_id"))) if isinstance(entry, dict) else None
         if isinstance(item, dict):
             before = len(self.ended)
-            self._item(item)
+            self._item_or_count(item)
             if self._thread.open is not None:
                 self._thread.close()
                 self._answers = False
