@@ -70,7 +70,8 @@ def test_half_a_surrogate_pair_spoils_its_own_text_only(tmp_path):
     added = ngramkit.history_import(path, tmp_path / "past", model="demo", reporter=notes)
     assert added.requests == 2
     shown = ngramkit.history_inspect(tmp_path / "past", last=2).last
-    assert [each.output.removesuffix("<|endoftext|>") for each in shown] == ["half \ufffd of it", "Whole."]
+    written = [each.output.removesuffix("<|endoftext|>") for each in shown]
+    assert written == ["half \ufffd of it", "Whole."]
     assert "a request with half a surrogate pair, which became U+FFFD" in notes
 
 
