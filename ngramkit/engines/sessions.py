@@ -1,8 +1,9 @@
 """Requests found by their tokens or by the engine's ids: rows of token ids come in any order.
 
 Without ids, a row belongs to the session that it continues, or to the one that shares most of its
-tokens; else it begins a session. Rows are always compared token by token. Equal rows have a session
-each. With ids nothing is compared, unless the engine reports that a row was rewritten.
+tokens; else it begins a session. Rows are compared token by token, a growing view of memory that
+never changes only once. Equal rows have a session each. With ids nothing is compared, unless the
+engine reports that a row was rewritten.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Key = tuple[int, int]
 class Session:
     __slots__ = (
         "begin", "draft", "drafting", "kept", "keys", "marks", "name", "number", "outcome", "pause",
-        "references", "remembered", "request", "size", "tenant", "used",
+        "references", "remembered", "request", "row", "size", "tenant", "used",
     )  # fmt: skip
 
     def __init__(self, number: int, tenant: str = "", name: str = "") -> None:
@@ -40,6 +41,7 @@ class Session:
         self.request: Any = None  # None until it is begun
         self.size = 0  # tokens that it is found by
         self.kept = 0  # tokens of these that its row begins with in this step; 0: it is new
+        self.row: TokenArray | None = None  # in the last step, if its memory never changes
         self.keys: list[Key] = []  # of its end first, then of marks before it; [] if forgotten
         self.marks = -1  # whole strides when those marks were taken; -1: none
         self.draft: DraftTree | None = None  # proposed last
@@ -107,6 +109,10 @@ class Sessions:
             session or self._rewound(*each) or self._new(each[1])
             for session, each in zip(sessions, asked, strict=True)
         ]
+        for session in self._before:
+            session.row = None
+        for session, row in zip(self._placed, rows, strict=True):
+            session.row = row if _is_fixed(row) else None
         return self._placed
 
     @property
@@ -164,6 +170,9 @@ class Sessions:
         return self._take(session, size)
 
     def _begins(self, row: TokenArray, session: Session) -> bool:
+        known = session.row
+        if known is not None and _grows(known, row) and session.size <= len(known):
+            return True
         tokens, beginning = session.request.tokens[: session.size], row[: session.size]
         return _equal(tokens, beginning) or _equal(tokens, clipped(beginning, self._vocabulary))
 
@@ -236,6 +245,18 @@ class Sessions:
             sessions.remove(session)
             if not sessions:
                 del self._by_key[key]
+
+
+def _is_fixed(row: TokenArray) -> bool:
+    """Return whether a row is a view of memory that is not written any more."""
+    base = row.base
+    return isinstance(base, np.ndarray) and not base.flags.writeable
+
+
+def _grows(one: TokenArray, other: TokenArray) -> bool:
+    """Return whether the rows are the same memory, of which `other` shows as much or more."""
+    same = one.base is other.base and one.ctypes.data == other.ctypes.data
+    return same and len(one) <= len(other)
 
 
 def _equal(one: TokenArray, other: TokenArray) -> bool:

@@ -49,6 +49,7 @@ class _Running:
         self.number, self.prompt = number, len(request.turn.prompt)
         joined = np.concatenate([request.turn.prompt, request.turn.answer])
         self.text: TokenArray = joined.astype(np.int32, copy=False)
+        self.text.flags.writeable = False  # so that its beginning is compared only once
         self.size = self.prompt + 1
 
     @property

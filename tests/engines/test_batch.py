@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from forked import in_child
@@ -20,6 +22,36 @@ from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
 
 VOCABULARY, STRIDE = 12, 4
+
+
+def test_a_row_of_memory_that_never_changes_is_compared_only_once(monkeypatch):
+    compared = []
+
+    def counted(one, other):
+        compared.append(len(one))
+        return one.tolist() == other.tolist()
+
+    monkeypatch.setattr(sessions, "_equal", counted)
+    found = sessions.Sessions(stride=STRIDE)
+
+    def step(row):
+        (session,) = found.find([row])
+        session.request = SimpleNamespace(tokens=row.copy())
+        found.settle(session, len(row))
+        return session
+
+    text, copy = ids(range(60)), ids(range(60))
+    text.flags.writeable = False
+    first = step(text[:20])
+    assert all(step(text[:size]) is first for size in (21, 30, 50))
+    assert not compared
+    assert step(copy[:51]) is first
+    assert step(text[:52]) is first  # the row before was no part of it
+    assert compared == [50, 51]
+    assert step(text[1:53]) is not first  # the same memory from another place
+    second = step(copy[:53])
+    copy[3] = 7
+    assert step(copy[:54]) is not second
 
 
 def ids(tokens):
