@@ -31,7 +31,6 @@ from benchmarks._data import datastore, frozen_table
 from benchmarks.blend import drafters, recorded
 from ngramkit.budget.auto import AutoBudget
 from ngramkit.budget.costs import MAX_NODES, PassCosts
-from ngramkit.decode.accept import accepted_nodes
 from ngramkit.drafters.base import DraftTree
 
 CURVES = Path(__file__).with_name("cost_curves.json")
@@ -109,7 +108,7 @@ def never_right(text: Text) -> Text:
 
 
 def _written(tree: DraftTree, answer: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    return answer[: len(accepted_nodes(tree, answer.tolist())) + 1]
+    return answer[: len(tree.accepted_nodes(answer.tolist())) + 1]
 
 
 Noise = Callable[[int], float]  # what a pass seems to take, times so much, at a place of the text
@@ -156,7 +155,7 @@ def run(auto: AutoBudget, text: Text, machine: Machine, noise: Noise) -> float:
         asked, left = auto.opens(), len(text.answer) - at - 1
         tree, drafting = DraftTree.empty(), 0.0
         if asked and left:
-            budget = auto.ask(MAX_NODES, PROMPT + at)
+            budget = auto.nodes_to_draft(MAX_NODES, PROMPT + at)
             tree, drafting = likeliest(text.trees[at], budget), asking
         kept = auto.cut(tree, PROMPT + at)
         written = _written(kept, text.answer[at:])

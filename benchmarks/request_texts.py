@@ -30,7 +30,7 @@ from ngramkit.budget.pass_times import pass_times
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import Source
 from ngramkit.drafters.references import NONE, ReferenceTexts
-from ngramkit.engines.batch import Asked, BatchDrafter, accepted_length
+from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.tool_templates import templates
 
@@ -153,7 +153,7 @@ def replay(edits: Iterable[Edit], vocabulary: int, *, given: bool, everything: b
             row = text[: len(edit.prompt) + written]
             left = len(edit.answer) - written
             (chain,) = drafter.chain_batch([row], [K], 0.0 if everything else None, asked=asked)
-            right = min(accepted_length(chain, text[len(row) :]), left)
+            right = min(len(chain.accepted_nodes(text[len(row) :].tolist())), left)
             own = chain.source == Source.REFERENCE
             drafted, accepted = drafted + int(own.sum()), accepted + int(own[:right].sum())
             written, steps = written + right + 1, steps + 1

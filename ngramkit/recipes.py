@@ -56,16 +56,16 @@ from ngramkit.corpus.document import Corpus
 from ngramkit.corpus.open import AnyCorpus, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import VERSION, build_id, is_private, read_manifest
+from ngramkit.formats.manifest import VERSION, build_id, holds_private_texts, read_manifest
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.outputs import ARTIFACTS, RECIPE
-from ngramkit.formats.replacing import tidy
-from ngramkit.formats.resumable_writer import recipe_text, write_text
+from ngramkit.formats.replacing import replace_text, tidy
+from ngramkit.formats.resumable_writer import recipe_text
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.gguf.model_folders import find_gguf
 from ngramkit.hub.push import push as upload, refused_as_private
 from ngramkit.remote.fetch import fetch, silence_client
-from ngramkit.remote.file_cache import fetch_texts, put_text
+from ngramkit.remote.file_cache import fetch_texts, upload_text
 from ngramkit.remote.publishing import build_at, require_out
 from ngramkit.remote.urls import UrlFolder, as_path, as_url
 
@@ -184,7 +184,7 @@ def build(
     if not check:
         require_out(place, force=True)
     resolved = resolve(wanted, reporter)
-    if push and not allow_private and is_private(resolved.inputs.get("corpus", {})):
+    if push and not allow_private and holds_private_texts(resolved.inputs.get("corpus", {})):
         raise refused_as_private(wanted.name)
     verdict = _judge_place(resolved, root, url and place, push)
     status, size = "up to date", None
@@ -197,7 +197,7 @@ def build(
             artifact = build_at(run, place, reporter=reporter, force=True)
         if url is not None:  # nothing was built if only recipe.json differed
             text = recipe_text(artifact.manifest.build, resolved.inputs)
-            put_text(UrlFolder.at(place), RECIPE, text)
+            upload_text(UrlFolder.at(place), RECIPE, text)
         status, size = "built", artifact.manifest.bytes
     destination = revision = None
     if push and not check and wanted.destination is not None and is_artifact(place):
@@ -358,7 +358,7 @@ def build_resolved(
         artifact = _build_from_corpus(resolved, resolved.corpus, root, path, running, options)
     # Only if the artifact was up to date: a kill would leave a temporary file in a new one.
     if _judge_folder(path, resolved.inputs).stale:
-        write_text(path / RECIPE, recipe_text(artifact.manifest.build, resolved.inputs))
+        replace_text(path / RECIPE, recipe_text(artifact.manifest.build, resolved.inputs))
     return artifact
 
 

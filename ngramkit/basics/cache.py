@@ -82,7 +82,7 @@ def cache_folder(name: str) -> Path:
 
 
 def private_folder(name: str) -> Path | None:
-    """Create and return a cache's folder; None if it is not private (`is_private`)."""
+    """Create and return a cache's folder; None if it is not private (`only_owner_writes`)."""
     folder = cache_folder(name)
     if not folder.is_absolute():  # the home folder is unknown
         return None
@@ -103,7 +103,7 @@ def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def is_private(path: Path) -> bool:
+def only_owner_writes(path: Path) -> bool:
     """Return whether only the user and root can change the absolute `path`.
 
     The user or root must own every folder and link on the way, and no folder may be writable by
@@ -116,7 +116,7 @@ def is_private(path: Path) -> bool:
         return False
 
 
-_is_private_once = lru_cache(is_private)  # called at every opening of an artifact
+_is_private_once = lru_cache(only_owner_writes)  # called at every opening of an artifact
 
 
 def _is_private_step(place: Path) -> bool:
@@ -124,7 +124,7 @@ def _is_private_step(place: Path) -> bool:
     if state.st_uid not in {0, os.geteuid()}:
         return False
     if stat.S_ISLNK(state.st_mode):
-        return is_private(place.parent / place.readlink())
+        return only_owner_writes(place.parent / place.readlink())
     return not _others_write(state)
 
 

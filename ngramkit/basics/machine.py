@@ -91,7 +91,7 @@ def busy_note(others: float | None) -> str:
     return f"the machine was busy: other programs used {others:.1f} of {cores()} cores"
 
 
-def threads(workers: int | None) -> int:
+def thread_count(workers: int | None) -> int:
     """Return `workers` (1 to MAX_WORKERS), or the number of cores for None."""
     if workers is None:
         return cores()

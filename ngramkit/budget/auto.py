@@ -79,7 +79,7 @@ class AutoBudget:
         self._drafts = self._state.pause.opens()
         return self._drafts
 
-    def ask(self, budget: int, length: int) -> int:
+    def nodes_to_draft(self, budget: int, length: int) -> int:
         """Return the nodes to draft: twice those kept lately, and more that cost under 0.1 pass."""
         costs = self.costs.at(length)
         wanted = min(2 * self._kept + 8, self.costs.most)
@@ -102,14 +102,14 @@ class AutoBudget:
             return tree
         alone, kept = self.costs.at(length), tree
         if len(tree):
-            kept, self._size = self._worthwhile(tree, alone, replayed)
+            kept, self._size = self._cut_tree(tree, alone, replayed)
         else:
             self._size = replayed or 0
         self._cost = float(alone[min(self._size, self.costs.most)])
         self.declined = not len(kept) and (len(tree) > 0 or not self._drafts)
         return kept
 
-    def _worthwhile(
+    def _cut_tree(
         self, tree: DraftTree, alone: Costs, replayed: int | None
     ) -> tuple[DraftTree, int]:
         scored = tree.parents, tree.scores, self._state.record, self._trust, self._run

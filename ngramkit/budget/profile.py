@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.untrusted import read_json
-from ngramkit.formats.replacing import locked
-from ngramkit.formats.resumable_writer import write_text
+from ngramkit.formats.replacing import locked, replace_text
 
 
 def context_class(length: int) -> int:
@@ -81,7 +80,7 @@ class Profile:
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_name(path.name + ".lock")):  # two may calibrate at a time
-            write_text(path, self.to_json())
+            replace_text(path, self.to_json())
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"

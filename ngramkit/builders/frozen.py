@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, require_between
-from ngramkit.basics.machine import free_memory, threads
+from ngramkit.basics.machine import free_memory, thread_count
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.tasks import (
@@ -156,7 +156,7 @@ def build_frozen(
             ) as writer:
                 stages = StageRunner(writer, runner, reporter)
                 count = _pieces_of_threads if runner.local else _pieces_of_tasks
-                pieces = count(store, table, memory, threads(workers), stages)
+                pieces = count(store, table, memory, thread_count(workers), stages)
                 arrays = table_arrays(whole_table(pieces, table), store.tokenizer.vocabulary)
                 writer.write(TABLE, arrays)
                 sizes = {name: len(arrays[name]) for name in ("leaders", "followers")}
@@ -300,12 +300,12 @@ def join(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece |
 def _leaders_of_keys(
     windows: Windows, partition: Partition, keys: Keys, table: FrozenParameters
 ) -> LeaderPiece:
-    from ngramkit.kernels.counting import most_frequent_followers, unpack_windows
+    from ngramkit.kernels.counting import most_frequent_followers_of_keys, unpack_windows
 
     leader_len = table.leader_len
     prefix = np.array(partition.prefix, np.int64)
     masks = windows.masks(len(prefix), leader_len)
-    totals, chosen, rows, counts = most_frequent_followers(keys, masks, table.followers)
+    totals, chosen, rows, counts = most_frequent_followers_of_keys(keys, masks, table.followers)
     base = np.uint64(partition.low)
     ngrams = unpack_windows(keys, rows, windows.bits, base, prefix, windows.length)
     first = np.cumsum(chosen) - chosen
@@ -386,7 +386,7 @@ def merge_ends(pieces: list[LeaderPiece], piece: LeaderPiece, followers: int) ->
 def most_frequent_rows(followers: Array, counts: Array, most: int) -> Array:
     """Return the rows of the `most` frequent followers, ties to the lower ids: int64[<= most].
 
-    `kernels.counting.most_frequent_followers` does the same for keys.
+    `kernels.counting.most_frequent_followers_of_keys` does the same for keys.
     """
     return np.lexsort((*followers.T[::-1], -counts))[:most]
 

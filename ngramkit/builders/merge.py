@@ -257,7 +257,7 @@ def add_leaders(
         rows.append(np.hstack([owners, table.followers[span]]))
         row_counts.append(table.follower_counts[span].astype(np.int64))
     distinct = sum_rows(np.concatenate(rows), np.concatenate(row_counts))
-    piece = most_frequent_followers(*distinct, wanted.leader_len, wanted.followers)
+    piece = most_frequent_followers_of_rows(*distinct, wanted.leader_len, wanted.followers)
     # A leader's count includes followers that were dropped.
     _, piece.counts = sum_rows(np.concatenate(leaders), np.concatenate(counts))
     return write_piece(folder, name, piece, wanted.leaders)
@@ -326,7 +326,7 @@ def changes(rows: Array) -> Array:
     return marks
 
 
-def most_frequent_followers(
+def most_frequent_followers_of_rows(
     rows: Array, counts: Array, leader_len: int, followers: int
 ) -> LeaderPiece:
     begins = changes(rows[:, :leader_len])

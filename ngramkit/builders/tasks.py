@@ -28,7 +28,7 @@ from ngramkit.basics.errors import (
     meant,
     reason,
 )
-from ngramkit.basics.machine import threads
+from ngramkit.basics.machine import thread_count
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.version import __version__
@@ -95,9 +95,10 @@ def open_executor(
         return
     validate(executor, ray_address)
     if executor == "local":
-        yield Local(threads(workers))
+        yield Local(thread_count(workers))
         return
-    with connect(ray_address, None if workers is None else threads(workers), reporter) as cluster:
+    most = None if workers is None else thread_count(workers)
+    with connect(ray_address, most, reporter) as cluster:
         yield cluster
 
 

@@ -75,7 +75,7 @@ def reader_suffix(path: Path) -> str:
     return suffixes[-1].lower() if suffixes else ""
 
 
-def is_read(path: Path) -> bool:
+def has_readable_suffix(path: Path) -> bool:
     return reader_suffix(path) in SUFFIXES
 
 
@@ -98,8 +98,8 @@ def walk_files(folder: Path) -> Iterator[Path]:
         yield from (link for name in folders if (link := Path(parent, name)).is_symlink())
 
 
-def require_read(path: Path, name: str) -> None:
-    if not is_read(path):
+def require_readable_suffix(path: Path, name: str) -> None:
+    if not has_readable_suffix(path):
         raise InputError(
             f"cannot read {name}: its kind of file is not supported",
             f"Use one of {' '.join(sorted(SUFFIXES))}, also with .gz or .zst.",
@@ -294,7 +294,7 @@ def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILE
             f"cannot read {pattern}: no file matches", "check the path, and quote a glob"
         )
     for file in paths:
-        require_read(file, str(file))
+        require_readable_suffix(file, str(file))
     require_columns(paths, reading, pattern)
     common = os.path.commonpath([file.absolute().parent for file in paths])
     names = [_as_text(Path(os.path.relpath(file.absolute(), common)).as_posix()) for file in paths]
@@ -338,10 +338,10 @@ def _files_below(folder: Path, left_out: Counter[str]) -> list[Path]:
         if not built.isdisjoint(path.parents):
             continue
         if is_hidden(path.relative_to(folder)):
-            left_out[HIDDEN] += is_read(path)
+            left_out[HIDDEN] += has_readable_suffix(path)
         elif not path.is_file():
             left_out[LINKS if path.is_symlink() else SPECIAL] += 1
-        elif is_read(path):
+        elif has_readable_suffix(path):
             files.append(path)
         else:
             left_out[OTHER_KINDS] += 1
@@ -432,7 +432,7 @@ def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT)
         )
     paths = [plain_path(str(file["name"])) for file in files]
     for file, plain in zip(files, paths, strict=True):
-        require_read(plain, label(str(file["name"])))
+        require_readable_suffix(plain, label(str(file["name"])))
     require_columns(paths, reading, label(url))
     return RemoteSource(label(url), storage, files, url.startswith(DATASETS), reading=reading)
 
@@ -469,7 +469,7 @@ def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
         entries = [
             file
             for name, file in below.items()
-            if is_read(plain_path(name)) and name.rpartition("/")[0] not in built
+            if has_readable_suffix(plain_path(name)) and name.rpartition("/")[0] not in built
         ]
     files = [file for file in entries if file.get("type") == "file"]
     return sorted(files, key=lambda file: str(file["name"]))

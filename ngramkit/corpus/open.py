@@ -37,8 +37,8 @@ from ngramkit.corpus.files import (
     DEFAULT_SPLIT,
     FileSource,
     LocalSource,
+    has_readable_suffix,
     holds_mark,
-    is_read,
     local_source,
     remote_source,
     stdlib_split,
@@ -297,7 +297,8 @@ def _looks_like_a_name(text: str) -> bool:
         return False
     near = difflib.get_close_matches(text, NAMED, n=1, cutoff=MISSPELT_NAME_RATIO)
     pattern = "/" in text and glob.has_magic(text)
-    return bool(near) or text.startswith(HUB) or is_url(text) or is_read(Path(text)) or pattern
+    elsewhere = text.startswith(HUB) or is_url(text)
+    return bool(near) or elsewhere or has_readable_suffix(Path(text)) or pattern
 
 
 def _open_mixture(parts: Sequence[Part], origin: Origin, selection: Selection) -> Mixture:
@@ -456,7 +457,7 @@ def _hub_source(
 
 def _require_path(name: str) -> None:
     path = Path(name).expanduser()
-    if path.exists() or glob.has_magic(name) or "/" in name or is_read(path):
+    if path.exists() or glob.has_magic(name) or "/" in name or has_readable_suffix(path):
         return
     raise UsageError(
         f"unknown corpus {name!r}",
@@ -470,7 +471,7 @@ def is_artifact(source: str | Path) -> bool:
     url = as_url(source)
     if url is None:
         return is_hub_name(source) or (as_path(source) / NAME).is_file()
-    if has_magic(url) or is_read(plain_path(url)):
+    if has_magic(url) or has_readable_suffix(plain_path(url)):
         return False
     from ngramkit.remote.file_cache import find_remote
     from ngramkit.remote.urls import UrlFolder

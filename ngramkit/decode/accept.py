@@ -5,8 +5,6 @@ Tokens are chosen from the model's logits as without a draft, so drafts cannot c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ngramkit.drafters.base import DraftTree
 
 
@@ -23,7 +21,7 @@ class AcceptedPath:
         pairs = zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
         self._children = {pair: node for node, pair in enumerate(pairs)}
 
-    def accept(self, token: int) -> bool:
+    def add_chosen(self, token: int) -> bool:
         """Add the chosen token; return whether it was drafted, so that the path goes on."""
         self.tokens.append(token)
         child = self._children.get((self.row - 1, token))
@@ -32,15 +30,3 @@ class AcceptedPath:
         self.nodes.append(child)
         self.row = child + 1
         return True
-
-
-def accepted_nodes(tree: DraftTree, chosen: Iterable[int]) -> list[int]:
-    """Return the nodes that are accepted if the model chooses these tokens.
-
-    [7, 8, 9] with parents [-1, 0, -1], and 7, 8, 5 are chosen -> [0, 1].
-    """
-    path = AcceptedPath(tree)
-    for token in chosen:
-        if not path.accept(token):
-            break
-    return path.nodes

@@ -27,7 +27,7 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.sampling import Processed, drawn, likeliest
+from ngramkit.decode.sampling import ProcessedChoice, draw_as_generate, likeliest
 from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.drafters.base import Drafter
@@ -161,7 +161,7 @@ def custom_generate(
         )
         for ids, pad in zip(input_ids, padding, strict=True)
     ]
-    draw = drawn if generation_config.do_sample else likeliest
+    draw = draw_as_generate if generation_config.do_sample else likeliest
     is_plain = not (logits_processor or ends.others or generation_config.do_sample)
 
     def put(tokens: torch.Tensor) -> None:
@@ -176,7 +176,7 @@ def custom_generate(
     else:
         if not is_plain:  # one row, whose processors and criteria see its padding too
             stop = stop_of(ends.others, input_ids) if ends.others else None
-            choice = Processed(logits_processor, input_ids, draw)
+            choice = ProcessedChoice(logits_processor, input_ids, draw)
             requests = [replace(requests[0], choice=choice, stop=stop)]
         sink: Sink = lambda token, drafted: put(torch.tensor([token]))  # noqa: E731
         runs = [

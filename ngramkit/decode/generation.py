@@ -17,7 +17,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.decode.base import Choice, Stop
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.sampling import Greedy, Processed, Sampling, Seeded, likeliest
+from ngramkit.decode.sampling import GreedyChoice, ProcessedChoice, Sampling, Seeded, likeliest
 from ngramkit.drafters.base import TokenArray
 
 # Settings that change the output, with the values that have no effect.
@@ -181,17 +181,17 @@ def _hand_over(
     return Prepared(input_ids, logits_processor, stopping_criteria, generation_config)
 
 
-def choice_and_stop(
+def choice_and_stop_of(
     model: LanguageModel, prompt: TokenArray, sampling: Sampling, *, max_length: int
 ) -> tuple[Choice, Stop | None]:
     """Return the choice of tokens after the prompt, int32[n], and further criteria."""
     if sampling.greedy and not applied(model, sampling):
-        return Greedy(), None
+        return GreedyChoice(), None
     options = generate_options(model, sampling, max_length=max_length)
     ids, processors, criteria, config = prepare(model, prompt, options)
     others = ends_of(criteria, config).others
     draw = likeliest if sampling.greedy else Seeded(sampling.seed).draw
-    return Processed(processors, ids, draw), stop_of(others, ids) if others else None
+    return ProcessedChoice(processors, ids, draw), stop_of(others, ids) if others else None
 
 
 class Ends(NamedTuple):

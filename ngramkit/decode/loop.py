@@ -104,7 +104,7 @@ class Run:
         """Write a token; return whether the pass has the logits after it."""
         length = len(self._written) + len(self._path.tokens) + 1
         self.ended_by = reason_to_end(self._request, token, length)
-        if self._path.accept(token) and not self.ended_by:
+        if self._path.add_chosen(token) and not self.ended_by:
             return True
         self._append_accepted()
         return False
@@ -123,7 +123,7 @@ class Run:
         self._asked = (auto is None or auto.opens()) and budget > 0
         if self._asked:
             self._pass_on()
-            asked = budget if auto is None else auto.ask(budget, length)
+            asked = budget if auto is None else auto.nodes_to_draft(budget, length)
             # An artifact's tokenizer may have ids that the model does not have.
             tree = self._drafts(asked).below(self._vocabulary)
         if self._fit is not None:

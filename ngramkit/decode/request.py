@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ngramkit.budget.auto import AutoBudget
 from ngramkit.decode.base import Choice, Stop
-from ngramkit.decode.sampling import Greedy
+from ngramkit.decode.sampling import GreedyChoice
 from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import Given as References
@@ -17,7 +17,7 @@ class Request:
     prompt: TokenArray  # int32[n], n >= 1
     max_new_tokens: int
     budget: int  # draft nodes per pass
-    choice: Choice = field(default_factory=Greedy)
+    choice: Choice = field(default_factory=GreedyChoice)
     eos: frozenset[int] = frozenset()
     context: int | None = None  # the most tokens, prompt and output, that the model can hold
     stop: Stop | None = None

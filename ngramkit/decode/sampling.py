@@ -57,7 +57,7 @@ class Sampling:
         return self.temperature < LEAST_TEMPERATURE
 
 
-class Greedy:
+class GreedyChoice:
     def read(self, logits: torch.Tensor) -> Choose:
         best = logits.argmax(-1, keepdim=True)
         tokens: list[int] = best[:, 0].tolist()
@@ -76,7 +76,7 @@ class Greedy:
         return best_and_tops(logits)
 
 
-class Processed:
+class ProcessedChoice:
     """A choice by transformers' logits processors, as in `generate`.
 
     `ids`: the prompt, int64[1, n]; `draw`: float32[1, V] -> token. Processors may keep state, so
@@ -112,7 +112,7 @@ def likeliest(scores: torch.Tensor) -> torch.Tensor:
     return tokens
 
 
-def drawn(scores: torch.Tensor) -> torch.Tensor:
+def draw_as_generate(scores: torch.Tensor) -> torch.Tensor:
     """Draw with torch's global generator, as `generate` does."""
     import torch
 
@@ -170,6 +170,6 @@ def best_and_tops(logits: torch.Tensor, count: int = TOPS) -> tuple[Choose, Tops
     tops = Tops(packed[:, :count], packed[:, count:].view(np.float32))
     leads = tops.log_probs[:, :1] > tops.log_probs[:, 1:2]
     if not leads.all():
-        return Greedy().read(logits), tops
+        return GreedyChoice().read(logits), tops
     best: list[int] = tops.ids[:, 0].tolist()
     return best.__getitem__, tops

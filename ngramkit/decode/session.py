@@ -14,7 +14,7 @@ from ngramkit.budget.costs import MAX_NODES
 from ngramkit.budget.profile import Profile
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
 from ngramkit.decode.ends import StopStrings
-from ngramkit.decode.generation import choice_and_stop, either
+from ngramkit.decode.generation import choice_and_stop_of, either
 from ngramkit.decode.kept_costs import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run, decode
@@ -153,7 +153,7 @@ class Session:
             context=model.context,
             references=self.references,
         )
-        choice, stop = choice_and_stop(
+        choice, stop = choice_and_stop_of(
             model, prompt, options.sampling, max_length=len(prompt) + request.longest
         )
         if options.stop:

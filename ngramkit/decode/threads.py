@@ -24,7 +24,7 @@ ROWS, WIDTH, COLUMNS = 16, 512, 1024  # shape of the products; rows per thread
 
 
 class Threads:
-    """This process's threads: `begin` and `end` a request, `look` before each pass."""
+    """This process's threads: `begin` and `end` a request, `adapt` before each pass."""
 
     def __init__(
         self,

@@ -79,6 +79,22 @@ class DraftTree:
             self.token_ids[kept], place[self.parents[kept]], self.scores[kept], self.source[kept]
         )
 
+    def accepted_nodes(self, written: Iterable[int]) -> list[int]:
+        """Return the nodes that are accepted if the model writes these tokens.
+
+        [7, 8, 9] with parents [-1, 0, -1], and 7, 8, 5 are written -> [0, 1].
+        """
+        nodes: list[int] = []
+        at, tokens, parents = -1, self.token_ids.tolist(), self.parents.tolist()
+        for token in written if tokens else ():  # most drafts of a large batch are empty
+            for node in range(at + 1, len(tokens)):
+                if parents[node] == at and tokens[node] == token:
+                    nodes.append(at := node)
+                    break
+            else:
+                break
+        return nodes
+
     def check(self) -> None:
         """Raise ValueError if the invariants above do not hold."""
         tokens, parents = np.asarray(self.token_ids), np.asarray(self.parents)

@@ -38,7 +38,7 @@ from ngramkit.engines.source import DraftSource, open_source, require_known, req
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
-THREADS = 4  # default maximum
+MAX_DEFAULT_THREADS = 4
 SHARE = 128  # minimum nodes per thread: fewer are drafted before another thread is awake
 LAGGING = 8  # rows per version that past requests may lag: a lookup takes 0.1 ms
 FIRST = 20  # exit priority of Finalize
@@ -88,7 +88,7 @@ class BatchDrafter:
         self.timer = PassTimer(clock) if learns and clock is not None else None
         self.statistics = Statistics()
         self.sessions = Sessions(config.sessions, source.vocabulary)
-        threads = config.threads or min(cores(), THREADS)
+        threads = config.threads or min(cores(), MAX_DEFAULT_THREADS)
         self._workspaces: list[Any] = [source.workspace() for _ in range(threads)]
         self._pool = _Pool(threads - 1) if threads > 1 else None
         self._log_steps = config.log_steps
@@ -312,7 +312,7 @@ class BatchDrafter:
                 session.request.rewind(workspace, session.kept)
                 session.draft = None
             if len(written) and session.draft is not None:
-                accepted = accepted_length(session.draft, written)
+                accepted = len(session.draft.accepted_nodes(written.tolist()))
                 session.outcome = session.draft, accepted
                 spent = self.budget.price * len(session.draft)
                 spent += self.budget.lookup if session.drafting else 0.0
@@ -449,18 +449,3 @@ def _finish_all(history: GrowingHistory, sessions: Sessions) -> None:
         for session in sessions.latest():
             _finish(history, session)
     history.flush()
-
-
-def accepted_length(tree: DraftTree, written: TokenArray) -> int:
-    """Return how many tokens of `written`, int32[n], are a path from the root."""
-    if not len(tree):  # most drafts of a large batch
-        return 0
-    at, tokens, parents = -1, tree.token_ids.tolist(), tree.parents.tolist()
-    for count, token in enumerate(written.tolist()):
-        for node in range(at + 1, len(tokens)):
-            if parents[node] == at and tokens[node] == token:
-                at = node
-                break
-        else:
-            return count
-    return len(written)

@@ -31,7 +31,7 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import PastUse
 from ngramkit.engines.config import DraftConfig
-from ngramkit.formats.eviction import Dropped, expire, shrink
+from ngramkit.formats.eviction import Dropped, drop_older_than, halve_if_larger
 from ngramkit.formats.history import DAMAGED, History
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.replacing import PRIVATE
@@ -350,7 +350,7 @@ class _Writing:
         self.written += 1
         if self._idle:
             self._idle, self._looked = False, -math.inf
-        if (dropped := shrink(history, self._most)) is not None:
+        if (dropped := halve_if_larger(history, self._most)) is not None:
             _log_dropped(history, dropped)
         self._unsorted[key] = self._unsorted.get(key, 0) + len(tokens)
         if self._unsorted[key] >= max(self._searched // PART, LEAST):
@@ -370,7 +370,7 @@ class _Writing:
 
     def _expire(self, folder: Path, age: float, now: float) -> None:
         history = History.open(folder)
-        _log_dropped(history, expire(history, age, now))
+        _log_dropped(history, drop_older_than(history, age, now))
 
     def complain(self, what: str) -> None:
         if what not in self._complained:

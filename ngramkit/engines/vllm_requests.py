@@ -15,7 +15,7 @@ from ngramkit.budget.model_size import model_size
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.base import NOTHING, DraftTree, Source, TokenArray
 from ngramkit.drafters.references import NONE, ReferenceTexts
-from ngramkit.engines.batch import Asked, BatchDrafter, accepted_length
+from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growing_history import (
     REQUEST_KEY,
@@ -57,7 +57,7 @@ class Predicted:
         if self.draft is None:
             return
         draft = self.draft.first(verified)
-        right = accepted_length(draft, np.array(written[:answer], np.int32))
+        right = len(draft.accepted_nodes(written[:answer]))
         predicted = draft.source == Source.REFERENCE
         self.accepted += int(predicted[:right].sum())
         self.rejected += int(predicted[right:].sum())

@@ -27,7 +27,7 @@ from ngramkit.evaluate.statistics import (
     rate_interval,
     ratio_with_interval,
 )
-from ngramkit.formats.resumable_writer import write_text
+from ngramkit.formats.replacing import replace_text
 
 
 @dataclass
@@ -223,5 +223,5 @@ def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
             }
             lines.append(json.dumps(line, ensure_ascii=False))
     path = folder / f"answers-{re.sub(r'[^A-Za-z0-9._-]+', '-', drafter)}.jsonl"
-    write_text(path, "\n".join(lines) + "\n")
+    replace_text(path, "\n".join(lines) + "\n")
     return path

@@ -20,8 +20,7 @@ from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import not_linked, open_stream, read_plain
 from ngramkit.evaluate.result_folder import require_only
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import locked, require_writable, sync_folder
-from ngramkit.formats.resumable_writer import write_text
+from ngramkit.formats.replacing import locked, replace_text, require_writable, sync_folder
 
 BASELINE = "none"  # the drafter that others are compared with
 NAME = "runs.jsonl"
@@ -152,7 +151,7 @@ class Runs:
             self._read()
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            write_text(self.path, json.dumps({"plan": plan}) + "\n")
+            replace_text(self.path, json.dumps({"plan": plan}) + "\n")
             sync_folder(folder.parent)
 
     def add(self, run: QuestionRun) -> None:

@@ -16,7 +16,6 @@ import numpy as np
 
 from ngramkit.basics.errors import require_between
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.decode.accept import accepted_nodes
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
 from ngramkit.drafters.references import start
@@ -110,7 +109,7 @@ def replay_turn(
         begun = time.perf_counter_ns()
         tree = drafted(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
-        nodes = accepted_nodes(tree, answer[position : position + len(tree) + 1].tolist())
+        nodes = tree.accepted_nodes(answer[position : position + len(tree) + 1].tolist())
         written = answer[position : position + len(nodes) + 1]  # one bonus token
         evidence = None if recorded is None or left <= 0 else recorded.after_draft(tree)
         position += _write(drafter, written, evidence, recorded)

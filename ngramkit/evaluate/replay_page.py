@@ -29,8 +29,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import DraftTree, Source, TokenArray
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.formats.card import model_name
-from ngramkit.formats.replacing import exists, require_room_for_file
-from ngramkit.formats.resumable_writer import write_text
+from ngramkit.formats.replacing import exists, replace_text, require_room_for_file
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 ANSWERS = 20  # on a page, at most
@@ -137,7 +136,7 @@ class ReplayPage:
     def write(self, budget: int, *, chain: bool, private: bool) -> None:
         """Write the page, for its owner only if it is `private`."""
         text = render(self._body(budget, chain))
-        write_text(self.path, text, owner_only if private else not_linked)
+        replace_text(self.path, text, owner_only if private else not_linked)
         if private:
             self._reporter.note(f"{self.path} has private texts, so only you can read it")
 

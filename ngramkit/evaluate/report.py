@@ -32,7 +32,7 @@ from ngramkit.evaluate.plots import (
 )
 from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.statistics import shown_interval
-from ngramkit.formats.resumable_writer import write_text
+from ngramkit.formats.replacing import replace_text
 
 BREAKS = re.compile(r"(?<=[:,=_])(?=\w)|(?<=\.)(?=[^\W\d])")  # possible line breaks in a name
 WIDTH = 5.0  # inches, readable on a phone
@@ -108,7 +108,7 @@ def write_report(
         plan=_facts(plan),
         machine=_facts(machine),
     )
-    write_text(path, page)
+    replace_text(path, page)
 
 
 def _row(result: BenchResult) -> tuple[str, ...]:

@@ -33,11 +33,11 @@ from ngramkit.formats.replacing import (
     claimed,
     exists,
     put_over,
+    replace_text,
     require_writable,
     stepped_aside,
     sync_folder,
 )
-from ngramkit.formats.resumable_writer import write_text
 
 CHARACTERS = 8.5  # of a title per inch
 FORMAT, VERSION = "ngramkit-results", 1
@@ -143,16 +143,16 @@ def write_folder(folder: Path, contents: Contents, provenance: Provenance) -> No
     """Write all files; pictures of an earlier result are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     body = {**_head(contents.of), **contents.results, **provenance.to_dict()}
-    write_text(folder / NAME, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
-    write_text(folder / "results.csv", _csv(contents.rows))
+    replace_text(folder / NAME, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
+    replace_text(folder / "results.csv", _csv(contents.rows))
     command = provenance.command
     tables = [table.markdown() for table in contents.tables]
     if command is not None:
         tables.append(f"```sh\n{command}\n```")
-    write_text(folder / "table.md", "\n\n".join(tables) + "\n")
+    replace_text(folder / "table.md", "\n\n".join(tables) + "\n")
     floats = "\n\n".join(table.latex() for table in contents.tables)
     comment = "".join(f"% {line}\n" for line in (command or "").splitlines())
-    write_text(folder / "table.tex", f"{comment}% \\usepackage{{booktabs}}\n{floats}\n")
+    replace_text(folder / "table.tex", f"{comment}% \\usepackage{{booktabs}}\n{floats}\n")
     drawn = {picture.name: picture for picture in contents.pictures}
     for name in PICTURES:
         paths = [folder / f"{name}{suffix}" for suffix in SUFFIXES]

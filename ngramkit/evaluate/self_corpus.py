@@ -37,8 +37,7 @@ from ngramkit.evaluate.records import (
     questions_for,
     require_questions,
 )
-from ngramkit.formats.replacing import locked, require_writable
-from ngramkit.formats.resumable_writer import write_text
+from ngramkit.formats.replacing import locked, replace_text, require_writable
 from ngramkit.logs.files import LogFile
 
 if TYPE_CHECKING:
@@ -266,7 +265,7 @@ class AnswerFile:
 
     def _save(self, size: int) -> None:
         state = {"done": self.done, "bytes": size, "left_out": self.result.left_out}
-        write_text(self._plan_path, json.dumps({"plan": self._plan, **state}, indent=1) + "\n")
+        replace_text(self._plan_path, json.dumps({"plan": self._plan, **state}, indent=1) + "\n")
 
     def _read_plan(self) -> Any:
         if self._plan_path.exists():

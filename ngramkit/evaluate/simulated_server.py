@@ -65,7 +65,7 @@ def serve(
     tokens: int,
     reporter: Reporter = SILENT,
 ) -> Served:
-    from ngramkit.engines.batch import Asked, accepted_length
+    from ngramkit.engines.batch import Asked
 
     requests = _in_order(records)
     result = Served([request.record for request in requests])
@@ -81,7 +81,7 @@ def serve(
         result.contexts.append(sum(each.size for each in running) / len(running))
         for each, draft in zip(running, drafts, strict=True):
             rest = each.text[each.size : each.size + len(draft) + 1]
-            written = min(accepted_length(draft, rest), each.left - 1) + 1
+            written = min(len(draft.accepted_nodes(rest.tolist())), each.left - 1) + 1
             each.size += written
             result.request.append(each.number)
             result.written.append(written)

@@ -19,9 +19,8 @@ from typing import NamedTuple
 from ngramkit.basics.errors import ArtifactError, require_between
 from ngramkit.basics.untrusted import owner_only, read_json, whole_number
 from ngramkit.formats.history import AGES, DAMAGED, INDEX, INDEXING, LOCK, STRAYS, History
-from ngramkit.formats.replacing import locked
+from ngramkit.formats.replacing import locked, replace_text
 from ngramkit.formats.request_log import PastRequest, Reading
-from ngramkit.formats.resumable_writer import write_text
 
 
 class Dropped(NamedTuple):
@@ -52,14 +51,14 @@ def trim(history: History, tokens: int) -> Dropped:
         return Dropped(_rewrite(history, reading, stays), reading.damaged)
 
 
-def shrink(history: History, most: int) -> Dropped | None:
+def halve_if_larger(history: History, most: int) -> Dropped | None:
     """Trim a log of more than `most` bytes to half of that; None if it is smaller."""
     if history.bytes <= most:
         return None
     return trim(history, most // 2 // history.log.width.itemsize)
 
 
-def expire(history: History, age: float, now: float) -> Dropped:
+def drop_older_than(history: History, age: float, now: float) -> Dropped:
     """Drop the requests that were in the log `age` seconds before `now`, and note its end.
 
     A noted time after `now` (a clock was put back) counts as now.
@@ -120,7 +119,7 @@ def _ages(history: History, reading: Reading) -> list[tuple[float, int]]:
 
 def _write_ages(history: History, generation: int, ages: Sequence[tuple[float, int]]) -> None:
     body = {"generation": generation, "ends": ages}
-    write_text(history.path / AGES, json.dumps(body), owner_only)
+    replace_text(history.path / AGES, json.dumps(body), owner_only)
 
 
 def _append_damage(path: Path, damage: Sequence[bytes]) -> None:

@@ -43,8 +43,7 @@ from ngramkit.basics.untrusted import parse_json, read_json, whole_number
 from ngramkit.formats.artifact import Layout, require, require_layout
 from ngramkit.formats.limits import is_short_text
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import PRIVATE, locked, require_writable, sync_folder
-from ngramkit.formats.resumable_writer import write_text
+from ngramkit.formats.replacing import PRIVATE, locked, replace_text, require_writable, sync_folder
 from ngramkit.formats.safetensors import Array, open_arrays, write_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 
@@ -116,7 +115,7 @@ class EvidenceFolder:
             path.mkdir(mode=PRIVATE if private else 0o777, parents=True, exist_ok=True)
             body = {"format": FORMAT, "version": VERSION, "plan": plan}
             body["tokenizer"] = {k: v for k, v in asdict(tokenizer).items() if v is not None}
-            write_text(path / NAME, json.dumps(body, indent=2) + "\n")
+            replace_text(path / NAME, json.dumps(body, indent=2) + "\n")
             sync_folder(path.parent)
         folder = cls.open(path)
         if private:

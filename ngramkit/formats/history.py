@@ -67,9 +67,8 @@ from ngramkit.formats.datastore import (
 )
 from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import HISTORY, NAME, Manifest, build_id
-from ngramkit.formats.replacing import PRIVATE, Replacement, locked, sync_folder, tidy
+from ngramkit.formats.replacing import PRIVATE, Replacement, locked, replace_text, sync_folder, tidy
 from ngramkit.formats.request_log import HEADER, Mark, PastRequest, Reading, RequestLog
-from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.safetensors import (
     Array,
     FileRecord,
@@ -286,7 +285,7 @@ def create(
     if (path / NAME).exists():
         return
     log_of(path, tokenizer).create(requests)
-    write_text(path / NAME, manifest_of(tokenizer).to_json(), owner_only)
+    replace_text(path / NAME, manifest_of(tokenizer).to_json(), owner_only)
 
 
 def manifest_of(tokenizer: TokenizerRecord) -> Manifest:

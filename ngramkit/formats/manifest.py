@@ -73,7 +73,7 @@ class Manifest:
     @property
     def private(self) -> bool:
         """Whether the artifact is made of private texts."""
-        return self.kind == HISTORY or is_private(self.corpus)
+        return self.kind == HISTORY or holds_private_texts(self.corpus)
 
     @property
     def corpus_key(self) -> str | None:
@@ -102,10 +102,10 @@ class Manifest:
         return {**body, "tokenizer": tokenizer, "files": files}
 
 
-def is_private(corpus: Mapping[str, Any]) -> bool:
+def holds_private_texts(corpus: Mapping[str, Any]) -> bool:
     """Return whether a corpus record, or one of those that it is made of, is marked private."""
     parts = [*(corpus.get("mixed") or []), *(corpus.get("merged") or [])]
-    return corpus.get("private") is True or any(map(is_private, parts))
+    return corpus.get("private") is True or any(map(holds_private_texts, parts))
 
 
 def build_id(plan: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from ngramkit.basics.errors import InputError, UsageError, reason
-from ngramkit.basics.untrusted import owner_only
+from ngramkit.basics.untrusted import not_linked, owner_only
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import (
     PROGRESS,
@@ -279,6 +279,16 @@ def whole_file(
             sync_folder(path.parent)
         finally:
             _remove_file(partial)
+
+
+def replace_text(path: Path, text: str, opener: Callable[[str, int], int] = not_linked) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "w", encoding="utf-8", opener=opener) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
 
 
 def _require_free(path: Path, is_export: Callable[[Path], bool], *, force: bool) -> None:

@@ -7,8 +7,7 @@ Complete files in `NAME.partial/` are recorded in `progress.jsonl`: {"build", "n
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +22,13 @@ from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE
 from ngramkit.formats.proofs import write_proof_of_own_files
-from ngramkit.formats.replacing import PRIVATE, Replacement, partial_of, sync_folder, tidy
+from ngramkit.formats.replacing import (
+    PRIVATE,
+    Replacement,
+    partial_of,
+    replace_text,
+    tidy,
+)
 from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -149,11 +154,11 @@ class ArtifactWriter:
                 if SCRATCH not in facts
             },
         )
-        write_text(self.partial / CARD, card(manifest))
-        write_text(self.partial / NAME, manifest.to_json())
+        replace_text(self.partial / CARD, card(manifest))
+        replace_text(self.partial / NAME, manifest.to_json())
         keep = {CARD, NAME, *manifest.files}
         if self._recipe is not None:
-            write_text(self.partial / RECIPE, recipe_text(self.build, self._recipe))
+            replace_text(self.partial / RECIPE, recipe_text(self.build, self._recipe))
             keep.add(RECIPE)
         self._place.put_in_place(keep)
         if not self._recalled and not foreign:
@@ -180,13 +185,3 @@ class ArtifactWriter:
 def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:
     body = {"build": build, "inputs": inputs}
     return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def write_text(path: Path, text: str, opener: Callable[[str, int], int] = not_linked) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8", opener=opener) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)

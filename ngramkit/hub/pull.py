@@ -68,7 +68,7 @@ def pull(
             else:
                 new.empty(PRIVATE if manifest.private else 0o777)
                 fetched = fetch_from_hub(HubName(name.repository, commit), reporter=reporter)
-                for file in _file_names(fetched.path):
+                for file in _files_to_copy(fetched.path):
                     shutil.copyfile((fetched.path / file).resolve(), new.partial / file)
             new.put_in_place()
     counts = dict(manifest.counts)
@@ -93,7 +93,7 @@ def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, 
         raise exists(out)
     else:
         fetched = fetch_from_hub(name, reporter=reporter)
-        for file in _file_names(fetched.path):
+        for file in _files_to_copy(fetched.path):
             there = out / file
             if not there.is_file() or sha256_of(there) != sha256_of(fetched.path / file):
                 raise exists(out)
@@ -126,6 +126,6 @@ def _fetch_history(
     restore(folder, manifest)
 
 
-def _file_names(folder: Path) -> list[str]:
+def _files_to_copy(folder: Path) -> list[str]:
     texts = [name for name in (CARD, RECIPE) if (folder / name).exists()]
     return [*read_manifest(folder).files, NAME, *texts]

@@ -257,11 +257,11 @@ def push(
     counts: Mapping[str, int] = artifact.manifest.counts
     about: _About | None = None
     if isinstance(artifact, History):
-        counts, uploads = _history(artifact)
+        counts, uploads = _history_uploads(artifact)
     elif kind == "model":
-        uploads = _export(path, artifact, reporter)
+        uploads = _export_uploads(path, artifact, reporter)
     else:
-        uploads, about = _artifact(artifact, reporter), _About.of(artifact)
+        uploads, about = _artifact_uploads(artifact, reporter), _About.of(artifact)
     if private is None:
         private = marked
     with hub_errors(name, kind):
@@ -354,7 +354,7 @@ def _require_same_kind(
         )
 
 
-def _history(history: History) -> tuple[Mapping[str, int], list[Upload]]:
+def _history_uploads(history: History) -> tuple[Mapping[str, int], list[Upload]]:
     manifest, log = copy_of(history)
     record = manifest.files[LOG]
     texts = [_text_upload(NAME, manifest.to_json()), _text_upload(CARD, card(manifest))]
@@ -370,7 +370,7 @@ def _api(name: str) -> Any:
     return HfApi()
 
 
-def _artifact(artifact: Artifact, reporter: Reporter) -> list[Upload]:
+def _artifact_uploads(artifact: Artifact, reporter: Reporter) -> list[Upload]:
     manifest, path = artifact.manifest, artifact.path
     reporter.stage(f"verifying {path}", manifest.bytes, "bytes")
     uploads = []
@@ -483,10 +483,10 @@ def _addressed(upload: Upload, name: str) -> Upload:
     return _text_upload(CARD, upload.content.decode().replace(PLACEHOLDER, name))
 
 
-def _export(path: Path, artifact: Artifact, reporter: Reporter) -> list[Upload]:
+def _export_uploads(path: Path, artifact: Artifact, reporter: Reporter) -> list[Upload]:
     entries = _frequent_entries(artifact, _decoder(artifact)) if may_show(artifact) else ()
     text = _text_upload(CARD, card(artifact.manifest, entries))
-    inside = [*_artifact(artifact, reporter), text]
+    inside = [*_artifact_uploads(artifact, reporter), text]
     uploads = [replace(upload, name=f"{ARTIFACT}/{upload.name}") for upload in inside]
     for name in (CARD, *CODE):
         raw = read_plain(path / name, LIMITS.text_bytes, hint="export it again")

@@ -187,7 +187,7 @@ def learn(leaders, followers, most_leaders, most_followers, tokens):
         leader = find_row(leaders, 0, row)
         if leader == NONE:
             if leaders.state[SIZE] == most_leaders:
-                _evict(leaders, followers)
+                _evict_oldest_leader(leaders, followers)
             leader = insert(leaders, 0, row)
         else:
             refresh(leaders, leader)
@@ -202,7 +202,7 @@ def learn(leaders, followers, most_leaders, most_followers, tokens):
 
 
 @part
-def _evict(leaders, followers):
+def _evict_oldest_leader(leaders, followers):
     """Evict the least recently used leader and its followers; amortised O(1)."""
     leader = leaders.oldest[0]
     while followers.oldest[leader] != NONE:

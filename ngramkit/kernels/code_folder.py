@@ -14,7 +14,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from ngramkit.basics.cache import is_private, private_folder
+from ngramkit.basics.cache import only_owner_writes, private_folder
 
 VARIABLE = "NUMBA_CACHE_DIR"
 KERNELS = Path(__file__).parent
@@ -63,7 +63,7 @@ def serves(place: Path) -> bool:
                 pass
     except OSError:
         return False
-    return is_private(place)
+    return only_owner_writes(place)
 
 
 def file_ending(suffix: str = SUFFIX) -> str:

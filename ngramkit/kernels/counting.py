@@ -148,7 +148,7 @@ def runs_of(keys, counts):
 
 
 @allocating_entry
-def most_frequent_followers(keys, masks, most):
+def most_frequent_followers_of_keys(keys, masks, most):
     """Return each leader's `most` frequent followers in sorted keys (u64[n, words], n < 2^32).
 
     `masks` (u64[words]) covers the leader's bits. Returns i64: keys and followers per leader; first

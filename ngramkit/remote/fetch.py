@@ -143,7 +143,7 @@ def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
             f"run: ngramkit pull {name}",
         )
     with hub_errors(name.repository):
-        _download(name.repository, folder.name, manifest, reporter)
+        _download_listed(name.repository, folder.name, manifest, reporter)
         _open_checked(name.repository, folder, reporter)
     reporter.fetched(f"hf://{name}", folder.name)
     return Fetched(folder, folder.name)
@@ -175,7 +175,7 @@ def _file(repository: str, revision: str | None, name: str) -> Path:
     return Path(hf_hub_download(repository, name, repo_type="dataset", revision=revision))
 
 
-def _download(repository: str, commit: str, manifest: Manifest, reporter: Reporter) -> None:
+def _download_listed(repository: str, commit: str, manifest: Manifest, reporter: Reporter) -> None:
     from huggingface_hub.errors import EntryNotFoundError, RemoteEntryNotFoundError
 
     reporter.stage(f"fetching {repository}", manifest.bytes, "bytes")

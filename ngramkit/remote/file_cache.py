@@ -324,7 +324,7 @@ def fetch_texts(place: UrlFolder, folder: Path) -> bool:
     return True
 
 
-def put_texts(place: UrlFolder, folder: Path, *names: str) -> None:
+def upload_texts(place: UrlFolder, folder: Path, *names: str) -> None:
     for name in names:
         if (folder / name).is_file():
             text = (folder / name).read_bytes()
@@ -332,7 +332,7 @@ def put_texts(place: UrlFolder, folder: Path, *names: str) -> None:
                 place.put(folder / name, name)
 
 
-def put_text(place: UrlFolder, name: str, text: str) -> None:
+def upload_text(place: UrlFolder, name: str, text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(text, encoding="utf-8")
-        put_texts(place, Path(folder), name)
+        upload_texts(place, Path(folder), name)

@@ -26,8 +26,7 @@ from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
 from ngramkit.formats.proofs import write_proof_of_own_files
-from ngramkit.formats.replacing import exists, locked, require_place
-from ngramkit.formats.resumable_writer import write_text
+from ngramkit.formats.replacing import exists, locked, replace_text, require_place
 from ngramkit.remote.file_cache import (  # fmt: skip
     Cache,
     Entry,
@@ -35,10 +34,10 @@ from ngramkit.remote.file_cache import (  # fmt: skip
     find_remote,
     link_blobs,
     local_name,
-    put_texts,
     put_whole,
     stage,
     staged_folder,
+    upload_texts,
 )
 from ngramkit.remote.urls import UrlFolder, as_path, as_url, require_whole_writes
 
@@ -154,7 +153,7 @@ def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) 
         _require_ours_only(place, contents)
     missing = [entry for entry in manifest.files.items() if not uploads.arrived(entry[0], contents)]
     if remote is not None and not other and not missing:
-        put_texts(place, work, CARD, RECIPE)
+        upload_texts(place, work, CARD, RECIPE)
         return
     if other:
         place.remove(NAME)
@@ -168,7 +167,7 @@ def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) 
 
     with ThreadPoolExecutor(place.uploads) as pool:
         list(pool.map(upload, missing))  # stops at the first error
-    put_texts(place, work, CARD, RECIPE)
+    upload_texts(place, work, CARD, RECIPE)
     place.put(work / NAME, NAME)
     _require_ours(place, manifest, uploads)
     if remote is not None:
@@ -216,7 +215,7 @@ class _Uploads:
         with self._writing:
             self._contents[name] = content
             body = {"checksum": self._checksum, "files": self._contents}
-            write_text(self._file, json.dumps(body))
+            replace_text(self._file, json.dumps(body))
 
 
 def _move_to_cache(

@@ -24,8 +24,8 @@ from ngramkit.formats.eviction import forget, trim
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History, merge_histories as history_merge
 from ngramkit.formats.opening import verify_artifact
+from ngramkit.formats.replacing import replace_text
 from ngramkit.formats.request_log import PastRequest
-from ngramkit.formats.resumable_writer import write_text
 from ngramkit.logs.history_commands import history_import
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
@@ -103,7 +103,7 @@ def bench(seed: int, *, force: bool = False) -> None:
     write_answers(Path("x"), "a", runs, "none")
     provenance = Provenance(None, {}, [], {}, [], {}, {}, date="")
     write_folder(Path("x"), Contents("bench", {"plan": plan}, [], []), provenance)
-    write_text(Path("x/report.html"), f"<p>{seed}</p>")
+    replace_text(Path("x/report.html"), f"<p>{seed}</p>")
 
 
 def replayed(number: int) -> None:

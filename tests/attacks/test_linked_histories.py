@@ -11,7 +11,7 @@ from command_lines import run_here
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.formats.history import DAMAGED, INDEX, LOCK, LOG, History
 from ngramkit.formats.manifest import NAME
-from ngramkit.formats.resumable_writer import write_text
+from ngramkit.formats.replacing import replace_text
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 from . import tally
@@ -80,6 +80,6 @@ def test_what_is_written_beside_a_text_is_no_link(tmp_path, mine):
     """For example recipe.json.tmp in a folder that a recipe is about to update."""
     (tmp_path / "recipe.json.tmp").symlink_to(mine)
     with pytest.raises(OSError, match="symbolic links"):
-        write_text(tmp_path / "recipe.json", "{}")
+        replace_text(tmp_path / "recipe.json", "{}")
     assert mine.read_text() == MINE
     tally(ATTACK, "refused")

@@ -77,11 +77,11 @@ def test_shares_of_matches_are_no_chances():
 
 def test_a_drafter_is_asked_for_little_more_than_was_kept():
     auto = auto_of(9)
-    assert auto.ask(64, 10) == 16  # the largest pass of the profile
+    assert auto.nodes_to_draft(64, 10) == 16  # the largest pass of the profile
     for _ in range(8):
         auto.cut(chain([0.5] * 8), 10)
-    assert auto.ask(64, 10) == 8
-    assert auto.ask(2, 10) == 2
+    assert auto.nodes_to_draft(64, 10) == 8
+    assert auto.nodes_to_draft(2, 10) == 2
 
 
 def device_costs(device="cpu"):
@@ -96,7 +96,7 @@ def test_where_more_nodes_cost_no_more_a_drafter_is_asked_for_them():
     auto = AutoBudget(costs, NoDraft())
     for _ in range(8):
         assert len(auto.cut(chain([0.1**k for k in range(1, 9)]), 10)) == 0
-    assert auto.ask(MAX_NODES, 10) >= 64
+    assert auto.nodes_to_draft(MAX_NODES, 10) >= 64
 
 
 def test_twice_of_what_was_kept_is_asked_for_so_that_the_next_size_can_be_tried():
@@ -106,7 +106,7 @@ def test_twice_of_what_was_kept_is_asked_for_so_that_the_next_size_can_be_tried(
     auto = AutoBudget(costs, NoDraft())
     for _ in range(8):
         assert len(auto.cut(chain([0.99**k for k in range(1, 33)]), 10)) == 32
-    assert auto.ask(MAX_NODES, 10) >= 64
+    assert auto.nodes_to_draft(MAX_NODES, 10) >= 64
 
 
 def run(auto, draft, seconds, passes, drafting=0.0):

@@ -14,7 +14,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.builders import frozen
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.merge import merge, most_frequent_followers, sum_rows
+from ngramkit.builders.merge import merge, most_frequent_followers_of_rows, sum_rows
 from ngramkit.builders.tasks import Local, require_shared
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
@@ -92,7 +92,7 @@ def test_sums_and_best_followers_are_those_of_a_dict(rows):
     assert list(zip(map(tuple, found.tolist()), counts.tolist(), strict=True)) == sorted(
         sums.items()
     )
-    piece = most_frequent_followers(found, counts, 1, 2)
+    piece = most_frequent_followers_of_rows(found, counts, 1, 2)
     best = {leader: sorted((-n, f) for (at, f), n in sums.items() if at == leader)
             for leader in sorted({leader for leader, _ in sums})}  # fmt: skip
     assert piece.leaders[:, 0].tolist() == list(best)

@@ -13,7 +13,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from ngramkit.decode.sampling import Greedy, Processed, Sampling, Seeded
+from ngramkit.decode.sampling import GreedyChoice, ProcessedChoice, Sampling, Seeded
 from ngramkit.drafters.base import DraftTree, TokenArray
 
 
@@ -27,11 +27,11 @@ def warpers(sampling: Sampling) -> LogitsProcessorList:
     return found
 
 
-def choice_of(sampling: Sampling) -> Greedy | Processed:
+def choice_of(sampling: Sampling) -> GreedyChoice | ProcessedChoice:
     """How a model without a generation config chooses."""
     if sampling.greedy:
-        return Greedy()
-    return Processed(warpers(sampling), torch.zeros(1, 1).long(), Seeded(sampling.seed).draw)
+        return GreedyChoice()
+    return ProcessedChoice(warpers(sampling), torch.zeros(1, 1).long(), Seeded(sampling.seed).draw)
 
 
 def tree_of(pairs: Sequence[tuple[int, int]]) -> DraftTree:

@@ -18,7 +18,7 @@ from ngramkit.decode.generate import PLAIN
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.plain_batch import write_batch
-from ngramkit.decode.sampling import Greedy, Sampling, best_and_tops
+from ngramkit.decode.sampling import GreedyChoice, Sampling, best_and_tops
 from ngramkit.decode.session import Session
 
 TEXT = "def read(path):\n    with open(path) as file:\n        return file.read()\n\n\ndef "
@@ -190,5 +190,5 @@ def test_nan_is_an_error_in_rows_that_are_asked_for(sampling, tops):
 
 def test_infinite_scores_are_no_error_without_sampling():
     logits = torch.tensor([[0.0, torch.inf, 5.0], [-torch.inf, -torch.inf, 1.0]])
-    for choose in (Greedy().read(logits), best_and_tops(logits)[0]):
+    for choose in (GreedyChoice().read(logits), best_and_tops(logits)[0]):
         assert [choose(0), choose(1)] == [1, 2]

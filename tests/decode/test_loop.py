@@ -210,7 +210,7 @@ class Seldom:
         self.passes += 1
         return self.passes % 3 == 0
 
-    def ask(self, budget, length):
+    def nodes_to_draft(self, budget, length):
         return budget
 
     def cut(self, tree, length, replayed):

@@ -218,7 +218,7 @@ def test_positions_are_waited_for_before_pairs_are_gathered_and_pairs_before_the
     stored = copies.marks
     layer.update(rows[:, :, :2], rows[:, :, :2])
     copies.log.clear()
-    layer.ask(torch.rand(2, 18), 1)
+    layer.prefetch_heaviest(torch.rand(2, 18), 1)
     layer.keep(1)
     layer.prefetch_asked()
     layer.update(rows[:, :, :2], rows[:, :, :2])
@@ -243,7 +243,7 @@ def test_a_pass_does_not_write_where_the_last_one_still_reads():
     places = []
     for _ in range(3):
         layer.update(rows[:, :, :2], rows[:, :, :2])
-        layer.ask(torch.rand(2, 18), 0)
+        layer.prefetch_heaviest(torch.rand(2, 18), 0)
         layer.keep(0)
         layer.prefetch_asked()
         places.append(layer.fetched.keys.data_ptr())

@@ -13,7 +13,6 @@ from ngramkit.drafters.base import NOTHING, DraftTree
 from ngramkit.drafters.blend import Blend, load_weights
 from ngramkit.drafters.blend_request import Job
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.engines.batch import accepted_length
 from ngramkit.engines.blend_source import BlendSource
 from ngramkit.engines.drafter_requests import DrafterSource
 
@@ -123,11 +122,11 @@ def test_a_chain_is_the_best_path_of_a_drafters_tree(data, length, cost):
     chain.check()
     assert float((chain.scores - np.float32(cost)).sum()) == pytest.approx(worth, abs=1e-5)
     assert len(chain) <= length
-    assert accepted_length(tree, chain.token_ids) == len(chain)
+    assert len(tree.accepted_nodes(chain.token_ids.tolist())) == len(chain)
 
 
 def test_accepted_tokens_are_a_path_from_the_root():
     tree = DraftTree(ids(7, 8, 9, 7), ids(-1, 0, -1, 2), np.ones(4, np.float32), np.zeros(4, "u1"))
-    assert accepted_length(tree, ids(7, 8, 8)) == 2
-    assert accepted_length(tree, ids(9, 7)) == 2
-    assert accepted_length(tree, ids(8)) == 0
+    assert tree.accepted_nodes([7, 8, 8]) == [0, 1]
+    assert tree.accepted_nodes([9, 7]) == [2, 3]
+    assert tree.accepted_nodes([8]) == []

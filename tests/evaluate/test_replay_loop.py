@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from ngramkit.basics.progress import SILENT
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.decode.accept import accepted_nodes
 from ngramkit.decode.loop import decode
 from ngramkit.decode.request import Request
 from ngramkit.drafters.base import DraftTree
@@ -148,7 +147,7 @@ def test_accepted_nodes_follow_the_record_through_branches():
         ids(7, 8, 9, 5), ids(-1, 0, -1, 2), np.ones(4, np.float32), np.zeros(4, np.uint8)
     )
     for written, nodes in (([7, 8, 5], [0, 1]), ([9, 5, 1], [2, 3]), ([4], [])):
-        assert accepted_nodes(tree, written) == nodes
+        assert tree.accepted_nodes(written) == nodes
 
 
 def test_state_is_per_question_unless_kept():

@@ -11,12 +11,12 @@ from histories import RECORD, held, ids
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.datastore import DatastoreShard
-from ngramkit.formats.eviction import expire, forget, trim
+from ngramkit.formats.eviction import drop_older_than, forget, trim
 from ngramkit.formats.history import DAMAGED, INDEX, LOG, History, merge_histories
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.opening import open_folder
+from ngramkit.formats.replacing import replace_text
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
-from ngramkit.formats.resumable_writer import write_text
 from ngramkit.formats.safetensors import write_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels.suffix.sort import sort_shard
@@ -98,23 +98,23 @@ def test_trim_keeps_the_newest_and_readers_notice(history):
 
 
 def test_requests_expire_by_what_was_noted_of_their_age(history):
-    assert expire(history, 100.0, 50.0) == (0, 0)
+    assert drop_older_than(history, 100.0, 50.0) == (0, 0)
     for at, tokens in ((100.0, [1]), (200.0, [2]), (300.0, [3])):
         history.append(ids(*tokens), 1)
-        assert expire(history, 1e6, at) == (0, 0)
-    assert expire(history, 201.0, 300.0) == (0, 0)
-    assert expire(History.open(history.path), 50.0, 300.0) == (2, 0)
+        assert drop_older_than(history, 1e6, at) == (0, 0)
+    assert drop_older_than(history, 201.0, 300.0) == (0, 0)
+    assert drop_older_than(History.open(history.path), 50.0, 300.0) == (2, 0)
     assert held(history.path) == [[3]]
     history.append(ids(4), 1)
-    expire(history, 1e6, 400.0)
+    drop_older_than(history, 1e6, 400.0)
     assert forget(history, lambda request: request.tokens[0] == 3) == (1, 0)
     history.append(ids(5), 1)
-    assert expire(history, 51.0, 450.0) == (0, 0)
-    assert expire(history, 50.0, 450.0) == (1, 0)
+    assert drop_older_than(history, 51.0, 450.0) == (0, 0)
+    assert drop_older_than(history, 50.0, 450.0) == (1, 0)
     assert held(history.path) == [[5]]
     trim(history, 0)
     history.append(ids(6), 1)
-    assert expire(history, 1.0, 1e9) == (0, 0)  # nothing is known of its age
+    assert drop_older_than(history, 1.0, 1e9) == (0, 0)  # nothing is known of its age
 
 
 def test_requests_expire_by_ages_of_an_earlier_version(history):
@@ -122,22 +122,22 @@ def test_requests_expire_by_ages_of_an_earlier_version(history):
         history.append(ids(token), 1)
     body = {"generation": 1, "requests": [[100.0, 2], [200.0, 3]]}
     (history.path / "ages.json").write_text(json.dumps(body))
-    assert expire(history, 100.0, 250.0) == (2, 0)
+    assert drop_older_than(history, 100.0, 250.0) == (2, 0)
     assert held(history.path) == [[3]]
 
 
 def test_no_younger_request_expires_for_one_that_was_damaged_or_trimmed(history):
     for i in range(10):
         history.append(ids(i), 1)
-    expire(history, 1e6, 100.0)
+    drop_older_than(history, 1e6, 100.0)
     for i in range(10, 20):
         history.append(ids(i), 1)
     flip(history, 5)
-    assert expire(history, 100.0, 250.0) == (9, 20)
+    assert drop_older_than(history, 100.0, 250.0) == (9, 20)
     assert held(history.path) == [[i] for i in range(10, 20)]
     assert (history.path / DAMAGED).stat().st_size == 20
     trim(History.open(history.path), 5)  # by another process
-    assert expire(history, 100.0, 300.0) == (0, 0)
+    assert drop_older_than(history, 100.0, 300.0) == (0, 0)
     assert held(history.path) == [[i] for i in range(15, 20)]
 
 
@@ -197,7 +197,7 @@ def test_what_is_forgotten_is_in_no_file_that_a_killed_process_left(history):
 def test_a_file_that_a_killed_process_left_readable_is_closed(tmp_path):
     (tmp_path / f"{NAME}.tmp").write_text("text")
     (tmp_path / f"{NAME}.tmp").chmod(0o644)
-    write_text(tmp_path / NAME, "{}", owner_only)
+    replace_text(tmp_path / NAME, "{}", owner_only)
     assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
 
 
@@ -223,7 +223,7 @@ def test_a_log_is_not_read_again_for_each_request_that_is_added(history, monkeyp
 def test_an_age_that_is_damaged_does_not_count(history, body):
     history.append(ids(1), 1)
     (history.path / "ages.json").write_text(body)
-    assert expire(history, 1.0, 1e9) == (0, 0)
+    assert drop_older_than(history, 1.0, 1e9) == (0, 0)
     assert held(history.path) == [[1]]
 
 

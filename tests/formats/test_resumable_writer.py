@@ -13,7 +13,8 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.formats.evidence import EvidenceFolder
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.formats.resumable_writer import ArtifactWriter, already_built, write_text
+from ngramkit.formats.replacing import replace_text
+from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 TOKENIZER = TokenizerRecord("demo", 4096, "f" * 64, 0)
@@ -136,7 +137,7 @@ def test_no_time_and_no_path_in_the_manifest(tmp_path):
 
 
 MAKERS = {
-    "text": lambda path: write_text(path, "{}"),
+    "text": lambda path: replace_text(path, "{}"),
     "history": lambda path: History.at(path, TOKENIZER),
     "evidence": lambda path: EvidenceFolder.at(path, {}, TOKENIZER),
 }

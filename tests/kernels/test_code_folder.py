@@ -90,7 +90,7 @@ def test_a_folder_that_others_can_reach_is_not_used(place, tmp_path, monkeypatch
         place.parent.rename(real)
         place.parent.symlink_to(real)
         os.chown(place.parent, 65534, -1, follow_symlinks=False)
-    assert not cache.is_private(place)
+    assert not cache.only_owner_writes(place)
     assert code_folder.folder() != place
 
 
@@ -99,12 +99,12 @@ def test_a_sticky_folder_and_links_of_ones_own_are_private(tmp_path):
     (shared / "mine").mkdir(parents=True)
     shared.chmod(0o1777)
     (tmp_path / "link").symlink_to("shared/../shared/mine")
-    assert cache.is_private(shared / "mine")
-    assert cache.is_private(tmp_path / "link")
+    assert cache.only_owner_writes(shared / "mine")
+    assert cache.only_owner_writes(tmp_path / "link")
     (tmp_path / "loop").symlink_to("loop")
-    assert not cache.is_private(tmp_path / "loop")
+    assert not cache.only_owner_writes(tmp_path / "loop")
     shared.chmod(0o777)
-    assert not cache.is_private(tmp_path / "link")
+    assert not cache.only_owner_writes(tmp_path / "link")
 
 
 def test_the_working_folder_names_no_place(place, tmp_path):

@@ -93,7 +93,7 @@ class SpeCacheRun(Cache):
                     "leave out measure",
                 )
             self._measure(index, weights_over(layer.exact_keys()))
-        layer.ask(weights[:, :, -1].flatten(0, 1), self.keeps)
+        layer.prefetch_heaviest(weights[:, :, -1].flatten(0, 1), self.keeps)
 
     def end_pass(self) -> None:
         if self.reads_prompt:  # each layer has kept all of it already
@@ -279,7 +279,7 @@ class SpeCacheLayer(CacheLayerMixin):
             return newest
         return torch.cat([self.store.everything[0][None].to(newest), newest], 2)
 
-    def ask(self, weights: torch.Tensor, keeps: int) -> None:
+    def prefetch_heaviest(self, weights: torch.Tensor, keeps: int) -> None:
         """Select the next pass's pairs; begin copying their positions to the CPU.
 
         They are the heaviest in their head's mean of `weights` [query heads, n], among those that
