@@ -18,14 +18,15 @@ def repository_info(request: Request, kind: str, id: str, revision: str) -> None
     if found is None:
         return
     repository, sha = found
+    card = repository.header(sha)
     request.json(
         {
             "id": id,
             "sha": sha,
             "private": repository.private,
             "gated": "auto" if repository.gated else False,
-            "tags": repository.card.get("tags", []),
-            "cardData": repository.card,
+            "tags": card.get("tags", []),
+            "cardData": card,
             "siblings": [{"rfilename": path} for path in sorted(repository.commits[sha])],
         }
     )

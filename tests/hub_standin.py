@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import yaml
 from loopback import Loopback
 
 TOKEN = "hf_standin"  # the only token that is known, and it may read everything
@@ -38,6 +39,11 @@ def route(methods: str, pattern: str) -> Callable[[Callable[..., None]], Callabl
         return answer
 
     return register
+
+
+def front_matter(text: str) -> dict[str, Any]:
+    match = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+    return yaml.safe_load(match[1]) or {} if match else {}
 
 
 @dataclass
@@ -64,6 +70,11 @@ class Repository:
         self.commits[sha] = dict(files)
         self.refs[ref] = sha
         return sha
+
+    def header(self, sha: str) -> dict[str, Any]:
+        """The card's header in a commit, and what `card` adds."""
+        text = self.commits[sha].get("README.md", b"").decode()
+        return {**front_matter(text), **self.card}
 
     def resolve(self, revision: str) -> str | None:
         if revision in self.commits:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
-from typing import Any
 
 import hub_reading  # noqa: F401 (its endpoints come first)
 import yaml
-from hub_standin import KINDS, REPO, TOKEN, Repository, Request, git_id, route
+from hub_standin import KINDS, REPO, TOKEN, Repository, Request, front_matter, git_id, route
 
 USER = "acme"
 KIND = r"/api/(?P<kind>datasets|models)"
@@ -75,11 +73,6 @@ def validate_yaml(request: Request) -> None:
     except yaml.YAMLError as error:
         errors.append({"message": str(error)})
     request.json({"errors": errors, "warnings": []}, 400 if errors else 200)
-
-
-def front_matter(text: str) -> dict[str, Any]:
-    match = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
-    return yaml.safe_load(match[1]) or {} if match else {}
 
 
 @route("POST", rf"{KIND}/{REPO}/preupload/(?P<revision>[^/]+)")
@@ -227,7 +220,7 @@ def listing(request: Request, kind: str) -> None:
     rows = []
     for (of, id), repository in sorted(request.standin.repositories.items()):
         sha = repository.refs.get("main", "")
-        card = front_matter(repository.commits[sha].get("README.md", b"").decode())
+        card = repository.header(sha)
         tags = card.get("tags") or []
         seen = not repository.private or request.token == TOKEN
         if of == KINDS[kind] and seen and wanted <= set(map(str, tags)):

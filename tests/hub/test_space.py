@@ -48,11 +48,12 @@ def test_the_space_shows_the_page(space, drafter):
 
 def test_the_space_refuses_what_it_cannot_show(space, monkeypatch):
     error = sys.modules["gradio"].Error
-    for prompt, answer, said in [
-        ("a", " \n", "Paste an answer"),
-        ("a", "b" * 20_001, "20,000 characters"),
+    for answer, drafter, said in [
+        (" \n", "blend", "Paste an answer"),
+        ("b" * 20_001, "blend", "20,000 characters"),
+        ("b", "nothing", "unknown drafter 'nothing'"),
     ]:
         with pytest.raises(error, match=said):
-            space["show"](prompt, answer)
+            space["show"]("a", answer, drafter)
     space["show"]("", "b")  # without a prompt
     space["show"]("a\ud800", "b")  # half a surrogate pair becomes U+FFFD

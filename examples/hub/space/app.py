@@ -48,8 +48,8 @@ with gr.Blocks(title="Where an answer's tokens came from") as demo:
         "No model runs: the answer is replayed as greedy decoding would verify it."
     )
     with gr.Row():
-        prompt = gr.Textbox(PROMPT, label="Prompt", lines=6, max_lines=12)
-        answer = gr.Textbox(ANSWER, label="Answer", lines=6, max_lines=12)
+        prompt = gr.Textbox(PROMPT, label="Prompt", lines=6, max_lines=12, min_width=300)
+        answer = gr.Textbox(ANSWER, label="Answer", lines=6, max_lines=12, min_width=300)
     with gr.Row():
         drafter = gr.Dropdown(["blend", "rest", "prompt-lookup"], value="blend", label="Drafter")
         budget = gr.Slider(1, 64, value=16, step=1, label="Draft nodes per pass")
