@@ -22,7 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.servers import vllm_watch
-from benchmarks.servers.tiny_models import ADAPTED, tiny_adapter, tiny_model
+from benchmarks.servers.tiny_models import (
+    ADAPTED,
+    tiny_adapter,
+    tiny_blip,
+    tiny_model,
+)
 
 NGRAM = {
     "method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1,
@@ -91,6 +96,21 @@ def embedded(prompt: Mapping[str, Any], model: Path, *, mixed: bool) -> dict[str
     return found
 
 
+def pictures() -> list[tuple[Any, ...]]:
+    """Return requests with a picture and one without; the first two differ by it alone."""
+    import numpy as np
+    from PIL import Image
+
+    asked: list[tuple[Any, ...]] = []
+    first, second, third = prompts(3)
+    for prompt, seed in ((first, 1), (first, 2), (second, None), (third, 1), (first, 1)):
+        if seed is not None:
+            pixels = np.random.default_rng(seed).integers(0, 256, (40, 50, 3), np.uint8)
+            prompt = {**prompt, "multi_modal_data": {"image": Image.fromarray(pixels)}}
+        asked.append((prompt, greedy(24)))
+    return asked
+
+
 def adapted(model: Path) -> list[tuple[Any, ...]]:
     """Return requests with two adapters and without one, each prompt with and without."""
     from vllm.lora.request import LoRARequest
@@ -110,6 +130,8 @@ def requests(which: str, model: Path, answers: Mapping[str, Any]) -> list[tuple[
     """
     if which == "adapters":
         return adapted(model)
+    if which == "pictures":
+        return pictures()
     if which == "with their answers":
         references = ("ngramkit_reference", "ngramkit_prediction")  # the second as by the front end
         return [
@@ -117,9 +139,10 @@ def requests(which: str, model: Path, answers: Mapping[str, Any]) -> list[tuple[
             for i, prompt in enumerate(prompts(6))
         ]
     if which == "embedded":
+        twice = greedy(temperature=1, top_k=1, n=2, seed=1)  # vLLM refuses n = 2 at temperature 0
         return [
-            (embedded(prompt, model, mixed=i == 2), greedy(i))
-            for i, prompt in enumerate(prompts(4))
+            (embedded(prompt, model, mixed=i in (2, 4)), twice if i > 3 else greedy(i))
+            for i, prompt in enumerate(prompts(6))
         ]
     if which == "remembered":
         keys: list[Any] = [{}, {}, {}, {"ngramkit_history": 0}, {}, {}]
@@ -193,10 +216,23 @@ def two(kind: str) -> Row:
     )
 
 
+# vLLM reads the processor next to the tokenizer.
+PICTURES = {"skip_tokenizer_init": False}
+
+
+def engines(draft: dict[str, Any]) -> Row:
+    """Return a row with two data-parallel engines, each in a process of its own."""
+    return Row(
+        NGRAM, draft, {**ASYNC, "data_parallel_size": 2}, "apart",
+        variables={"VLLM_CPU_SIM_MULTI_NUMA": "1"},  # else a NUMA node for each engine
+    )  # fmt: skip
+
+
 # On a CPU vLLM has one row of logits a request for an adapter of the head, and fails with drafts.
 LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2, "lora_target_modules": [*ADAPTED]}
 # Folders next to the model.
 HISTORY, TENANTS, ADAPTERS = "v2-history", "v2-tenants", "v2-adapters"
+SHARED, SEEN = "v2-shared", "v2-seen"
 # Group -> name -> row. numba ends V1's starts in a process, so ngramkit is the last of its group.
 GROUPS: dict[str, dict[str, Row]] = {
     "V1": {"V1 none": Row(), "V1 ngramkit": Row(CUSTOM, FIXED_DRAFTS)},
@@ -235,6 +271,11 @@ GROUPS: dict[str, dict[str, Row]] = {
     },
     "tensor parallel": {"none": Row(options=ASYNC), "ngramkit, two ranks": two("tensor")},
     "pipeline parallel": {"none": Row(options=ASYNC), "ngramkit, two stages": two("pipeline")},
+    "data parallel": {
+        "none": Row(options=ASYNC),
+        "ngramkit": engines(FIXED_DRAFTS),
+        "ngramkit, one history": engines({**FIXED_DRAFTS, "history": SHARED}),
+    },
     "beam search": pair(
         "beams", {**ASYNC, "skip_tokenizer_init": False}, draft={**FIXED_DRAFTS, "history": True}
     ),
@@ -243,6 +284,13 @@ GROUPS: dict[str, dict[str, Row]] = {
         "ngramkit, remembers": Row(
             NGRAM, {**FIXED_DRAFTS, "history": True}, {**ASYNC, "enable_prompt_embeds": True},
             "embedded",
+        ),
+    },
+    "pictures": {
+        **pair("pictures", {**ASYNC, **PICTURES}),
+        "ngramkit, trimmed": Row(NGRAM, FIXED_DRAFTS, {**SYNC, **PICTURES}, "pictures"),
+        "ngramkit, remembers": Row(
+            NGRAM, {**FIXED_DRAFTS, "history": SEEN}, {**ASYNC, **PICTURES}, "pictures"
         ),
     },
     "streaming inputs": pair("streams", ASYNC),
@@ -279,9 +327,11 @@ def run(row: Row, model: Path, answers: Mapping[str, Any]) -> dict[str, Any]:
     from vllm import LLM
     from vllm.v1.metrics.reader import get_metrics_snapshot
 
+    if row.asked == "pictures":
+        model = tiny_blip(model.parent / "tiny-blip")
     with variables({**row.variables, **drafts(row.draft, model.parent)}):
-        if row.asked == "streams":
-            return {**asyncio.run(run_streams(row, model)), **counted(get_metrics_snapshot())}
+        if row.asked in ("streams", "apart"):
+            return {**asyncio.run(run_async(row, model)), **counted(get_metrics_snapshot())}
         started = time.time()
         llm = LLM(str(model), speculative_config=row.speculative, **{**OPTIONS, **row.options})
         ready = time.time()
@@ -352,12 +402,42 @@ def search_beams(llm: Any) -> tuple[dict[str, Any], int]:
     }, tokens
 
 
-async def run_streams(row: Row, model: Path) -> dict[str, Any]:
-    """Send prompts whose parts arrive one after another; each part gets an answer."""
+async def run_async(row: Row, model: Path) -> dict[str, Any]:
+    """Answer a row's requests by an AsyncLLM, which may have several engines."""
     from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    started = time.time()
+    options = {**OPTIONS, **row.options, "speculative_config": row.speculative}
+    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(str(model), **options))
+    ready = time.time()
+
+    async def tell_all(function: Any, *given: Any) -> list[Any]:
+        call = engine.engine_core.call_utility_all_async
+        engines = await call("collective_rpc", function, None, given, None)
+        return [reply for ranks in engines for reply in ranks if reply]
+
+    await tell_all(vllm_watch.start)
+    streams = row.asked == "streams"
+    texts = await (ask_streams(engine) if streams else ask_engines(engine))
+    found = {
+        "texts": texts,
+        "steps": 0,
+        "runner": "V2" if engine.vllm_config.use_v2_model_runner else "V1",
+        "draft": row.draft or {},
+        "start": ready - started,
+        "answers": time.time() - ready,
+        # The last part's answer follows the others' in the request's tokens.
+        "ours": await tell_all(vllm_watch.report, {} if streams else texts),
+    }
+    engine.shutdown()
+    return found
+
+
+async def ask_streams(engine: Any) -> dict[str, Any]:
+    """Send prompts whose parts arrive one after another; each part gets an answer."""
     from vllm.engine.protocol import StreamingInput
     from vllm.sampling_params import RequestOutputKind
-    from vllm.v1.engine.async_llm import AsyncLLM
 
     parameters = greedy(max_tokens=12, output_kind=RequestOutputKind.DELTA)
 
@@ -365,33 +445,34 @@ async def run_streams(row: Row, model: Path) -> dict[str, Any]:
         for begin in range(0, len(tokens), PART):
             yield StreamingInput({"prompt_token_ids": tokens[begin : begin + PART]}, parameters)
 
-    async def ask(engine: Any, name: str, tokens: list[int]) -> list[int]:
+    async def ask(name: str, tokens: list[int]) -> list[int]:
         written: list[int] = []
         async for output in engine.generate(parts(tokens), parameters, name):
             written += output.outputs[0].token_ids
         return written
 
-    started = time.time()
-    options = {**OPTIONS, **row.options, "speculative_config": row.speculative}
-    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(str(model), **options))
-    ready = time.time()
-    await engine.collective_rpc(vllm_watch.start)
     asked = [each["prompt_token_ids"] for each in prompts(4, 3 * PART, 0)]
-    written = await asyncio.gather(*(ask(engine, f"s{i}", each) for i, each in enumerate(asked)))
-    found = {
-        # The last part's answer follows the others' in the request's tokens.
-        "texts": {f"s{i}": [each] for i, each in enumerate(written)},
-        "steps": 0,
-        "runner": "V2" if engine.vllm_config.use_v2_model_runner else "V1",
-        "draft": row.draft or {},
-        "start": ready - started,
-        "answers": time.time() - ready,
-        "ours": [
-            each for each in await engine.collective_rpc(vllm_watch.report, args=({},)) if each
-        ],
-    }
-    engine.shutdown()
-    return found
+    written = await asyncio.gather(*(ask(f"s{i}", each) for i, each in enumerate(asked)))
+    return {f"s{i}": [each] for i, each in enumerate(written)}
+
+
+async def ask_engines(engine: Any) -> dict[str, Any]:
+    """Send the plain requests to two data-parallel engines, every second to the second one."""
+    from vllm.sampling_params import RequestOutputKind
+
+    async def ask(i: int, prompt: Any, parameters: Any) -> list[int]:
+        parameters.output_kind = RequestOutputKind.FINAL_ONLY
+        [last] = [
+            output
+            async for output in engine.generate(
+                prompt, parameters, f"r{i}", data_parallel_rank=i % 2
+            )
+        ]
+        return list(last.outputs[0].token_ids)
+
+    asked = requests("plain", Path(), {})
+    written = await asyncio.gather(*(ask(i, *each) for i, each in enumerate(asked)))
+    return {f"r{i}": [each] for i, each in enumerate(written)}
 
 
 def drafts(draft: Mapping[str, Any] | None, work: Path) -> dict[str, str]:

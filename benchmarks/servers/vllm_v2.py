@@ -31,7 +31,15 @@ from benchmarks.servers.environment import ROOT
 from benchmarks.servers.process import ServerProcess, prometheus_sums
 from benchmarks.servers.smollm2 import MODEL, hub_folder
 from benchmarks.servers.vllm import chat, texts
-from benchmarks.servers.vllm_rows import ADAPTERS, GROUPS, HISTORY, NGRAM, TENANTS
+from benchmarks.servers.vllm_rows import (
+    ADAPTERS,
+    GROUPS,
+    HISTORY,
+    NGRAM,
+    SEEN,
+    SHARED,
+    TENANTS,
+)
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.growing_history import tenant_folder
 from ngramkit.formats.history import History
@@ -41,15 +49,20 @@ CHATS = "v1/chat/completions"
 COSTS = "pass costs"  # the group of `try_pass_costs`
 # Groups whose module writes a table, and its figures.
 TABLES = {"table": ("vllm_table", "vllm_v2"), "times": ("vllm_times", "vllm_v2_times")}
-SEEN = {"K by batch size": {"0", "2", "5"}}  # steps' K
+STEPS = {"K by batch size": {"0", "2", "5"}}  # steps' K
 PLAIN = {"V2": "V1", "history, asked again": "history on disk"}  # groups whose texts are compared
 UNSHOWN = ("beam search", "streaming inputs")  # groups where a name is not an answer's
 KEPT: dict[str, Any] = {
     "history on disk": 5,
     "tenants": {"acme": 2, "globex": 1, "": 2},
     "LoRA": {"a": 2, "b": 1, "": 3},
+    "data parallel": 3,  # those of the first engine
+    "pictures": 1,  # the request without one
 }  # requests on disk
-FOLDERS = {"history on disk": HISTORY, "tenants": TENANTS, "LoRA": ADAPTERS}
+FOLDERS = {
+    "history on disk": HISTORY, "tenants": TENANTS, "LoRA": ADAPTERS, "data parallel": SHARED,
+    "pictures": SEEN,
+}  # fmt: skip
 IN_PROCESS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
@@ -151,6 +164,8 @@ def check(group: str, found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
             f"{group}: {name} is answered alike" for name in ("r0", "r2")
             if texts[name] == texts[f"r{int(name[1:]) + 1}"]
         )  # fmt: skip
+    if group == "pictures" and plain is not None and plain["texts"]["r0"] == plain["texts"]["r1"]:
+        yield f"{group}: two pictures are answered alike"
     if group == "tensor parallel":
         yield from compare_counts(
             found, ("V2", "V2 ngramkit, fixed"), (group, "ngramkit, two ranks")
@@ -163,16 +178,29 @@ def check(group: str, found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def check_ours(group: str, name: str, row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the drafts of an engine's ranks."""
-    ours = row["ours"][0]
+    """Yield what is wrong with the drafts of a row's ranks."""
+    ranks = row["ours"]
     if row["runner"] != "V2":
         yield f"{name}: it runs in {row['runner']}"
-    if group == "tensor parallel" and len(row["ours"]) != 2:
-        yield f"{name}: {len(row['ours'])} ranks draft, not 2"
-    if any(rank != ours for rank in row["ours"]):
-        yield f"{name}: ranks differ: {row['ours']}"
-    grows = "history" in row["draft"] and row["draft"].get("store", True)
-    learns = grows or "min_probability" not in row["draft"]
+    if group in ("tensor parallel", "data parallel") and len(ranks) != 2:
+        yield f"{name}: {len(ranks)} ranks draft, not 2"
+    if group == "data parallel":  # each engine has its own requests
+        for i, ours in enumerate(ranks):
+            yield from check_rank(group, f"{name}, engine {i}", row["draft"], ours)
+        return
+    if any(rank != ranks[0] for rank in ranks):
+        yield f"{name}: ranks differ: {ranks}"
+    yield from check_rank(group, name, row["draft"], ranks[0])
+    if group.startswith("preempted") and not row["preempted"]:
+        yield f"{name}: nothing was preempted"
+
+
+def check_rank(
+    group: str, name: str, draft: Mapping[str, Any], ours: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield what is wrong with the drafts of one rank, whose configuration is `draft`."""
+    grows = "history" in draft and draft.get("store", True)
+    learns = grows or "min_probability" not in draft
     drafts = group != "beam search"  # each token is a request
     if ours["different"] or (drafts and not learns and not ours["chains"]):
         yield f"{name}: {ours['different']} of {ours['chains']} chains differ from fresh ones"
@@ -182,21 +210,21 @@ def check_ours(group: str, name: str, row: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}: {ours['resynced']} rows were copied again"
     if ours["mirrored"] != ours["shown"] or bool(ours["shown"]) == (group in UNSHOWN):
         yield f"{name}: {ours['mirrored']} of {ours['shown']} mirrors hold what was answered"
-    if missing := SEEN.get(group, set()) - set(ours["K"]):
+    if missing := STEPS.get(group, set()) - set(ours["K"]):
         yield f"{name}: no step had K = {missing}"
-    if group.startswith("preempted") and not row["preempted"]:
-        yield f"{name}: nothing was preempted"
     if group == "switched off" and ours["requests"] != 4:
         yield f"{name}: {ours['requests']} requests were drafted for, not 4"
     if group in ("beam search", "prompt embeddings") and ours["remembered"]:
         yield f"{name}: {ours['remembered']} requests were remembered"
+    if group == "data parallel" and grows and not ours["remembered"]:
+        yield f"{name}: nothing was remembered"
 
 
 def check_disk(group: str, work: Path) -> Iterator[str]:
     """Yield a failure unless all requests of an ended process are on disk that may be there."""
-    if group == "history on disk":
-        kept: Any = remembered(work / HISTORY)
-    elif group in KEPT:
+    if isinstance(KEPT.get(group), int):
+        kept: Any = remembered(work / FOLDERS[group])
+    elif isinstance(KEPT.get(group), dict):
         folder = work / FOLDERS[group]
         kept = {key: remembered(folder / tenant_folder(key)) for key in KEPT[group]}
     else:
@@ -304,6 +332,7 @@ class Server(ServerProcess):
             "a schema": chat("Describe a person as JSON.", max_tokens=24, response_format=form),
             # vLLM refuses n = 2 at temperature 0.
             "n = 2": chat(QUESTIONS[1], max_tokens=24, temperature=1, top_k=1, n=2, seed=1),
+            "beams": chat(QUESTIONS[2], max_tokens=8, use_beam_search=True, n=2),
         }
         found = {
             name: texts([self.post(CHATS, {"model": MODEL, **body})])[0]
