@@ -71,6 +71,7 @@ SMALL = (
     ("--corpus notes/", "--corpus notes.txt"),
     ("/data/past", "data/past"),
     ("~/.claude/projects", "sessions"),
+    ("artifacts/projects-*-tokens-*", ""),  # the shell's work
     ("datastore --corpus python-stdlib", "datastore --corpus python-stdlib --limit 5 --out first"),
     ("--corpus ultrachat --limit 100000", "--corpus python-stdlib --limit 20 --out phrases"),
     ("--corpus openwebtext --sample 0.01", "--corpus python-stdlib --sample 0.01"),

@@ -100,6 +100,21 @@ def test_a_given_language_is_kept_by_later_pushes(hub, shared, artifacts, given)
     assert (again.code, again.json["files"]) == (0, 0)
 
 
+def test_a_recipes_push_keeps_the_language_that_push_was_given(hub, shared, tmp_path):
+    (tmp_path / "c.txt").write_text("def f(self): return self.value\n" * 9)
+    recipe = 'destination = "acme/our-recipe"\nkind = "datastore"\n'
+    (tmp_path / "x.toml").write_text(recipe + 'model.id = "demo"\ncorpus.name = "c.txt"\n')
+    place = tmp_path / "artifacts" / "x"
+    first, given, again = shared(
+        ["build", "x.toml", "--push"],
+        ["push", place, "acme/our-recipe", "--language", "en", "--json"],
+        ["build", "x.toml", "--push"],
+    )
+    assert (first.code, given.code, again.code) == (0, 0, 0), again.err
+    assert given.json["files"] == 1  # the card
+    assert header_of(hub, "acme/our-recipe")["language"] == ["en"]
+
+
 @pytest.mark.parametrize(
     ("card_of_source", "expected"),
     [({"language": "en"}, ["en"]), ({"language": ["fr"]}, ["fr"]), ({}, None), (None, None),
