@@ -13,6 +13,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import ngramkit
 from ngramkit.basics.models import resolve_model
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.tokens import tokenize
@@ -73,6 +74,18 @@ def test_custom_generate_writes_the_models_text(repository, datastore, with_arti
     )
     with pytest.raises(ValueError, match="trust_remote_code"):
         model.generate(**inputs, **wanted, custom_generate=repository, trust_remote_code=False)
+
+
+def test_custom_generate_refuses_an_artifact_of_another_tokenizer(
+    repository, token_store, tmp_path
+):
+    other = build_datastore(token_store([[1, 2, 3]], 12, eos=11), tmp_path / "other")
+    name = resolve_model("demo")
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32).eval()
+    hub = {"custom_generate": repository, "trust_remote_code": True, "artifact": str(other.path)}
+    inputs = AutoTokenizer.from_pretrained(name)("def area(width", return_tensors="pt")
+    with pytest.raises(ngramkit.ArtifactError, match="it was built for the tokenizer of"):
+        model.generate(**inputs, max_new_tokens=4, do_sample=False, **hub)
 
 
 def test_hf_runs_the_extension(tmp_path):

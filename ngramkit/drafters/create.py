@@ -38,7 +38,7 @@ def load_drafter(
 
     `name` may hold options, as `rest:max_match=8`; `options` are those of `drafters(name)`. `past`:
     past requests for ssd and blend, which finished requests join. `tokenizer`: for blend without
-    artifacts. Unused sources are ignored.
+    artifacts; artifacts must have it. Unused sources are ignored.
 
     Raises TypeError for an unknown option, UsageError for an unknown name, a value out of bounds or
     a missing source, ArtifactError for an unreadable artifact, a wrong kind or different
@@ -76,7 +76,7 @@ def load_drafter(
         "tokenizer": tokenizer,
     }
     require_sources(name, opened)
-    _check_artifacts({role: opened[role] for role in entry.artifacts})
+    _check_artifacts({role: opened[role] for role in entry.artifacts}, tokenizer)
     return make_drafter(DrafterSpec(name, options), opened)
 
 
@@ -108,7 +108,7 @@ def _open(artifact: Artifact | str | Path) -> Any:
     return open_folder(artifact)
 
 
-def _check_artifacts(by_role: Mapping[str, Any]) -> None:
+def _check_artifacts(by_role: Mapping[str, Any], tokenizer: TokenizerRecord | None) -> None:
     from ngramkit.formats.artifact import require_one_tokenizer
 
     artifacts: list[Artifact] = []
@@ -118,6 +118,9 @@ def _check_artifacts(by_role: Mapping[str, Any]) -> None:
             require_kind(artifact.where, artifact.kind, role)
         artifacts += of_role
     require_one_tokenizer(artifacts)
+    if tokenizer is not None:
+        for artifact in artifacts:
+            artifact.tokenizer.require(tokenizer, str(artifact.where))
 
 
 def require_kind(where: object, kind: str, role: str) -> None:
