@@ -21,6 +21,7 @@ from ngramkit.kernels.draft_cut import BELIEF
 Scores = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 MAX_DRAFTED = 1 << 12  # tokens of a pass that trials try
+SLOW = 4.0  # passes without drafts: if the first with a draft takes longer, it does not count
 
 
 class BatchBudget:
@@ -38,6 +39,7 @@ class BatchBudget:
         self.price = cost if isinstance(cost, int | float) else 0.0  # of a drafted token, in tokens
         self.lookup = 0.0  # the time of drafting for a request, in tokens
         self._measured = PassCosts(np.ones(MAX_DRAFTED + 1)) if learns else None
+        self._drafted = False  # in a timed pass
         self._places = np.zeros(1)  # log2(n + 1) of numbers of drafted tokens
         self._drafting: deque[float] = deque(maxlen=RECENT_PASSES)  # seconds
         self.account = Pause()  # of all requests, in passes without drafts
@@ -150,7 +152,12 @@ class BatchBudget:
             expected = float(self._formula(np.array([float(drafted)]), requests)[0])
             # By powers of two: the formula is right within these.
             size = 1 << drafted.bit_length() >> 1
-            self._measured.learn(size, requests, timed.seconds / expected)
+            seconds, unit = timed.seconds / expected, self._measured.unit(requests)
+            begins = drafted > 0 and not self._drafted
+            self._drafted |= begins
+            # Kernels may have compiled in it, and its time would end drafts for hundreds of passes.
+            if not (begins and unit and seconds > SLOW * unit):
+                self._measured.learn(size, requests, seconds)
 
     def learn_drafting(self, seconds: float, rows: int) -> None:
         """Learn the time of drafting for `rows` requests of a pass."""

@@ -105,6 +105,22 @@ def test_cheap_tokens_are_drafted(rows, count, share, how):
     assert drafted > 0.5
 
 
+@pytest.mark.parametrize("rows", [1, 8])
+def test_one_slow_pass_does_not_end_drafts(rows):
+    """Kernels compile in the first pass with a draft."""
+    cheap, drafting = passes(0.02), [0]
+
+    def seconds(rows, drafted, step):
+        drafting[0] += drafted > 0
+        return cheap(rows, drafted, step) * (20 if drafted and drafting[0] == 1 else 1)
+
+    server = Server(seconds, most=rows)
+    server.run(30)
+    took, drafted = server.run(60)
+    assert took < 0.6
+    assert drafted > 2
+
+
 @pytest.mark.parametrize(("rows", "count"), [(1, 200), (8, 100), (32, 50)])
 @pytest.mark.parametrize("how", ["plain", "begun", "bursts", "waits"])
 def test_dear_tokens_are_not_drafted(rows, count, how):
