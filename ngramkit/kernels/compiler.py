@@ -26,10 +26,14 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
+from numba.core.typed_passes import InlineOverloads, NopythonRewrites
+from numba.core.untyped_passes import InlineClosureLikes
 
 from ngramkit.kernels.code_folder import delete_oldest, file_ending, folder
 
 PACKAGE = "ngramkit.kernels."
+# They inline closures and overloads, and fuse array expressions; kernels have none.
+UNUSED_PASSES = {InlineClosureLikes, InlineOverloads, NopythonRewrites}
 _compiled: list[str] = []
 _VERSIONS = numba.__version__, sys.implementation.cache_tag
 _njit: Any = numba.njit  # has options that its stub lacks
@@ -103,7 +107,11 @@ class _EntryCompiler(Compiler):
             codegen = self.state.targetctx.codegen()
             self.state.library = self.library(codegen, self.state.func_id.func_qualname)
             self.state.library.enable_object_caching()
-        return super().define_pipelines()
+        pipelines = super().define_pipelines()
+        for each in pipelines:
+            each.passes = [step for step in each.passes if step[0] not in UNUSED_PASSES]
+            each.finalize()
+        return pipelines
 
 
 class _PartCompiler(_EntryCompiler):

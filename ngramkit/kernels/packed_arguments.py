@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from copy import copy
-from functools import cache
+from functools import cache, reduce
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +29,6 @@ from numba.extending import (
     register_model,
     unbox,
 )
-from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
 from ngramkit.kernels.jit import part
@@ -206,11 +205,19 @@ def _attribute(context: Any, builder: Any, kind: PackedType, address: Any, name:
 
     if isinstance(field, PackedType):
         return at(word)
-    array = context.make_array(field)(context, builder)
+    model = context.data_model_manager[field]
+    shape = [at(word + 1 + i) for i in range(field.ndim)]
     size = ir.Constant(WORD, context.get_abi_sizeof(context.get_data_type(field.dtype)))
-    shape, strides = [at(word + 1 + i) for i in range(field.ndim)], [size]
+    strides = [size]
     for length in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], length))
-    data = builder.inttoptr(at(word), array.data.type)
-    populate_array(array, data, shape, strides, size, None)
-    return array._getvalue()
+    array = ir.Constant(model.get_value_type(), None)  # the array owns no memory
+    for member, value in (
+        ("data", builder.inttoptr(at(word), context.get_value_type(model.get_type("data")))),
+        ("nitems", reduce(builder.mul, shape)),
+        ("itemsize", size),
+        ("shape", cgutils.pack_array(builder, shape)),
+        ("strides", cgutils.pack_array(builder, strides)),
+    ):
+        array = model.set(builder, array, value, member)
+    return array
