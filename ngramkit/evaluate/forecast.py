@@ -328,7 +328,7 @@ def forecast(
             "check which column has the outputs",
         )
     if any(len(turn.references) for record in records for turn in record.turns):
-        reporter.note("references of requests are left out: serving engines do not accept them")
+        reporter.note("references of requests are left out: a forecast drafts without them")
     choice = choose(drafter, tokenizer, given, reporter)
     if missing := choice.missing(evidence=False, learns=given.past.store):
         raise UsageError(f"cannot forecast {choice.label}: {missing}", "name another drafter")
