@@ -174,7 +174,7 @@ class Sessions:
         if known is not None and _grows(known, row) and session.size <= len(known):
             return True
         tokens, beginning = session.request.tokens[: session.size], row[: session.size]
-        return _equal(tokens, beginning) or _equal(tokens, clipped(beginning, self._vocabulary))
+        return equal(tokens, beginning) or equal(tokens, clipped(beginning, self._vocabulary))
 
     def _continued(self, row: TokenArray, tenant: str) -> Session | None:
         n, clear = len(row), clipped(row, self._vocabulary)
@@ -259,7 +259,7 @@ def _grows(one: TokenArray, other: TokenArray) -> bool:
     return same and len(one) <= len(other)
 
 
-def _equal(one: TokenArray, other: TokenArray) -> bool:
+def equal(one: TokenArray, other: TokenArray) -> bool:
     """Compare int32[n] and int32[n]."""
     if len(one) < LONG:
         return one.tobytes() == other.tobytes()
