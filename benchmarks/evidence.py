@@ -289,7 +289,7 @@ def functions() -> list[Question]:
 
 def _heads() -> Iterator[tuple[str, str]]:
     """Yield (file:line, signature and docstring) of functions."""
-    from ngramkit.corpus.files import stdlib_split
+    from ngramkit.corpus.stdlib import stdlib_split
 
     for name, path in stdlib_split("held-out"):
         text = path.read_text(encoding="utf-8", errors="replace")

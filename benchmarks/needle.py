@@ -23,7 +23,7 @@ import torch
 
 from benchmarks import existing
 from ngramkit.basics.errors import InputError, NgramkitError, one_line
-from ngramkit.corpus.files import stdlib_files
+from ngramkit.corpus.stdlib import stdlib_files
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.base import Verifier
 from ngramkit.decode.cache import InPlaceCache

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import Row, in_turns, timed
-from ngramkit.corpus.files import stdlib_split
+from ngramkit.corpus.stdlib import stdlib_split
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ngramkit.corpus.files import is_held_out, stdlib_files
+from ngramkit.corpus.stdlib import is_held_out, stdlib_files
 
 MODELS, INSTRUCTIONS = 10, 6  # one model of ten; of six instructions one to fit and one to check
 LINES = 40

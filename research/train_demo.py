@@ -17,7 +17,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ngramkit.corpus.files import is_held_out, stdlib_files
+from ngramkit.corpus.stdlib import is_held_out, stdlib_files
 
 VOCABULARY = 4096
 CONTEXT = 1024

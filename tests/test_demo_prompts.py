@@ -1,6 +1,6 @@
 import textwrap
 
-from ngramkit.corpus.files import is_held_out
+from ngramkit.corpus.stdlib import is_held_out
 from ngramkit.demo import MAX_PROMPT_CHARS, MIN_PROMPT_CHARS, demo_prompts
 from ngramkit.evaluate.demo import HEAD, LINE
 

@@ -15,7 +15,6 @@ import json
 import os
 import re
 import shutil
-import sysconfig
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +39,6 @@ from ngramkit.formats.outputs import PROGRESS
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.remote.urls import has_magic, label, open_storage, path_label, plain_path
 
-SUFFIXES = frozenset(READERS)
 TABLES = frozenset(READERS) - {".txt", ".md", ".py"}
 DESCRIPTIONS = ("dataset_infos.json", "dataset_dict.json")  # of datasets
 # Reasons for skipping files of folders and globs.
@@ -55,12 +53,6 @@ VERSION_KEYS = (
     "ETag", "etag", "md5Hash", "content_md5", "blob_id", "xet_hash", "LastModified", "mtime",
     "updated", "created",
 )  # fmt: skip
-# Many Python packages omit the test suite, so including it would make the corpus unstable.
-TEST_FOLDERS = frozenset({"test", "tests", "idle_test"})
-NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "__pycache__"})
-HELD_OUT_ONE_IN = 10
-SPLITS = ("train", "held-out", "all")
-DEFAULT_SPLIT = "train"
 
 
 def reader_suffix(path: Path) -> str:
@@ -76,7 +68,7 @@ def reader_suffix(path: Path) -> str:
 
 
 def has_readable_suffix(path: Path) -> bool:
-    return reader_suffix(path) in SUFFIXES
+    return reader_suffix(path) in READERS
 
 
 def is_hidden(path: Path) -> bool:
@@ -102,7 +94,7 @@ def require_readable_suffix(path: Path, name: str) -> None:
     if not has_readable_suffix(path):
         raise InputError(
             f"cannot read {name}: its kind of file is not supported",
-            f"Use one of {' '.join(sorted(SUFFIXES))}, also with .gz or .zst.",
+            f"Use one of {' '.join(sorted(READERS))}, also with .gz or .zst.",
         )
 
 
@@ -281,7 +273,7 @@ def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILE
     path = Path(pattern).expanduser()
     left_out: Counter[str] = Counter()
     if path.is_dir():
-        paths = sorted(_files_below(path, left_out))
+        paths = sorted(_readable_files_in(path, left_out))
     elif path.exists():
         paths = [path] if path.is_file() else []
     else:
@@ -324,7 +316,7 @@ def _matches(path: Path, left_out: Counter[str]) -> Iterator[Path]:
                 yield match
 
 
-def _files_below(folder: Path, left_out: Counter[str]) -> list[Path]:
+def _readable_files_in(folder: Path, left_out: Counter[str]) -> list[Path]:
     """Return readable files outside artifacts and builds."""
     below = list(walk_files(folder))
     built = {path.parent for path in below if path.name == NAME and _is_artifact(path.parent)}
@@ -488,41 +480,3 @@ def _storage_errors(what: str) -> Iterator[None]:
             yield
         except unpacking.ERRORS as error:
             raise unpacking.damaged(what, error) from error
-
-
-# The running interpreter's standard library, which needs no download.
-
-
-def stdlib_files(*, tests: bool = False) -> list[tuple[str, Path]]:
-    """Return (relative name, path) of every source file, sorted.
-
-    >>> stdlib_files()[0][0]
-    '__future__.py'
-    """
-    root = Path(sysconfig.get_path("stdlib"))
-    skipped = NOT_LIBRARY if tests else NOT_LIBRARY | TEST_FOLDERS
-    files = []
-    for folder, below, names in os.walk(root):
-        below[:] = set(below) - skipped
-        for name in names:
-            # _sysconfigdata holds paths of the build machine.
-            if name.endswith(".py") and not name.startswith("_sysconfigdata"):
-                path = Path(folder, name)
-                files.append((path.relative_to(root).as_posix(), path))
-    return sorted(files)
-
-
-def is_held_out(name: str) -> bool:
-    """Return whether the demo model never saw the file."""
-    digest = hashlib.sha256(name.encode()).digest()
-    return int.from_bytes(digest[:8], "little") % HELD_OUT_ONE_IN == 0
-
-
-def stdlib_split(split: str = DEFAULT_SPLIT) -> list[tuple[str, Path]]:
-    """Return the files of "train" (nine tenths), "held-out" or "all"."""
-    if split not in SPLITS:
-        raise InputError(
-            f"unknown split {split!r} of python-stdlib", f"Choose one of {', '.join(SPLITS)}."
-        )
-    wanted = {"train": (False,), "held-out": (True,), "all": (False, True)}[split]
-    return [(name, path) for name, path in stdlib_files() if is_held_out(name) in wanted]

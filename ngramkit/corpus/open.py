@@ -34,14 +34,12 @@ from ngramkit.corpus.decontamination import (
 from ngramkit.corpus.deduplication import Deduplicated, deduplicate, require_method
 from ngramkit.corpus.document import Corpus, DocumentSource
 from ngramkit.corpus.files import (
-    DEFAULT_SPLIT,
     FileSource,
     LocalSource,
     has_readable_suffix,
     holds_mark,
     local_source,
     remote_source,
-    stdlib_split,
 )
 from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.mixing import Mixture, Weighted
@@ -49,6 +47,7 @@ from ngramkit.corpus.rows import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
 from ngramkit.corpus.sessions.read import WARNING
 from ngramkit.corpus.sessions.source import SessionSource, sessions_of
+from ngramkit.corpus.stdlib import DEFAULT_SPLIT, stdlib_split
 from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
 from ngramkit.corpus.unpacking import MAX_DOCUMENT
 from ngramkit.formats.manifest import NAME

@@ -160,7 +160,7 @@ def _decode(path: Path, raw: bytes, encoding: str) -> str:
     return io.IncrementalNewlineDecoder(None, translate=True).decode(text, final=True)
 
 
-def read_json(
+def read_json_records(
     path: Path, file: IO[bytes], reading: ReaderOptions, *, usually_document: bool = False
 ) -> Iterator[Row]:
     """Yield a row per line of JSON lines or record of a JSON document."""
@@ -309,9 +309,9 @@ READERS: dict[str, Reader] = {
     ".txt": read_text,
     ".md": read_text,
     ".py": read_python,
-    ".jsonl": read_json,
-    ".ndjson": read_json,
-    ".json": partial(read_json, usually_document=True),
+    ".jsonl": read_json_records,
+    ".ndjson": read_json_records,
+    ".json": partial(read_json_records, usually_document=True),
     ".csv": read_separated,
     ".tsv": partial(read_separated, separator="\t"),
     ".parquet": read_parquet,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ngramkit.corpus.files import is_held_out, stdlib_files
+from ngramkit.corpus.stdlib import is_held_out, stdlib_files
 
 # Ordinary code in Python 3.11 and 3.12 that the model continues sensibly; other files come later.
 FIRST_FILES = (

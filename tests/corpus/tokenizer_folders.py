@@ -14,7 +14,7 @@ from tokenizers import (
     trainers,
 )
 
-from ngramkit.corpus.files import stdlib_files
+from ngramkit.corpus.stdlib import stdlib_files
 
 END, IM_END = "<|endoftext|>", "<|im_end|>"
 

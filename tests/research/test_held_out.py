@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from ngramkit.corpus.files import is_held_out
 from ngramkit.corpus.open import open_corpus
+from ngramkit.corpus.stdlib import is_held_out
 from research import held_out
 from research.held_out import INSTRUCTIONS, LINES, MODELS, chat, code, hashed
 
@@ -101,7 +101,7 @@ def library(tmp_path, monkeypatch):
         path = tmp_path / f"m{i}.py"
         path.write_text("".join(f"m{i} line {n}\n" for n in range(5 * LINES + 3)))
         files.append((path.name, path))
-    for module in ("ngramkit.corpus.files", "research.held_out"):
+    for module in ("ngramkit.corpus.stdlib", "research.held_out"):
         monkeypatch.setattr(sys.modules[module], "stdlib_files", lambda: files)
     return files
 
