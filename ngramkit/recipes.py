@@ -56,7 +56,7 @@ from ngramkit.corpus.document import Corpus
 from ngramkit.corpus.open import AnyCorpus, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import VERSION, build_id, holds_private_texts, read_manifest
+from ngramkit.formats.manifest import VERSION, build_id, is_private_corpus, read_manifest
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.outputs import ARTIFACTS, RECIPE
 from ngramkit.formats.replacing import replace_text, tidy
@@ -184,7 +184,7 @@ def build(
     if not check:
         require_out(place, force=True)
     resolved = resolve(wanted, reporter)
-    if push and not allow_private and holds_private_texts(resolved.inputs.get("corpus", {})):
+    if push and not allow_private and is_private_corpus(resolved.inputs.get("corpus", {})):
         raise refused_as_private(wanted.name)
     verdict = _judge_place(resolved, root, url and place, push)
     status, size = "up to date", None

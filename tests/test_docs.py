@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -83,6 +84,24 @@ def test_the_names_that_a_page_walks_through_are_in_the_code(name):
     code = {word for path in sources for word in re.findall(r"\w+", path.read_text("utf-8"))}
     written_in_code = {word for word in named if "_" in word or word != word.lower()}
     assert written_in_code <= code
+
+
+PLACE = re.compile(r"`([\w.]+)` in\s+`([\w/]+\.py)`")
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/code.md"])
+def test_a_name_is_defined_in_the_file_that_a_page_gives(name):
+    places = PLACE.findall((doc_pages.ROOT / name).read_text(encoding="utf-8"))
+    assert places
+    for words, path in places:
+        tree = ast.parse((doc_pages.ROOT / path).read_text(encoding="utf-8"))
+        targets = [
+            each.id
+            for each in ast.walk(tree)
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+        ]
+        defined = {*targets, *(each.name for each in ast.walk(tree) if hasattr(each, "name"))}
+        assert set(words.split(".")) <= defined, f"{words} is not in {path}"
 
 
 def test_the_bytes_of_every_kind_are_on_the_page_of_formats():

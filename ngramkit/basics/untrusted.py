@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from ngramkit.basics.errors import ArtifactError, InputError, reason
+from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.terminal_text import visible
 
 # Files of equal identity hold the same bytes.
@@ -120,9 +121,6 @@ def read_plain(
         return file.read(size)  # read(most) would allocate `most` bytes
 
 
-MAX_NESTING = 32  # levels of lists and objects, with `strict`
-MAX_JSON_BYTES = 1 << 26  # of a file
-MAX_VALUES = 1 << 20  # a manifest of 70,000 shards has a fifth of that
 AGAIN = "build or pull the artifact again"
 
 
@@ -131,14 +129,14 @@ def parse_json(
     where: str,
     *,
     strict: bool = False,
-    most_values: int = MAX_VALUES,
+    most_values: int = LIMITS.json_values,
     error: type[InputError] = InputError,
     hint: str = "",
 ) -> Any:
     """Parse JSON, which errors name by `where`.
 
     Raises `error` also for more than `most_values` values and, with `strict`, for equal keys, NaN,
-    Infinity, lone surrogates, or nesting deeper than MAX_NESTING.
+    Infinity, lone surrogates, or nesting deeper than LIMITS.json_nesting.
     """
     # Each value begins after a bracket or a comma.
     if _count(text, "[", "{", ",") >= most_values:
@@ -157,8 +155,9 @@ def parse_json(
             most = sys.get_int_max_str_digits()
             raise error(f"{where}: it holds a number of more than {most:,} digits", hint) from None
         raise error(f"{where}: not JSON: {failure}", hint) from failure
-    if strict and _count(text, "[", "{") > MAX_NESTING and not nests_within(body, MAX_NESTING):
-        raise error(f"{where}: it nests deeper than {MAX_NESTING} levels", hint)
+    levels = LIMITS.json_nesting
+    if strict and _count(text, "[", "{") > levels and not nests_within(body, levels):
+        raise error(f"{where}: it nests deeper than {levels} levels", hint)
     return body
 
 
@@ -166,7 +165,7 @@ def read_json(
     path: Path,
     *,
     strict: bool = False,
-    most_bytes: int = MAX_JSON_BYTES,
+    most_bytes: int = LIMITS.json_bytes,
     error: type[InputError] = ArtifactError,
     hint: str = AGAIN,
 ) -> Any:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError, given_paths
+from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.results import Tabular
-from ngramkit.basics.untrusted import MAX_JSON_BYTES, parse_json, read_plain, whole_number
+from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
 from ngramkit.budget.pass_times import MeasuredTimes, cost_shown
 from ngramkit.budget.profile import Pass, Profile
 from ngramkit.corpus.json_records import is_document
@@ -124,7 +125,7 @@ def profile_of(runs: Sequence[BenchmarkRun]) -> Profile:
 
 def read_runs(path: Path) -> list[BenchmarkRun]:
     """Read one JSON object, or one per line."""
-    text = read_plain(path, MAX_JSON_BYTES, error=InputError, hint=HINT)
+    text = read_plain(path, LIMITS.json_bytes, error=InputError, hint=HINT)
     lines = [line for line in text.splitlines() if line.strip()]
     whole = len(lines) < 2 or is_document(*lines[:2])
     bodies = [text] if whole else lines

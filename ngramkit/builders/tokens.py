@@ -36,7 +36,7 @@ from ngramkit.corpus.naming import corpus_name, planned_corpus, selection_name
 from ngramkit.corpus.open import AnyCorpus, CorpusOptions, Openable, is_artifact, open_with
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.manifest import Manifest, build_id, holds_private_texts
+from ngramkit.formats.manifest import Manifest, build_id, is_private_corpus
 from ngramkit.formats.outputs import ARTIFACTS, default_place, first_place
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built, in_progress
 from ngramkit.formats.safetensors import Array, open_arrays
@@ -260,7 +260,7 @@ def _build(
     path = out or default_path(tokenizer.record.id, plan)
     if already_built(path, plan, reporter):
         return TokenStore.open(path)
-    private = holds_private_texts(plan["corpus"])
+    private = is_private_corpus(plan["corpus"])
     with ArtifactWriter(
         path, TokenStore.kind, plan, inputs=corpus.places, private=private, force=force
     ) as writer:

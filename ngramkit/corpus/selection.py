@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError, reason, require_between
+from ngramkit.basics.limits import SHA256
 from ngramkit.basics.untrusted import read_plain
-from ngramkit.formats.limits import SHA256
 
 MAX_EXCLUSIONS_BYTES = 1 << 28  # about four million lines
 

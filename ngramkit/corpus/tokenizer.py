@@ -22,11 +22,11 @@ from tokenizers import Tokenizer
 
 from ngramkit.basics.cache import TextCache
 from ngramkit.basics.errors import BadRecordError, InputError, from_hub, hub_errors, reason
+from ngramkit.basics.limits import LIMITS, SHA256
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import ModelRef, embedded_model
 from ngramkit.basics.terminal_text import REPLACEMENT
 from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
-from ngramkit.formats.limits import LIMITS, SHA256
 from ngramkit.formats.tokenizer_record import (
     DECISIVE,
     FORM,

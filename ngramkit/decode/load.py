@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ngramkit.basics.errors import InputError, NgramkitError, UsageError, first_line, from_hub
+from ngramkit.basics.limits import FILE_NAME
 from ngramkit.basics.models import ModelRef
 from ngramkit.basics.progress import show_downloads
 from ngramkit.basics.untrusted import read_json
@@ -22,7 +23,6 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
 from ngramkit.decode.packed_weights import is_packed, pack_linears
 from ngramkit.decode.placement import require_placement
-from ngramkit.formats.limits import FILE_NAME
 from ngramkit.gguf.model_folders import find_gguf
 
 # Minimum probabilities by device: a draft node costs almost nothing on a GPU.

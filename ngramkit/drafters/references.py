@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import UsageError, require_list
+from ngramkit.basics.limits import LIMITS
 from ngramkit.drafters.base import Drafter, DraftTree, Source, TokenArray, tree_of_nodes
 from ngramkit.drafters.registry import DRAFTERS
-from ngramkit.formats.limits import LIMITS
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
 RECENT = 32  # maximum last tokens of the context that are matched

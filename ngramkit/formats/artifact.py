@@ -20,11 +20,11 @@ import numpy as np
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.basics.html_tables import html_table
 from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.machine import cores
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import size_text, visible
 from ngramkit.basics.untrusted import AGAIN, Identity, identity, whole_number
-from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.proofs import are_values_proven, is_copy_proven, write_proof
 from ngramkit.formats.safetensors import (

@@ -39,9 +39,9 @@ from typing import Any, Self
 import numpy as np
 
 from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.limits import is_short_text
 from ngramkit.basics.untrusted import parse_json, read_json, whole_number
 from ngramkit.formats.artifact import Layout, require, require_layout
-from ngramkit.formats.limits import is_short_text
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import PRIVATE, locked, replace_text, require_writable, sync_folder
 from ngramkit.formats.safetensors import Array, open_arrays, write_arrays

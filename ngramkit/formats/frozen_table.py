@@ -34,8 +34,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from ngramkit.basics.limits import LIMITS
 from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
-from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.safetensors import Array
 
 TABLE = "table.safetensors"

@@ -43,6 +43,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from ngramkit.basics.errors import ArtifactError
+from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import (
     owner_only,
@@ -65,7 +66,6 @@ from ngramkit.formats.datastore import (
     requests_shard,
     with_first_token,
 )
-from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import HISTORY, NAME, Manifest, build_id
 from ngramkit.formats.replacing import PRIVATE, Replacement, locked, replace_text, sync_folder, tidy
 from ngramkit.formats.request_log import HEADER, Mark, PastRequest, Reading, RequestLog

@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.errors import ArtifactError
+from ngramkit.basics.limits import FILE_NAME, SHA256, is_short_text
 from ngramkit.basics.untrusted import read_json, whole_number
-from ngramkit.formats.limits import FILE_NAME, LIMITS, SHA256, is_short_text
 from ngramkit.formats.safetensors import FileRecord, require
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 
@@ -73,7 +73,7 @@ class Manifest:
     @property
     def private(self) -> bool:
         """Whether the artifact is made of private texts."""
-        return self.kind == HISTORY or holds_private_texts(self.corpus)
+        return self.kind == HISTORY or is_private_corpus(self.corpus)
 
     @property
     def corpus_key(self) -> str | None:
@@ -102,10 +102,10 @@ class Manifest:
         return {**body, "tokenizer": tokenizer, "files": files}
 
 
-def holds_private_texts(corpus: Mapping[str, Any]) -> bool:
+def is_private_corpus(corpus: Mapping[str, Any]) -> bool:
     """Return whether a corpus record, or one of those that it is made of, is marked private."""
     parts = [*(corpus.get("mixed") or []), *(corpus.get("merged") or [])]
-    return corpus.get("private") is True or any(map(holds_private_texts, parts))
+    return corpus.get("private") is True or any(map(is_private_corpus, parts))
 
 
 def build_id(plan: Mapping[str, Any]) -> str:
@@ -117,7 +117,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read a folder's manifest. Raises ArtifactError if it is missing, invalid or newer."""
     path = folder / NAME
     try:
-        body = read_json(path, strict=True, most_bytes=LIMITS.manifest_bytes)
+        body = read_json(path, strict=True)
     except FileNotFoundError as error:
         raise _missing(folder) from error
     return parse_manifest(path, body)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ngramkit.basics.errors import ArtifactError
+from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import AGAIN, read_plain
 from ngramkit.formats.artifact import Artifact, check_whole, require
@@ -13,7 +14,6 @@ from ngramkit.formats.card import card_pattern
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History
-from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram

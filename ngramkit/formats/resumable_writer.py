@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from ngramkit.basics.errors import ArtifactError, InputError
+from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.machine import Lock
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many
 from ngramkit.basics.untrusted import not_linked, parse_json, read_plain
 from ngramkit.formats.card import card
-from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE
 from ngramkit.formats.proofs import write_proof_of_own_files
@@ -53,7 +53,7 @@ def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
 
 def _entries_of_same_build(partial: Path, build: str) -> Iterator[dict[str, Any]]:
     try:
-        lines = read_plain(partial / PROGRESS, LIMITS.manifest_bytes).splitlines()
+        lines = read_plain(partial / PROGRESS, LIMITS.json_bytes).splitlines()
     except (OSError, ArtifactError):
         return
     for line in lines:

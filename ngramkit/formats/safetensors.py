@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramkit.basics.errors import ArtifactError, reason
+from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.untrusted import (
     AGAIN,
     Identity,
@@ -42,7 +43,6 @@ from ngramkit.basics.untrusted import (
     parse_json,
     whole_number,
 )
-from ngramkit.formats.limits import LIMITS
 from ngramkit.kernels.arrays import Array as Array
 
 DTYPES = {

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.limits import LIMITS, is_short_text
 from ngramkit.basics.untrusted import whole_number
-from ngramkit.formats.limits import LIMITS, is_short_text
 from ngramkit.formats.safetensors import require
 
 # Parts of a tokenizer that decide ids; the post-processor and the padding do not.

@@ -24,6 +24,7 @@ from ngramkit.basics.errors import (
     hub_errors,
 )
 from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
@@ -34,7 +35,6 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.build_command import corpora_of
 from ngramkit.formats.card import LANGUAGE, PLACEHOLDER, Entry, card, is_hub_id
 from ngramkit.formats.history import LOG, History, copy_of
-from ngramkit.formats.limits import LIMITS
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, PREVIEW, RECIPE

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ngramkit.basics.errors import NgramkitError, UsageError, hub_errors, meant
+from ngramkit.basics.limits import LIMITS, SHA256
 from ngramkit.basics.models import HUB_IDS, resolve_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import whole_number
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.formats.limits import LIMITS, SHA256
 from ngramkit.formats.opening import CLASSES
 from ngramkit.remote.fetch import silence_client
 

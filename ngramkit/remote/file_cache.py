@@ -26,11 +26,11 @@ from pathlib import Path, PurePosixPath
 
 from ngramkit.basics.cache import private_folder
 from ngramkit.basics.errors import ArtifactError, InputError
+from ngramkit.basics.limits import LIMITS, SHA256
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import AGAIN, parse_json
 from ngramkit.formats.history import History
-from ngramkit.formats.limits import LIMITS, SHA256
 from ngramkit.formats.manifest import NAME, Manifest, parse_manifest
 from ngramkit.formats.opening import kind_of, open_folder
 from ngramkit.formats.outputs import CARD, RECIPE, short_name
@@ -239,7 +239,7 @@ def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
 
 
 def find_remote(place: UrlFolder) -> tuple[bytes, Manifest] | None:
-    raw = place.read(NAME, LIMITS.manifest_bytes)
+    raw = place.read(NAME, LIMITS.json_bytes)
     if raw is None:
         return None
     where = f"{place}/{NAME}"

@@ -1,4 +1,4 @@
-"""Size limits of untrusted artifacts.
+"""Size limits of untrusted artifacts and JSON.
 
 Each kind's module checks values, `formats.manifest` a manifest's entries, `basics.untrusted` JSON.
 """
@@ -9,8 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ngramkit.basics.untrusted import MAX_JSON_BYTES
-
 # Names that a manifest may list: no folders, no leading dot, at most 100 characters.
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -18,7 +16,9 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Limits:
-    manifest_bytes: int = MAX_JSON_BYTES
+    json_bytes: int = 1 << 26  # of a file, such as a manifest
+    json_values: int = 1 << 20  # a manifest of 70,000 shards has a fifth of that
+    json_nesting: int = 32  # levels of lists and objects, with `strict`
     text_bytes: int = 1 << 22  # of a card, a recipe's record or exported code
     manifest_text: int = 1000  # characters of a name, an id or a parameter
     card_text: int = 200  # characters of an id or a fingerprint in a card on the Hub
