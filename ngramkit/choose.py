@@ -1,8 +1,6 @@
 """The choice of a drafter and its artifacts.
 
-Without named artifacts, a drafter gets those under artifacts/ with the tokenizer's ids: every
-datastore with its own corpus, the largest frozen table, and the model's own tables first, but
-no pruned copies or parts of a present merge.
+Without named artifacts, a drafter gets those that ngramkit.default_artifacts selects.
 
 A missing artifact is built in artifacts/automatic/ only if that needs no choice of corpus, no
 download and no long work; otherwise an error names the command.
@@ -25,12 +23,13 @@ from ngramkit.basics.errors import (
     meant,
     require_list,
 )
-from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, ROLES, a_kind
-from ngramkit.basics.models import DEFAULT, FILES_OF_MODELS, HUB_IDS, chosen_model, resolve_model
+from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, a_kind
+from ngramkit.basics.models import DEFAULT, FILES_OF_MODELS, chosen_model, resolve_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.terminal_text import many
-from ngramkit.corpus.naming import corpus_name, selection_name, selection_text, whole_corpus
+from ngramkit.basics.terminal_text import join_some, many
+from ngramkit.corpus.naming import corpus_name, selection_name, selection_text
+from ngramkit.default_artifacts import select_default_artifacts
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.create import make_drafter, require_kind
 from ngramkit.drafters.options import OPTIONS
@@ -44,12 +43,10 @@ from ngramkit.drafters.sources import (
 )
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.opening import open_folder
 from ngramkit.formats.outputs import (
     ARTIFACTS,
     AUTOMATIC,
-    Found,
     artifacts_in,
     default_place,
 )
@@ -61,7 +58,6 @@ if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
 
 FEW_TOKENS = 10_000  # a smaller corpus shares hardly any phrase with other texts
-MAX_SHOWN = 5  # artifacts in a line, and lines about artifacts left out
 CORPUS = "python-stdlib"  # the embedded model's corpus
 # Maximum bytes of weights times vocabulary for reading a table off the model unasked.
 MAX_MODEL_WORK = {"model-bigram": 2e11, "model-unigram": 2e14}
@@ -214,7 +210,7 @@ def choose(
     if any(named.values()):
         by_role = _open_named(named, reporter)
     else:
-        by_role = _find(spec.name, tokenizer, reporter, load_model)
+        by_role = _find_default_artifacts(spec.name, tokenizer, reporter, load_model)
         _note_small(by_role, reporter)
     single = {role: found if role == "datastores" else found[0] for role, found in by_role.items()}
     choice = DrafterChoice(str(spec), spec, tokenizer, single)
@@ -379,7 +375,7 @@ def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[
     return by_role
 
 
-def _find(
+def _find_default_artifacts(
     name: str,
     tokenizer: TokenizerRecord,
     reporter: Reporter,
@@ -388,7 +384,9 @@ def _find(
     entry = DRAFTERS[name]
     roles = [role for role in KIND_OF_ROLE if role in entry.sources]
     automatic = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
-    taken, left_out = select([*artifacts_in(ARTIFACTS), *automatic], roles, tokenizer)
+    taken, left_out = select_default_artifacts(
+        [*artifacts_in(ARTIFACTS), *automatic], roles, tokenizer
+    )
     for line in left_out:
         reporter.note(f"left out: {line}")
     by_role = {role: [*map(open_folder, paths)] for role, paths in taken.items() if paths}
@@ -429,88 +427,6 @@ def _describe(artifact: Artifact) -> str:
         return artifact.where
     part = selection_text(artifact.manifest.corpus)
     return f"{artifact.where} ({many(tokens, 'token')}{part and f', {part}'})"
-
-
-def select(
-    candidates: Iterable[Found], roles: Sequence[str], tokenizer: TokenizerRecord
-) -> tuple[dict[str, list[Path]], list[str]]:
-    """Return the folders to draft from by role, and lines about the others."""
-    taken: dict[str, list[Path]] = {role: [] for role in roles}
-    left_out: list[str] = []
-    others: list[str] = []  # tokenizers
-    corpora: dict[Any, Path] = {}
-    whole_corpora: dict[str, Path] = {}  # of which nothing was left out
-    wholes: dict[tuple[str, str], tuple[Path, Manifest]] = {}  # by role and unpruned build
-    by_role: dict[str, list[tuple[Path, Manifest]]] = {role: [] for role in roles}
-    for folder in candidates:
-        manifest = folder.manifest
-        if manifest is None:
-            left_out.append(f"{folder.path} ({folder.problem})")
-        elif ROLES.get(manifest.kind) in by_role:
-            if manifest.tokenizer.agrees(tokenizer):
-                by_role[ROLES[manifest.kind]].append((folder.path, manifest))
-            else:
-                others.append(manifest.tokenizer.id)
-    for role, fitting in by_role.items():
-        merges: list[tuple[Path, list[Any]]] = []  # with the corpora of their parts
-        for path, manifest in sorted(
-            fitting, key=lambda pair: _rank(pair[0], pair[1], tokenizer.id)
-        ):
-            key = manifest.corpus_key if manifest.corpus else None
-            twin = corpora.get(key) if key else None
-            whole = wholes.setdefault((role, _whole_build(manifest)), (path, manifest))
-            of_corpus = repr(sorted(whole_corpus(manifest.corpus).items()))
-            is_part = bool(selection_text(manifest.corpus))
-            merge = next((at for at, parts in merges if key and manifest.corpus in parts), None)
-            if twin is not None:
-                left_out.append(f"{path} (of the same corpus as {twin})")
-            elif is_part and of_corpus in whole_corpora:
-                left_out.append(f"{path} (a part of the corpus of {whole_corpora[of_corpus]})")
-            elif whole[0] != path:
-                copy = whole[1].build == _whole_build(manifest)
-                of = "a pruned copy of" if copy else "pruned from the same artifact as"
-                left_out.append(f"{path} ({of} {whole[0]})")
-            elif merge is not None:
-                left_out.append(f"{path} (a part of {merge})")
-            elif role != "datastores" and taken[role]:
-                better = "larger" if role == "frozen_table" else "the model's own, or larger"
-                left_out.append(f"{path} ({taken[role][0]} is {better})")
-            else:
-                taken[role].append(path)
-                merges.append((path, _parts(manifest.corpus)))
-                if key:
-                    corpora.setdefault(key, path)
-                if not is_part:
-                    whole_corpora.setdefault(of_corpus, path)
-    if others:
-        left_out.append(f"{len(others)} for other tokenizers ({join_some(sorted(set(others)))})")
-    more = [f"{len(left_out) - MAX_SHOWN + 1} more"] if len(left_out) > MAX_SHOWN else []
-    return taken, [*left_out[: MAX_SHOWN - len(more)], *more]
-
-
-def _whole_build(manifest: Manifest) -> str:
-    build: Any = manifest.build
-    pruned = manifest.corpus.get("pruned")
-    while isinstance(pruned, Mapping) and isinstance(of := pruned.get("of"), Mapping):
-        build, pruned = of.get("build"), of.get("pruned")
-    return str(build)
-
-
-def _parts(corpus: Mapping[str, Any]) -> list[Any]:
-    """Return the corpora of a merge, recursively."""
-    merged = corpus.get("merged")
-    parts = merged if isinstance(merged, list) else []
-    return [*parts, *(each for part in parts if isinstance(part, dict) for each in _parts(part))]
-
-
-def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
-    own = manifest.parameters.get("model") in (model, HUB_IDS.get(model))
-    return (not own, -manifest.counts.get("tokens", 0), -manifest.bytes, str(path))
-
-
-def join_some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
-    return ", ".join(names[:MAX_SHOWN]) + more
 
 
 def provide(

@@ -14,7 +14,8 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, Kind
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.choose import choose_drafter, distinct, select
+from ngramkit.choose import choose_drafter, distinct
+from ngramkit.default_artifacts import select_default_artifacts
 from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import AUTOMATIC, Found
@@ -220,7 +221,7 @@ def test_a_models_own_table_goes_before_a_larger_one():
         return Found(Path(name), manifest)
 
     tables = [found("other", "you/yours", 900), found("mine", "me/mine", 10)]
-    taken, left_out = select(tables, ["bigram"], MINE)
+    taken, left_out = select_default_artifacts(tables, ["bigram"], MINE)
     assert taken == {"bigram": [Path("mine")]}
     assert left_out == ["other (mine is the model's own, or larger)"]
 
@@ -235,10 +236,10 @@ def test_of_an_artifact_and_its_pruned_copies_one_is_taken():
     half = found("half", 450, {"build": "whole"})
     tenth = found("tenth", 90, {"build": "half", "pruned": {"of": {"build": "whole"}}})
     odd = found("odd", 8, ["no manifest of ours"])
-    taken, left_out = select([tenth, half, whole, odd], ["datastores"], MINE)
+    taken, left_out = select_default_artifacts([tenth, half, whole, odd], ["datastores"], MINE)
     assert taken == {"datastores": [Path("whole"), Path("odd")]}
     assert left_out == ["half (a pruned copy of whole)", "tenth (a pruned copy of whole)"]
-    taken, left_out = select([tenth, half], ["datastores"], MINE)
+    taken, left_out = select_default_artifacts([tenth, half], ["datastores"], MINE)
     assert taken == {"datastores": [Path("half")]}
     assert left_out == ["tenth (pruned from the same artifact as half)"]
 
@@ -257,7 +258,7 @@ def test_of_a_merge_and_its_parts_the_merge_is_taken():
         found("code", 600, code),
         found("odd", 8, {"id": "odd", "merged": 3}),
     ]
-    taken, left_out = select(folders, ["datastores"], MINE)
+    taken, left_out = select_default_artifacts(folders, ["datastores"], MINE)
     assert taken == {"datastores": [Path("all"), Path("other"), Path("odd")]}
     assert left_out == ["code (a part of all)", "chat (a part of all)"]
 

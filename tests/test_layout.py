@@ -24,7 +24,7 @@ FLOORS = [
     ["formats"],
     ["gguf", "remote"],
     ["corpus", "drafters"],
-    ["budget", "builders", "catalog", "demo", "hub", "inspection", "logs"],
+    ["budget", "builders", "catalog", "default_artifacts", "demo", "hub", "inspection", "logs"],
     ["choose", "engines", "exchange"],
     ["decode"],
     ["evaluate", "recipes", "warming"],

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Sequence
 
 # Control characters except tab and line feed, and bidi embeddings, overrides and isolates. Joiners
 # and the marks of a single letter's direction are needed for writing.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 SURROGATE = re.compile(r"(\\\\)|\\udc([89a-f][0-9a-f])")  # of an undecodable byte, in repr's form
+MAX_NAMES = 5  # in a line
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete UTF-8 sequence
 
 
@@ -55,6 +57,12 @@ def _without_secrets(match: re.Match[str]) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def join_some(names: Sequence[str]) -> str:
+    """Join the first MAX_NAMES names, and count the others."""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def many(count: int, what: str, plural: str | None = None) -> str:

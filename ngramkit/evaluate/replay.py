@@ -18,7 +18,7 @@ from ngramkit.basics.models import named_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Entries, Summarized
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import join_some, many
 from ngramkit.choose import (
     DrafterChoice,
     MissingSourceError,
@@ -28,7 +28,6 @@ from ngramkit.choose import (
     distinct,
     drafts_from_evidence,
     drafts_private_texts,
-    join_some,
     label_among,
     labels_of,
     settled,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ngramkit.basics.errors import ArtifactError
-from ngramkit.choose import select
 from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.default_artifacts import select_default_artifacts
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.outputs import Found
 from ngramkit.formats.tokenizer_record import (
@@ -77,7 +77,7 @@ def test_artifacts_that_lie_there_are_chosen_by_it(tmp_path):
         Found(tmp_path / record.id, manifest(record))
         for record in (LIKE, dataclasses.replace(OTHER, id="else"))
     ]
-    taken, left = select(found, ["datastores"], RECORD)
+    taken, left = select_default_artifacts(found, ["datastores"], RECORD)
     assert taken["datastores"] == [tmp_path / "there"]
     assert left == ["1 for other tokenizers (else)"]
 
