@@ -485,7 +485,7 @@ def token_store_of(tokenizer: TokenizerRecord, kind: str, reporter: Reporter) ->
         if (
             manifest is None
             or manifest.kind != TokenStore.kind
-            or not manifest.tokenizer.agrees(tokenizer)
+            or not manifest.tokenizer.is_same_tokenizer(tokenizer)
         ):
             continue
         if part := selection_text(manifest.corpus):

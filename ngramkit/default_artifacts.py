@@ -1,7 +1,8 @@
-"""Which artifacts a drafter uses if none are named.
+"""The artifacts that a drafter uses if none are named.
 
-Of those under artifacts/ with the tokenizer's ids: every datastore with its own corpus, the largest
-frozen table, and the model's own tables first, but no pruned copies or parts of a present merge.
+They are under artifacts/ and have the tokenizer's ids: every datastore with its own corpus, the
+largest frozen table, and the model's own tables first, but no pruned copies or parts of a present
+merge.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def select_default_artifacts(
         if manifest is None:
             left_out.append(f"{folder.path} ({folder.problem})")
         elif ROLES.get(manifest.kind) in by_role:
-            if manifest.tokenizer.agrees(tokenizer):
+            if manifest.tokenizer.is_same_tokenizer(tokenizer):
                 by_role[ROLES[manifest.kind]].append((folder.path, manifest))
             else:
                 others.append(manifest.tokenizer.id)

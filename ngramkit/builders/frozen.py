@@ -125,7 +125,7 @@ def build_frozen(
 
     def require_place(planned: PlannedStore) -> None:
         def is_same(there: Manifest) -> bool:
-            return there.parameters == table._asdict() and planned.agrees(there)
+            return there.parameters == table._asdict() and planned.is_source_of(there)
 
         place = out or default_out(planned, FrozenTable.kind)
         require_same(place, FrozenTable.kind, is_same, force=force)

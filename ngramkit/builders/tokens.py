@@ -143,8 +143,8 @@ class PlannedStore:
     tokenizer: TokenizerRecord
     build: str
 
-    def agrees(self, manifest: Manifest) -> bool:
-        """Return whether an artifact has this corpus and tokenizer."""
+    def is_source_of(self, manifest: Manifest) -> bool:
+        """Return whether an artifact was built from this corpus with this tokenizer."""
         same = _canonical(self.corpus) == _canonical(planned_corpus(manifest.corpus))
         return same and self.tokenizer.fingerprint == manifest.tokenizer.fingerprint
 
@@ -231,7 +231,7 @@ def default_out(store: TokenStore | PlannedStore, kind: str) -> Path:
     parts = (store.tokenizer.id, kind)
     return first_place(
         [default_place(corpus, selection, *parts), default_place(corpus, *parts)],
-        lambda path: (found := manifest_at(path)) is not None and store.agrees(found),
+        lambda path: (found := manifest_at(path)) is not None and store.is_source_of(found),
     )
 
 

@@ -34,7 +34,6 @@ from ngramkit.formats.tokenizer_record import (
     TokenizerRecord,
     encodes,
     fingerprint,
-    same_ids,
 )
 from ngramkit.gguf.model_folders import find_gguf, tokenizer_folder
 
@@ -405,14 +404,5 @@ def refuse_fault(error: BaseException, model: str) -> None:
 
 def digests(backend: Any) -> Digests:
     vocabulary = backend.get_vocab(with_added_tokens=True)
-    return Digests(max(vocabulary.values()) + 1, fingerprint(backend), _encodes(backend))
-
-
-def encodes_alike(backend: Any, record: TokenizerRecord) -> bool:
-    same = same_ids(_encodes(backend), record.encodes)
-    return same or fingerprint(backend) == record.fingerprint
-
-
-def _encodes(backend: Any) -> str:
-    vocabulary = backend.get_vocab(with_added_tokens=True)
-    return encodes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids)
+    how = encodes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids)
+    return Digests(max(vocabulary.values()) + 1, fingerprint(backend), how)

@@ -83,9 +83,12 @@ def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
             f"({record.vocabulary:,} tokens, the model has {vocabulary:,})"
         )
     if tokenizer is not None:
-        from ngramkit.corpus.tokenizer import encodes_alike
+        from ngramkit.corpus.tokenizer import digests
+        from ngramkit.formats.tokenizer_record import TokenizerRecord
 
-        if not encodes_alike(tokenizer.backend_tokenizer, record):
+        own = digests(tokenizer.backend_tokenizer)
+        given = TokenizerRecord("", own.vocabulary, own.fingerprint, encodes=own.encodes)
+        if not record.is_same_tokenizer(given):
             raise ArtifactError(
                 f"the artifact's tokenizer must be the model's, got that of {record.id}"
             )

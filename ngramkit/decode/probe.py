@@ -75,7 +75,7 @@ def fits(model: Any, kind: Kind) -> bool:
 
         hook = model.register_forward_hook(count)
         try:
-            probes.fits[kind.__name__] = fit = agrees(model, kind)
+            probes.fits[kind.__name__] = fit = agrees_with_plain_passes(model, kind)
         finally:
             hook.remove()
         key = _key(model, kind) if fit else None
@@ -135,7 +135,7 @@ def _digest(model: Any) -> str:
 # The probe itself.
 
 
-def agrees(model: Any, kind: Kind) -> bool:
+def agrees_with_plain_passes(model: Any, kind: Kind) -> bool:
     """Probe `kind`; errors of the model mean False, except torch.OutOfMemoryError."""
     with torch.inference_mode():
         try:

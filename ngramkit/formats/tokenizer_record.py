@@ -93,13 +93,17 @@ class TokenizerRecord:
         """The id after each document, which the tokenizer does not have."""
         return self.vocabulary
 
-    def agrees(self, other: TokenizerRecord) -> bool:
-        same = self.fingerprint == other.fingerprint
-        return same or same_ids(self.encodes, other.encodes)
+    def is_same_tokenizer(self, other: TokenizerRecord) -> bool:
+        """Return whether both have the same files, or encode every text of PROBES identically."""
+        if self.fingerprint == other.fingerprint:
+            return True
+        if self.encodes is None or other.encodes is None:
+            return False
+        return difference(self.encodes, other.encodes) == ""
 
     def require(self, other: TokenizerRecord, where: str, hint: str = "") -> None:
         """Raise ArtifactError for another tokenizer; `hint`: for what cannot be built again."""
-        if not self.agrees(other):
+        if not self.is_same_tokenizer(other):
             why = ""
             if self.encodes is not None and other.encodes is not None:
                 why = f": {difference(self.encodes, other.encodes)}"
@@ -159,10 +163,6 @@ def record_of(given: Any) -> TokenizerRecord:
         hint = "give a loaded tokenizer: ngramkit.load_tokenizer(MODEL)"
         raise UsageError(f"tokenizer must be a tokenizer, got a {what}", hint, option="tokenizer")
     return record
-
-
-def same_ids(encodes: str | None, other: str | None) -> bool:
-    return encodes is not None and other is not None and difference(encodes, other) == ""
 
 
 def difference(encodes: str, other: str) -> str:

@@ -11,7 +11,14 @@ from scripted import NoisyOracle
 from tiny_models import ARCHITECTURES, ROWS_ONLY, tiny_model
 
 import ngramkit
-from ngramkit.decode.probe import CACHE, FakeCache, agrees, is_probed, probe_passes, windows
+from ngramkit.decode.probe import (
+    CACHE,
+    FakeCache,
+    agrees_with_plain_passes,
+    is_probed,
+    probe_passes,
+    windows,
+)
 from ngramkit.decode.verifiers import verify_mode
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
@@ -26,7 +33,7 @@ LONG = {
 
 
 def ways(model):
-    return [agrees(model, kind) for kind in KINDS]
+    return [agrees_with_plain_passes(model, kind) for kind in KINDS]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -45,7 +52,7 @@ def test_models_that_count_columns_are_found_out(name, dtype):
 def test_windows_too_long_to_read_are_looked_beyond(name):
     model = tiny_model(name, **LONG[name])
     assert windows(model) == [LONG[name]["sliding_window"]]
-    assert agrees(model, TreeVerifier)
+    assert agrees_with_plain_passes(model, TreeVerifier)
 
 
 @pytest.mark.parametrize("scale", [0.02, 0.4])
@@ -55,22 +62,22 @@ def test_a_long_window_that_counts_columns_is_found_out(scale, dtype):
     sizes = {"window_size": 256, "max_position_embeddings": 2048}
     model = tiny_model("gpt_neo", **sizes, initializer_range=scale).to(getattr(torch, dtype))
     assert windows(model) == [256]
-    assert not agrees(model, TreeVerifier)
+    assert not agrees_with_plain_passes(model, TreeVerifier)
     within = tiny_model("gpt_neo", window_size=1024, initializer_range=scale)
     assert windows(within) == []  # the context is 512
-    assert agrees(within, TreeVerifier)
+    assert agrees_with_plain_passes(within, TreeVerifier)
 
 
 @pytest.mark.parametrize("heads", [4, 32])
 def test_weak_alibi_is_found_out_in_16_bits(heads):
     """Weights as small as before training: little attention to tell by."""
     model = tiny_model("mpt", initializer_range=0.02, d_model=64, n_heads=heads).bfloat16()
-    assert not agrees(model, TreeVerifier)
+    assert not agrees_with_plain_passes(model, TreeVerifier)
 
 
 def test_a_window_that_is_not_applied_is_found_out():
     model = tiny_model("mistral", sliding_window=300)
-    assert agrees(model, TreeVerifier)
+    assert agrees_with_plain_passes(model, TreeVerifier)
     forward = model.forward
 
     def without(attention_mask=None, **inputs):
@@ -81,12 +88,12 @@ def test_a_window_that_is_not_applied_is_found_out():
         return forward(attention_mask=attention_mask, **inputs)
 
     model.forward = without
-    assert not agrees(model, TreeVerifier)
+    assert not agrees_with_plain_passes(model, TreeVerifier)
 
 
 def test_a_model_that_breaks_is_an_answer_and_can_be_asked_why(caplog):
     caplog.set_level(logging.DEBUG, "ngramkit")
-    assert not agrees(tiny_model("bloom"), TreeVerifier)
+    assert not agrees_with_plain_passes(tiny_model("bloom"), TreeVerifier)
     assert "TreeVerifier: ValueError" in caplog.text
 
 
@@ -196,4 +203,4 @@ def test_what_others_may_write_is_not_believed(checkpoint, cache):
 def test_the_probe_s_own_tokens_may_be_the_padding_token():
     """With a small vocabulary they are; `generate` would take them for padding."""
     model = tiny_model("gpt2", vocab_size=20)
-    assert agrees(model, TreeVerifier)
+    assert agrees_with_plain_passes(model, TreeVerifier)

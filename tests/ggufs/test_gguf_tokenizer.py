@@ -30,7 +30,7 @@ def gguf(tmp_path, **changed):
 def test_the_embedded_model_as_a_gguf_file_has_its_tokenizer(tmp_path):
     found, demo = load_tokenizer(gguf(tmp_path)), load_tokenizer("demo")
     assert found.record.encodes == demo.record.encodes
-    assert found.record.agrees(demo.record)
+    assert found.record.is_same_tokenizer(demo.record)
     assert found.record.vocabulary == demo.record.vocabulary
     assert found.record.eos == demo.record.eos
     assert found.special == demo.special
