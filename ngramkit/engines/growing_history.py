@@ -19,7 +19,7 @@ import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,13 +38,9 @@ from ngramkit.formats.replacing import PRIVATE
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
-# The parameter of a request that names its tenant; false or 0: it is not remembered.
-REQUEST_KEY = "ngramkit_history"
-OFF = ("false", "off", "no", "0")  # texts that mean false
 TENANTS = 64  # histories in memory at once
 FOLDERS = 4096  # maximum tenants with a folder in one run; others are only in memory
 DIGITS = 32  # hex digits of a tenant's folder name
-LONGEST_KEY = 4096  # characters of a tenant's key
 WATCHED = 4096  # maximum requests that are watched
 WAITING = 4096  # maximum requests that wait to be written
 DAY = 86_400.0  # seconds
@@ -186,34 +182,6 @@ class GrowingHistory:
     def _has_folder(self, key: str) -> bool:
         """Return whether a tenant may have a folder; anybody may send keys."""
         return self._folder is not None and (key in self._read or len(self._read) < FOLDERS)
-
-
-def forbids_remembering(parameters: Mapping[str, Any]) -> bool:
-    return is_off(parameters.get(REQUEST_KEY))
-
-
-def is_off(value: object) -> bool:
-    """Return whether a parameter is false, 0, or one of OFF as text.
-
-    >>> is_off(False), is_off(0.0), is_off("False"), is_off(None), is_off("")
-    (True, True, True, False, False)
-    """
-    return value == 0 or (isinstance(value, str) and value.strip().lower() in OFF)
-
-
-def tenant_of(said: Any) -> str | None:
-    """Return a tenant's key from a client's value, "" for None.
-
-    Returns None for other types and long values: such requests are not remembered.
-    """
-    if said is None:
-        return ""
-    if not isinstance(said, str | int | float):
-        return None
-    if isinstance(said, int) and said.bit_length() > LONGEST_KEY:  # Python may refuse to print it
-        return None
-    key = str(said)
-    return key if len(key) <= LONGEST_KEY else None
 
 
 def tenant_folder(key: str) -> str:

@@ -32,8 +32,9 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.batch import FIRST, Asked, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
-from ngramkit.engines.growing_history import Finished, is_off
+from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
+from ngramkit.engines.request_parameters import is_off
 from ngramkit.engines.request_texts import Encode, given_texts, token_ids
 
 # Cost of a drafted token in passes, if they are not timed: a pass of two tokens took 1.6
@@ -107,7 +108,7 @@ class Drafter:
             if self._batch.grows:
                 self._follow(text, input_ids)
             grammar = self._grammar_of(input_ids.base)
-            keep = partial(_obeying, grammar, input_ids)
+            keep = partial(_fit_to_grammar, grammar, input_ids)
             if self.timed:
                 self._batch.timer = text.timer
             (chain,) = self._batch.chain_batch(
@@ -234,18 +235,18 @@ class _Text:
         self.prompt = 0  # tokens that the model did not write
 
 
-def _obeying(
+def _fit_to_grammar(
     grammar: LlamaGrammar | None, text: npt.NDArray[np.intc], chain: DraftTree
 ) -> DraftTree:
     if grammar is None:
         return chain
-    forced = grammar.forced(text[-WRITTEN:].tolist())
+    forced = grammar.forced_tokens(text[-WRITTEN:].tolist())
     if forced and chain.token_ids[: len(forced)].tolist() != forced:
         ids = np.array(forced, np.int32)
         parents = np.arange(-1, len(ids) - 1, dtype=np.int32)
         scores = np.full(len(ids), FORCED, np.float32)
         return DraftTree(ids, parents, scores, np.full(len(ids), Source.MODEL, np.uint8))
-    count = grammar.allowed(chain.token_ids.tolist())
+    count = grammar.allowed_length(chain.token_ids.tolist())
     ids, parents = chain.token_ids[:count], chain.parents[:count]
     return DraftTree(ids, parents, chain.scores[:count], chain.source[:count])
 

@@ -76,7 +76,7 @@ class LlamaGrammar:
             if len(piece) == 1 and piece[0] in wanted:
                 self._tokens.setdefault(piece[0], token)
 
-    def forced(self, text: Sequence[int]) -> list[int]:
+    def forced_tokens(self, text: Sequence[int]) -> list[int]:
         llama, copy = self._llama(), self._copy()
         if llama is None or copy is None:
             return []
@@ -88,7 +88,8 @@ class LlamaGrammar:
         tokens: list[int] = llama.tokenize(found, add_bos=False)
         return tokens
 
-    def allowed(self, draft: Sequence[int]) -> int:
+    def allowed_length(self, draft: Sequence[int]) -> int:
+        """Return how many tokens of a draft the grammar allows."""
         copy = self._copy()
         if copy is None:
             return len(draft)

@@ -27,14 +27,16 @@ from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.growing_history import (
-    REQUEST_KEY,
     Departures,
     Finished,
-    forbids_remembering,
-    is_off,
-    tenant_of,
 )
 from ngramkit.engines.metrics import EngineCounters
+from ngramkit.engines.request_parameters import (
+    HISTORY_KEY,
+    forbids_drafts,
+    forbids_remembering,
+    tenant_of,
+)
 from ngramkit.engines.request_texts import MOST_RUNNING, REFERENCE_KEY, encoder
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.engines.tool_templates import templates
@@ -180,11 +182,11 @@ class NgramCorpus:
         return {}
 
     def _is_on(self, name: str) -> bool:
-        return not is_off(_parameters(self._requests.get(name)).get("ngramkit"))
+        return not forbids_drafts(_parameters(self._requests.get(name)))
 
     def _remembered(self, request: Any) -> bool:
         said = _parameters(request)
-        return not is_off(said.get("ngramkit")) and not forbids_remembering(said)
+        return not forbids_drafts(said) and not forbids_remembering(said)
 
     def _tenant(self, request: Any) -> str | None:
         if self._tenants is None:
@@ -192,7 +194,7 @@ class NgramCorpus:
         said = {
             "lora": getattr(request, "lora_id", None),
             "salt": getattr(request, "cache_salt", None),
-            "key": _parameters(request).get(REQUEST_KEY),
+            "key": _parameters(request).get(HISTORY_KEY),
         }
         return tenant_of(said[self._tenants] or None)
 

@@ -22,7 +22,8 @@ from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growing_history import Departures, Finished, tenant_of
+from ngramkit.engines.growing_history import Departures, Finished
+from ngramkit.engines.request_parameters import tenant_of
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 BASE = "tensorrt_llm._torch.speculative.drafter"

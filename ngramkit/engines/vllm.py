@@ -21,16 +21,16 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.engines.batch import Asked
-from ngramkit.engines.growing_history import Finished, forbids_remembering, is_off
+from ngramkit.engines.growing_history import Finished
+from ngramkit.engines.request_parameters import forbids_drafts, forbids_remembering
 from ngramkit.engines.request_texts import IDS_KEY, TEMPLATE_IDS_KEY
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
 from ngramkit.engines.vllm_requests import (
-    DRAFT_KEY,
-    answer_ids,
     most_drafted,
     most_output,
     open_batch,
     tenant_by,
+    unaborted_answer,
 )
 
 LOG = logging.getLogger("ngramkit")
@@ -97,7 +97,7 @@ class Proposer:
         rows = [token_ids_cpu[i, :size] for i, size in enumerate(sizes)]
         told = list(self._states.items()) if len(self._states) == count else []
         for i, (_, state) in enumerate(told):
-            if is_off(_said(state).get(DRAFT_KEY)):
+            if forbids_drafts(_said(state)):
                 lengths[i] = 0
         asked = None
         if self._batch.history is not None or len(self._texts):  # else it is unused
@@ -127,7 +127,10 @@ class Proposer:
         if forbids_remembering(_said(state)):
             return
         most = most_output(sampling, len(prompt), self._longest)
-        output, tenant = answer_ids(sampling, state.output_token_ids, most), self._tenant(state)
+        output, tenant = (
+            unaborted_answer(sampling, state.output_token_ids, most),
+            self._tenant(state),
+        )
         if output is not None and tenant is not None:
             tokens = np.array([*prompt, *output], np.int32)
             self._batch.finish(Finished(tokens, len(prompt), name, tenant))

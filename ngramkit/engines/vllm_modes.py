@@ -42,7 +42,7 @@ KNOWN = (
 )
 
 
-def mode_name(*, adaptive: bool, asynchronous: bool) -> str:
+def choose_mode(*, adaptive: bool, asynchronous: bool) -> str:
     """Return which of MODES follows from adaptive verification and asynchronous scheduling."""
     if adaptive:
         return "adaptive"

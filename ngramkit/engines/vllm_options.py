@@ -9,7 +9,7 @@ from typing import Any
 from ngramkit.basics.errors import UsageError, one_line
 from ngramkit.engines.check import require_fit
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.vllm_modes import V1, mode_name, why_not_v2
+from ngramkit.engines.vllm_modes import V1, choose_mode, why_not_v2
 
 LOG = logging.getLogger("ngramkit")
 METHODS = ("ngram", "ngram_gpu")  # those that vLLM's own n-gram drafter serves in V2
@@ -24,7 +24,9 @@ def wanted(vllm_config: Any) -> bool:
 def mode_of(vllm_config: Any) -> str:
     """Return which of `vllm_modes.MODES` follows from vLLM's options."""
     adaptive = getattr(vllm_config.speculative_config, "enable_adaptive_verification", False)
-    return mode_name(adaptive=adaptive, asynchronous=vllm_config.scheduler_config.async_scheduling)
+    return choose_mode(
+        adaptive=adaptive, asynchronous=vllm_config.scheduler_config.async_scheduling
+    )
 
 
 def require_supported(vllm_config: Any, version: str) -> None:

@@ -17,15 +17,15 @@ from ngramkit.drafters.base import NOTHING, DraftTree, Source, TokenArray
 from ngramkit.drafters.references import NONE, ReferenceTexts
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growing_history import (
-    REQUEST_KEY,
-    Finished,
-    forbids_remembering,
-    is_off,
-    tenant_of,
-)
+from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.host_rows import HostRow, HostRows
 from ngramkit.engines.metrics import EngineCounters
+from ngramkit.engines.request_parameters import (
+    HISTORY_KEY,
+    forbids_drafts,
+    forbids_remembering,
+    tenant_of,
+)
 from ngramkit.engines.request_texts import (
     IDS_KEY,
     PREDICTION_KEY,
@@ -34,7 +34,6 @@ from ngramkit.engines.request_texts import (
 )
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
-DRAFT_KEY = "ngramkit"  # the parameter of a request that switches its drafts off
 WARM_UP = ("_warmup_", "_v2_mixed_warmup")  # ids of vLLM's own requests begin like this
 MOST_COUNTED = 1024  # requests whose predictions' counts are kept for the front end
 BEFORE_FLUSH = 30  # exit priority of Finalize: earlier than what it finishes is written
@@ -104,26 +103,19 @@ class RunningRequests:
         if sampling is None or new.req_id.startswith(WARM_UP):
             return
         parameters = sampling.extra_args or {}
-        drafts = not is_off(parameters.get(DRAFT_KEY))
+        drafts = not forbids_drafts(parameters)
         tenant = tenant_by(self._tenants, sampling, new.lora_request)
-        # Prompt embeddings have zeros for ids; a picture has the same ids as any other.
-        embedded = new.prompt_embeds is not None
-        kept = not (embedded or new.mm_features)
         most = most_output(sampling, new.prompt_len, self._longest())
         self.rows.begin(
             new.req_id,
             np.array(tokens, np.int32),
             new.prompt_len,
-            hidden=new.prompt_len if embedded else 0,
+            hidden=0 if new.prompt_embeds is None else new.prompt_len,
             request=Request(
                 sampling,
                 tenant,
                 drafts=drafts,
-                # A request of one token is never drafted for; beam searches consist of them.
-                remembered=kept
-                and most > 1
-                and tenant is not None
-                and not forbids_remembering(parameters),
+                remembered=may_be_remembered(new, most, tenant),
                 stops=frozenset(stop_tokens(sampling)),
                 most=most,
                 references=self._read(new.req_id, parameters, tenant) if drafts else NONE,
@@ -145,7 +137,7 @@ class RunningRequests:
         self.batch.sessions.end(name)
         self.texts.drop(name)
         if row is not None:
-            remember(self.batch, name, row)
+            remember_unless_aborted(self.batch, name, row)
 
     def follow(
         self,
@@ -255,7 +247,18 @@ class RunningRequests:
         return counts
 
 
-def remember(batch: BatchDrafter, name: str, row: HostRow, *, proven: bool = False) -> None:
+def may_be_remembered(new: Any, most: int, tenant: str | None) -> bool:
+    """Return whether a new request of at most `most` output tokens joins the history at its end."""
+    if tenant is None or forbids_remembering(new.sampling_params.extra_args or {}):
+        return False
+    # Prompt embeddings have zeros for ids; a picture has the same ids as any other. A request of
+    # one token is never drafted for; beam searches consist of them.
+    return new.prompt_embeds is None and not new.mm_features and most > 1
+
+
+def remember_unless_aborted(
+    batch: BatchDrafter, name: str, row: HostRow, *, proven: bool = False
+) -> None:
     """Add a row that has ended to the history, unless it was aborted or must not be remembered.
 
     `proven`: only if its tokens show that it has ended.
@@ -263,7 +266,7 @@ def remember(batch: BatchDrafter, name: str, row: HostRow, *, proven: bool = Fal
     request = row.request
     if request is None or not request.remembered:
         return
-    output = answer_ids(request.sampling, row.output.tolist(), request.most, proven=proven)
+    output = unaborted_answer(request.sampling, row.output.tolist(), request.most, proven=proven)
     if output is not None:
         tokens = row.tokens[: row.prompt + len(output)]
         batch.finish(Finished(tokens, row.prompt, name, request.tenant))
@@ -272,7 +275,7 @@ def remember(batch: BatchDrafter, name: str, row: HostRow, *, proven: bool = Fal
 def _finish_ended(rows: HostRows, batch: BatchDrafter) -> None:
     """Remember the last requests, whose ends vLLM would have shown in the next step."""
     for name, row in rows.finish_all():
-        remember(batch, name, row, proven=True)
+        remember_unless_aborted(batch, name, row, proven=True)
 
 
 def external_id(name: str) -> str:
@@ -283,12 +286,12 @@ def external_id(name: str) -> str:
 
 
 def tenant_by(by: str | None, sampling: Any, lora: Any) -> str | None:
-    """Return whose history a request drafts from and joins, as `growth.tenant_of`."""
+    """Return whose history a request drafts from and joins, as `tenant_of`."""
     if by == "lora":
         return tenant_of(getattr(lora, "lora_name", None))
     if by == "key":
         said = getattr(sampling, "extra_args", None) or {}
-        return tenant_of(said.get(REQUEST_KEY) or None)
+        return tenant_of(said.get(HISTORY_KEY) or None)
     return ""
 
 
@@ -300,7 +303,7 @@ def most_output(sampling: Any, prompt: int, longest: int) -> int:
     return min(sampling.max_tokens or longest, longest - prompt)
 
 
-def answer_ids(
+def unaborted_answer(
     sampling: Any, output: Sequence[int], most: int, *, proven: bool = False
 ) -> list[int] | None:
     """Return the token ids of a request's answer; None if it was aborted.

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import parse_json
-from ngramkit.engines.vllm_modes import CLASS, mode_name
+from ngramkit.engines.vllm_modes import CLASS, choose_mode
 
 WHY = {
     "fixed": "asynchronous scheduling",
@@ -42,7 +42,7 @@ def effects(words: Sequence[str]) -> Iterator[str]:
         yield f"ngramkit does not draft: method must be ngram, got {got}"
         yield f"write --speculative-config {NGRAM}"
     else:
-        mode = mode_name(adaptive=adaptive, asynchronous=given.async_scheduling is not False)
+        mode = choose_mode(adaptive=adaptive, asynchronous=given.async_scheduling is not False)
         yield f"Model Runner V2, {mode} mode: {WHY[mode]}"
     if adaptive and given.pipeline_parallel_size > 1:
         yield "vLLM refuses adaptive verification with pipeline parallelism"

@@ -509,7 +509,7 @@ def test_real_schemas_force_what_the_stand_ins_do(plain, monkeypatch):
         for token in tokens:
             api.llama_sampler_accept(chain, token)
         monkeypatch.setattr(plain, "_sampler", SimpleNamespace(sampler=chain))
-        forced = LlamaGrammar(plain, api).forced(tokens[-8:])
+        forced = LlamaGrammar(plain, api).forced_tokens(tokens[-8:])
         api.llama_sampler_free(chain)
         monkeypatch.setattr(plain, "_sampler", None)
         assert plain.detokenize(forced) == wanted, (schema, text)

@@ -93,7 +93,7 @@ def llama(monkeypatch):
 @pytest.mark.parametrize(("schema", "written", "wanted"), FORCED + ESCAPES)
 def test_a_schema_forces_names_and_punctuation(llama, schema, written, wanted):
     llama.under(schema, written)
-    forced = LlamaGrammar(llama, llama.module).forced(llama.tokenize(written)[-8:])
+    forced = LlamaGrammar(llama, llama.module).forced_tokens(llama.tokenize(written)[-8:])
     assert forced == llama.tokenize(wanted)  # no other spelling
 
 
@@ -115,13 +115,13 @@ def test_a_schema_forces_names_and_punctuation(llama, schema, written, wanted):
 def test_what_a_schema_refuses_is_cut(llama, schema, written, draft, passing):
     llama.under(schema, written)
     tokens = llama.tokenize(draft)
-    count = LlamaGrammar(llama, llama.module).allowed(tokens)
+    count = LlamaGrammar(llama, llama.module).allowed_length(tokens)
     assert llama.detokenize(tokens[:count]) == passing
 
 
 def test_a_draft_never_ends_the_answer(llama):
     llama.under(CABIN, b'{"cabin": "business", "bags": 2}')
-    assert LlamaGrammar(llama, llama.module).allowed([llama.eos]) == 0
+    assert LlamaGrammar(llama, llama.module).allowed_length([llama.eos]) == 0
 
 
 SCHEMAS = st.recursive(
