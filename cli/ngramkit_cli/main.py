@@ -163,7 +163,7 @@ def run() -> None:
     # Python processes of libraries (multiprocessing's tracker) must not import modules from the
     # working folder, which may be untrusted.
     os.environ["PYTHONSAFEPATH"] = "1"
-    screen.prepare()
+    screen.make_streams_safe()
     try:
         app()
     except (NgramkitError, OSError) as error:  # cannot write help or the version

@@ -26,7 +26,7 @@ from ngramkit.basics.terminal_text import fold_name, harmless, visible, without_
 FIGURE = re.compile(r"[-+]?\.?\d|n/a|$")
 
 
-def prepare() -> None:
+def make_streams_safe() -> None:
     """Escape letters that the encoding lacks; reserve the file numbers of closed streams."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

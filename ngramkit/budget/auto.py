@@ -185,7 +185,7 @@ def _state_of(drafter: object) -> DrafterState:
 
 
 @cache
-def prepare() -> None:
+def compile_kernels() -> None:
     parents, tokens = np.array([-1, 0], np.int32), np.array([1, 2], np.int32)
     scores, record = np.array([0.5, 0.2], np.float32), DrafterState().record
     cut(parents, scores, record, CALIBRATED, 0, np.linspace(1.0, 2.0, 3), 1.5)

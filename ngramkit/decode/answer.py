@@ -14,7 +14,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.choose import DrafterChoice, choose
 from ngramkit.corpus.chat import Message, Template
 from ngramkit.decode.options import DecodeOptions, Show
-from ngramkit.decode.pending import prepare
+from ngramkit.decode.pending import open_pending_model
 from ngramkit.decode.reference_files import open_references
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.text import TextStream, chat_ids, chat_template, require_fits
@@ -205,7 +205,7 @@ def set_up(
 
     Raises InputError for a prompt that is too long, before loading the model.
     """
-    pending = prepare(options)
+    pending = open_pending_model(options)
     tokenizer, reporter = pending.tokenizer, options.reporter
     references = open_references(options.references, tokenizer, reporter)
     if options.chat_template is None:

@@ -20,7 +20,7 @@ from ngramkit.basics.results import Tabular
 from ngramkit.basics.terminal_text import device_text
 from ngramkit.budget.profile import NOISY, Pass, Profile
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.pending import prepare
+from ngramkit.decode.pending import open_pending_model
 from ngramkit.drafters.base import DraftTree
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def calibrate(
         device_map=device_map,
         trust_remote_code=trust_remote_code,
     )
-    loaded = prepare(options).load()
+    loaded = open_pending_model(options).load()
     profile = measure(loaded, seconds=seconds, reporter=reporter)
     if profile.noise > NOISY:
         raise NgramkitError(

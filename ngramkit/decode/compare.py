@@ -18,8 +18,8 @@ import torch
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import OtherPrograms, free_memory
-from ngramkit.budget.auto import prepare
-from ngramkit.decode.generation import applied, generate_options, prepare as prepare_call
+from ngramkit.budget.auto import compile_kernels
+from ngramkit.decode.generation import applied, generate_options, prepare_call
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run
 from ngramkit.decode.options import GENERATE, TRANSFORMERS_WAYS
@@ -167,7 +167,7 @@ def compare(
 def warm_up(session: Session, prompt: TokenArray, drafter: Drafter) -> None:
     """Write a few tokens, so that imports and kernels are not measured."""
     if session.is_auto and not isinstance(drafter, NoDraft):
-        prepare()
+        compile_kernels()
     short = session.with_options(max_new_tokens=WARM_UP, stop=())
     _finished(short.complete(prompt[-WARM_UP:], drafter))
 

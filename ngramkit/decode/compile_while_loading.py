@@ -122,11 +122,11 @@ def run_first_draft(task: str, scratch: Path) -> None:
 
 
 def draft_first(name: str, sources: Mapping[str, Any]) -> None:
-    from ngramkit.budget.auto import prepare
+    from ngramkit.budget.auto import compile_kernels
 
     needed = sources if needs_artifacts(name) else {"tokenizer": sources["tokenizer"]}
     serve_request(load_drafter(name, **needed))
-    prepare()
+    compile_kernels()
 
 
 def serve_request(drafter: Drafter, **options: Any) -> None:

@@ -157,7 +157,7 @@ class Prepared(NamedTuple):
     config: Any
 
 
-def prepare(model: LanguageModel, prompt: TokenArray, options: dict[str, Any]) -> Prepared:
+def prepare_call(model: LanguageModel, prompt: TokenArray, options: dict[str, Any]) -> Prepared:
     """Have transformers prepare a call after the prompt, int32[n]."""
     ids = torch.from_numpy(np.asarray(prompt, np.int64)).to(model.model.device)[None]
     with warnings.catch_warnings(action="ignore"):  # about an unreachable minimum length
@@ -188,7 +188,7 @@ def choice_and_stop_of(
     if sampling.greedy and not applied(model, sampling):
         return GreedyChoice(), None
     options = generate_options(model, sampling, max_length=max_length)
-    ids, processors, criteria, config = prepare(model, prompt, options)
+    ids, processors, criteria, config = prepare_call(model, prompt, options)
     others = ends_of(criteria, config).others
     draw = likeliest if sampling.greedy else Seeded(sampling.seed).draw
     return ProcessedChoice(processors, ids, draw), stop_of(others, ids) if others else None

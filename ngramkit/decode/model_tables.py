@@ -16,7 +16,7 @@ from ngramkit.builders.model_table import (
     require_unigram_options,
 )
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.pending import PendingModel, prepare
+from ngramkit.decode.pending import PendingModel, open_pending_model
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import default_place
 from ngramkit.remote.publishing import build_at, require_out, require_same
@@ -56,7 +56,7 @@ def model_bigram(
         model, reporter=reporter, device=device, dtype=dtype, device_map=device_map,
         trust_remote_code=trust_remote_code,
     )  # fmt: skip
-    pending = prepare(run)
+    pending = open_pending_model(run)
     require_rows(k, pending.tokenizer, prefix)
     return _build("bigram", build_model_bigram, pending, out, options, reporter, force)
 
@@ -87,7 +87,7 @@ def model_unigram(
         model, reporter=reporter, device=device, dtype=dtype, device_map=device_map,
         trust_remote_code=trust_remote_code,
     )  # fmt: skip
-    pending = prepare(run)
+    pending = open_pending_model(run)
     require_rows(k, pending.tokenizer)
     return _build("unigram", build_model_unigram, pending, out, options, reporter, force)
 

@@ -48,7 +48,7 @@ class PendingModel:
         return Session.settle(model, options), suited
 
 
-def prepare(options: DecodeOptions) -> PendingModel:
+def open_pending_model(options: DecodeOptions) -> PendingModel:
     """Load the tokenizer.
 
     Raises as `read_facts`, and UsageError for a SpeCache of another number of layers.

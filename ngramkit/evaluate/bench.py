@@ -40,7 +40,7 @@ from ngramkit.choose import (
 )
 from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import TRANSFORMERS_WAYS, DecodeOptions
-from ngramkit.decode.pending import PendingModel, prepare
+from ngramkit.decode.pending import PendingModel, open_pending_model
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
@@ -297,7 +297,7 @@ def bench(
         device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
     )  # fmt: skip
     questions = given["questions"] = pinned(questions)
-    prepared = prepare(options)
+    prepared = open_pending_model(options)
     wanted = questions_for(questions, prepared.tokenizer.record.id, limit, reporter)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))

@@ -24,7 +24,7 @@ from ngramkit.choose import (
 )
 from ngramkit.corpus.chat import find_template, require_template
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.pending import prepare
+from ngramkit.decode.pending import open_pending_model
 from ngramkit.decode.placement import DTYPES
 from ngramkit.decode.sampling import best_and_tops
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
@@ -110,7 +110,7 @@ def record(
         history=history, history_tokens=history_tokens, store=store,
         device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
     )  # fmt: skip
-    prepared = prepare(options)
+    prepared = open_pending_model(options)
     wanted = questions_for(questions, prepared.tokenizer.record.id, limit, reporter)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
@@ -268,7 +268,7 @@ def verifying_model(
         max_new_tokens=folder.plan.get("max_new_tokens", 1),
         reporter=reporter,
     )
-    loaded = prepare(options).load()
+    loaded = open_pending_model(options).load()
     recorded = folder.plan.get("model")
     if loaded.name != recorded:
         raise UsageError(

@@ -27,7 +27,7 @@ from ngramkit.basics.results import Result
 from ngramkit.basics.untrusted import not_linked, read_json, whole_number
 from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.pending import prepare
+from ngramkit.decode.pending import open_pending_model
 from ngramkit.decode.sampling import Sampling
 from ngramkit.evaluate.bench_runs import plan_difference
 from ngramkit.evaluate.records import (
@@ -101,7 +101,7 @@ def self_corpus(
         model, reporter=reporter, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
         device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
     )  # fmt: skip
-    prepared = prepare(options)
+    prepared = open_pending_model(options)
     questions = questions_for(questions, prepared.tokenizer.record.id, reporter=reporter)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ngramkit.basics.progress import Reporter
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.pending import prepare
+from ngramkit.decode.pending import open_pending_model
 
 
 def test_loading_is_a_stage_once():
@@ -14,7 +14,7 @@ def test_loading_is_a_stage_once():
         def stage(self, name, total=None, unit="tokens"):
             stages.append(name)
 
-    pending = prepare(DecodeOptions("demo", reporter=Stages()))
+    pending = open_pending_model(DecodeOptions("demo", reporter=Stages()))
     assert stages == []
     assert pending.load() is pending.load()
     assert stages == ["loading demo"]

@@ -96,8 +96,8 @@ def test_a_part_that_python_calls_raises_instead_of_crashing():
 
 PREPARED = """
 import sys
-from ngramkit.budget.auto import prepare
-prepare()
+from ngramkit.budget.auto import compile_kernels
+compile_kernels()
 print(*sorted({"numba.np.arraymath", "scipy.linalg", "torch"} & set(sys.modules)))
 """
 
