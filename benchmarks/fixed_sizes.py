@@ -31,7 +31,7 @@ from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.evaluate.records import conversation
 from ngramkit.evaluate.statistics import ratio_with_interval
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 
 SIZES = (2, 4, 8, 16, 32)  # draft nodes
 NONE, AUTO = "none", "`--budget auto`"
@@ -50,7 +50,7 @@ def main() -> None:
     torch.set_num_threads(1)
     model = load_model(MODEL)
     datastore, frozen, bigram = map(
-        open_folder, artifacts(options.data, options.work, model, SILENT)
+        open_artifact_folder, artifacts(options.data, options.work, model, SILENT)
     )
 
     def drafter() -> Drafter:

@@ -38,7 +38,7 @@ from ngramkit.decode.session import Session
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.registry import DRAFTERS, NoDraft
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 
 REAL = Path(os.environ.get("NGRAMKIT_BENCH_REAL", "build/real"))
 NONE = "none"
@@ -226,9 +226,9 @@ def drafters_of(model: LanguageModel, folder: Path) -> Drafters:
         model,
         folder,
         {
-            "datastores": [open_folder(built / "chat-smollm2-135m-datastore")],
-            "frozen_table": open_folder(built / "chat-smollm2-135m-frozen"),
-            "bigram": open_folder(built / "smollm2-135m-model-bigram"),
+            "datastores": [open_artifact_folder(built / "chat-smollm2-135m-datastore")],
+            "frozen_table": open_artifact_folder(built / "chat-smollm2-135m-frozen"),
+            "bigram": open_artifact_folder(built / "smollm2-135m-model-bigram"),
             "unigram": unigram,
         },
     )

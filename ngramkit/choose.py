@@ -43,7 +43,7 @@ from ngramkit.drafters.sources import (
 )
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import (
     ARTIFACTS,
     AUTOMATIC,
@@ -363,13 +363,13 @@ def require_named(sources: Sources, reporter: Reporter = SILENT) -> None:
 
 
 def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[Artifact]]:
-    from ngramkit.remote.fetch import open_fetched
+    from ngramkit.remote.fetch import fetch_artifact
 
     by_role: dict[str, list[Artifact]] = {}
     for role, given in named.items():
         sources = list(given) if role == "datastores" else [given] if given is not None else []
         if sources:
-            by_role[role] = [open_fetched(source, reporter=reporter) for source in sources]
+            by_role[role] = [fetch_artifact(source, reporter=reporter) for source in sources]
             for artifact in by_role[role]:
                 require_kind(artifact.where, artifact.kind, role)
     return by_role
@@ -389,7 +389,7 @@ def _find_default_artifacts(
     )
     for line in left_out:
         reporter.note(f"left out: {line}")
-    by_role = {role: [*map(open_folder, paths)] for role, paths in taken.items() if paths}
+    by_role = {role: [*map(open_artifact_folder, paths)] for role, paths in taken.items() if paths}
     of_corpora = [role for role in roles if role in ("datastores", "frozen_table")]
     wanted = of_corpora[:1] if len(roles) > 1 else roles
     if not wanted or any(role in by_role for role in of_corpora or roles):

@@ -17,7 +17,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.query import Occurrences, ask, most_frequent
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.remote.fetch import fetch, open_fetched
+from ngramkit.remote.fetch import fetch, fetch_artifact
 from ngramkit.remote.file_cache import using_cache
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def open_artifact(
     and as `ngramkit.remote.fetch.fetch`.
     """
     with using_cache(cache_dir, cache_size):
-        return open_fetched(source, reporter=reporter)
+        return fetch_artifact(source, reporter=reporter)
 
 
 @dataclass(frozen=True)

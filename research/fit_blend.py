@@ -29,7 +29,7 @@ from ngramkit.drafters.blend import FITTED, Blend
 from ngramkit.evaluate.records import Record, read_records
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.safetensors import write_arrays
 from ngramkit.kernels.blend.counts import COLUMNS
 from ngramkit.kernels.blend.mixture import (
@@ -209,7 +209,7 @@ def _places(on: Sequence[str], options: argparse.Namespace, seed: int) -> Places
     model, artifact, answers = on
     tokenizer = load_tokenizer(model)
     records, _ = read_records(Path(answers), None, tokenizer, options.template)
-    opened = None if artifact == "-" else open_folder(artifact)
+    opened = None if artifact == "-" else open_artifact_folder(artifact)
     drafter = Blend(
         [opened] if isinstance(opened, Datastore) else [],
         opened if isinstance(opened, FrozenTable) else None,

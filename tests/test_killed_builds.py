@@ -12,7 +12,7 @@ import pytest
 from forks import forks
 from killed_build import build_all
 
-from ngramkit.formats.opening import open_folder, verify_artifact
+from ngramkit.formats.opening import open_artifact_folder, verify_artifact
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "return", "self", "None", "\n"]
 
@@ -61,7 +61,7 @@ def test_ten_killed_builds_resume_to_the_same_bytes(tmp_path, text):
         run(text, out, kill_after=moments.uniform(0, seconds))
         for finished in (p for p in out.glob("*") if p.is_dir() and p.suffix != ".partial"):
             list(verify_artifact(finished))
-            open_folder(finished)
+            open_artifact_folder(finished)
         run(text, out)
         assert digests(out) == expected
 

@@ -17,7 +17,7 @@ from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.corpus.open import CorpusOptions
 from ngramkit.drafters.sources import Sources, given_sources
 from ngramkit.engines.config import DraftConfig
-from ngramkit_cli.options import SourceOptions
+from ngramkit_cli.shared_options import SourceOptions
 
 
 def test_the_example_of_the_package_runs(tmp_path, monkeypatch):

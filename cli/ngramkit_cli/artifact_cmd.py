@@ -11,7 +11,9 @@ import typer
 import ngramkit
 from ngramkit.basics.kinds import ARTIFACTS
 from ngramkit.basics.terminal_text import many, size_text
-from ngramkit_cli.options import (
+from ngramkit_cli.output import Output
+from ngramkit_cli.screen import facts as facts_table, figures
+from ngramkit_cli.shared_options import (
     WHERE,
     AnsweredQuestions,
     ExecutorOptions,
@@ -23,8 +25,6 @@ from ngramkit_cli.options import (
     model_option,
     takes_urls,
 )
-from ngramkit_cli.output import Output
-from ngramkit_cli.screen import facts as facts_table, figures
 
 if TYPE_CHECKING:
     from ngramkit.formats.manifest import Manifest

@@ -14,8 +14,8 @@ from ngramkit.basics.kinds import ARTIFACTS
 from ngramkit.basics.terminal_text import many, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.corpus_cmd import CorpusOptions
-from ngramkit_cli.options import ExecutorOptions, Force, Memory, Out, takes_urls
 from ngramkit_cli.output import Output, peak_rss
+from ngramkit_cli.shared_options import ExecutorOptions, Force, Memory, Out, takes_urls
 
 if TYPE_CHECKING:
     from ngramkit.formats.artifact import Artifact

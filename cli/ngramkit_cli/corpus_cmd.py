@@ -14,9 +14,9 @@ from ngramkit.basics.errors import UsageError
 from ngramkit_cli import completion
 from ngramkit_cli.command import words_as_typed
 from ngramkit_cli.errors import Flag, with_flags
-from ngramkit_cli.options import Model, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import wrapped
+from ngramkit_cli.shared_options import Model, the_model
 
 if TYPE_CHECKING:
     from ngramkit.corpus.mixing import Weighted

@@ -19,11 +19,11 @@ from ngramkit.basics.machine import busy_note
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.errors import INTERRUPTED
-from ngramkit_cli.options import DrafterOrClass, SourceOptions, takes_urls, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import MOST_BYTES, PromptOptions
 from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.screen import Screen
+from ngramkit_cli.shared_options import DrafterOrClass, SourceOptions, takes_urls, the_model
 
 if TYPE_CHECKING:
     from ngramkit.decode.answer import Answer

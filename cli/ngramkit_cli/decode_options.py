@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from ngramkit.basics.errors import UsageError
-from ngramkit_cli.options import WHICH_MODEL, model_option, whole_numbers
+from ngramkit_cli.shared_options import WHICH_MODEL, model_option, whole_numbers
 
 if TYPE_CHECKING:
     from ngramkit.decode.specache.options import SpeCache

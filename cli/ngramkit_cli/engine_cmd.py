@@ -11,9 +11,9 @@ from ngramkit.basics.terminal_text import many
 from ngramkit.engines.config import ENGINES
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import TrustRemoteCode
-from ngramkit_cli.options import model_option
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import facts, figures
+from ngramkit_cli.shared_options import model_option
 
 if TYPE_CHECKING:
     from ngramkit.engines.check import CheckedEngine

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit_cli.options import (
+from ngramkit_cli.output import Output
+from ngramkit_cli.shared_options import (
     Force,
     Memory,
     Model,
@@ -17,7 +18,6 @@ from ngramkit_cli.options import (
     takes_urls,
     the_model,
 )
-from ngramkit_cli.output import Output
 
 FORMATS = "llama.cpp|ik_llama.cpp|exllamav3|rest-idx|parquet|jsonl|datasets|transformers"
 ORIGINS = "llama.cpp|rest-idx"

@@ -9,7 +9,10 @@ import typer
 
 import ngramkit
 from ngramkit.basics.terminal_text import many
-from ngramkit_cli.options import (
+from ngramkit_cli.output import Output
+from ngramkit_cli.python_drafters import named_drafter
+from ngramkit_cli.screen import figures
+from ngramkit_cli.shared_options import (
     DrafterOrClass,
     Force,
     Limit,
@@ -24,9 +27,6 @@ from ngramkit_cli.options import (
     the_model,
     whole_numbers,
 )
-from ngramkit_cli.output import Output
-from ngramkit_cli.python_drafters import named_drafter
-from ngramkit_cli.screen import figures
 from ngramkit_cli.stdin_log import with_stdin
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ import typer
 import ngramkit
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli.command import App
-from ngramkit_cli.options import (
+from ngramkit_cli.output import Output
+from ngramkit_cli.screen import facts as facts_table
+from ngramkit_cli.shared_options import (
     LogOptions,
     Logs,
     Model,
@@ -18,8 +20,6 @@ from ngramkit_cli.options import (
     TemplateOfQuestions,
     Yes,
 )
-from ngramkit_cli.output import Output
-from ngramkit_cli.screen import facts as facts_table
 from ngramkit_cli.stdin_log import with_stdin
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import typer
 import ngramkit
 from ngramkit.basics.terminal_text import many, size_text
 from ngramkit_cli import completion
-from ngramkit_cli.options import Force, artifact_argument, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
+from ngramkit_cli.shared_options import Force, artifact_argument, takes_urls
 
 AllowPrivate = Annotated[
     bool,

@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit_cli.options import RULE, TEMPLATES
 from ngramkit_cli.output import Output
+from ngramkit_cli.shared_options import RULE, TEMPLATES
 
 MOST_BYTES = 1 << 26  # per prompt, more than any model reads
 

@@ -11,7 +11,10 @@ import typer
 import ngramkit
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.options import (
+from ngramkit_cli.output import Output
+from ngramkit_cli.python_drafters import named_drafter, named_drafters
+from ngramkit_cli.screen import figures
+from ngramkit_cli.shared_options import (
     Baseline,
     DrafterNames,
     Force,
@@ -23,9 +26,6 @@ from ngramkit_cli.options import (
     takes_urls,
     the_model,
 )
-from ngramkit_cli.output import Output
-from ngramkit_cli.python_drafters import named_drafter, named_drafters
-from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.bench import BenchResults

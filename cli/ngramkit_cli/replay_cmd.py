@@ -12,7 +12,10 @@ import typer
 import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE
-from ngramkit_cli.options import (
+from ngramkit_cli.output import Output
+from ngramkit_cli.python_drafters import named_drafter, named_drafters
+from ngramkit_cli.screen import figures
+from ngramkit_cli.shared_options import (
     AnsweredQuestions,
     Baseline,
     DrafterNames,
@@ -26,9 +29,6 @@ from ngramkit_cli.options import (
     the_model,
     whole_numbers,
 )
-from ngramkit_cli.output import Output
-from ngramkit_cli.python_drafters import named_drafter, named_drafters
-from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.replay import Replays

@@ -48,7 +48,7 @@ from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array, WrongFileError, open_arrays, sha256_of
-from ngramkit.remote.fetch import open_fetched
+from ngramkit.remote.fetch import fetch_artifact
 from ngramkit.remote.publishing import build_at, require_out
 
 SAMPLES = 64  # rows per range
@@ -78,7 +78,7 @@ def merge(
     """
     require_list("sources", sources)
     check_types(Reporter, reporter=reporter)
-    parts = [open_fetched(source, reporter=reporter) for source in sources]
+    parts = [fetch_artifact(source, reporter=reporter) for source in sources]
     memory = parse_memory(memory)
     _validate(parts, memory)
     require_out(out, force=force)

@@ -99,13 +99,13 @@ def require_sources(name: str, given: Mapping[str, Any], past: str = "past") -> 
 
 def _open(artifact: Artifact | str | Path) -> Any:
     from ngramkit.formats.artifact import Artifact
-    from ngramkit.formats.opening import open_folder
+    from ngramkit.formats.opening import open_artifact_folder
 
     if isinstance(artifact, Artifact):
         return artifact
     if not isinstance(artifact, str | Path):
         raise UsageError(f"an artifact must be a path or an opened artifact, got {artifact!r:.60}")
-    return open_folder(artifact)
+    return open_artifact_folder(artifact)
 
 
 def _check_artifacts(by_role: Mapping[str, Any], tokenizer: TokenizerRecord | None) -> None:

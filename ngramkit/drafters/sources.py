@@ -110,7 +110,7 @@ class Sources:
         Raises UsageError for too many artifacts of a role or an unused kind, ArtifactError for a
         missing artifact.
         """
-        from ngramkit.remote.fetch import open_fetched
+        from ngramkit.remote.fetch import fetch_artifact
 
         if isinstance(given, Sources):
             return given
@@ -118,7 +118,7 @@ class Sources:
         require_list("artifacts", sources)
         by_role: dict[str, list[Artifact]] = {}
         for source in sources:
-            artifact = open_fetched(source)
+            artifact = fetch_artifact(source)
             if artifact.kind not in ROLES:
                 raise UsageError(
                     f"{artifact.path} must be a {', '.join(ROLES)}, got {a_kind(artifact.kind)}",

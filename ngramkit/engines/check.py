@@ -38,7 +38,7 @@ from ngramkit.engines.vllm_modes import KNOWN, V1, why_not_v2
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.remote.fetch import is_hub_name
 from ngramkit.remote.urls import as_path, as_url
 
@@ -161,7 +161,7 @@ def check_engine(
     if config.metrics is not None:
         require_metrics(Path(config.metrics))
     for _, folder in _folders(config):
-        open_folder(folder)  # report damage before numba is imported
+        open_artifact_folder(folder)  # report damage before numba is imported
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
     from ngramkit.engines.batch import BatchDrafter
 

@@ -25,7 +25,7 @@ from ngramkit.engines.growing_history import GrowingHistory
 from ngramkit.engines.request_texts import Encode
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord, difference, encodes, first_difference
-from ngramkit.remote.fetch import open_fetched
+from ngramkit.remote.fetch import fetch_artifact
 
 LOG = logging.getLogger("ngramkit")
 DraftSource = BlendSource | DrafterSource
@@ -51,7 +51,7 @@ def open_source(
     spec = DrafterSpec.parse(config.drafter)
     entry = drafter_entry(spec.name)
     opened = {
-        role: [open_fetched(name) for name in names] for role, names in config.artifacts.items()
+        role: [fetch_artifact(name) for name in names] for role, names in config.artifacts.items()
     }
     artifacts = [artifact for of_role in opened.values() for artifact in of_role]
     sources: dict[str, Any] = {

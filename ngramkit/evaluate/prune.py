@@ -16,7 +16,7 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.evaluate.records import read_records
 from ngramkit.formats.artifact import Artifact
-from ngramkit.remote.fetch import default_output, open_fetched
+from ngramkit.remote.fetch import default_output, fetch_artifact
 from ngramkit.remote.publishing import build_at, require_out
 
 CONTEXT = 8  # tokens of the prompt, for an answer's first n-grams
@@ -42,7 +42,7 @@ def prune(
     """
     size = parse_size(bytes) if isinstance(bytes, str) else bytes
     require_template(template)
-    artifact = open_fetched(source, reporter=reporter)
+    artifact = fetch_artifact(source, reporter=reporter)
     place = out or f"{default_output(source)}-{bytes}"
     require_out(place, force=force)
     texts: list[TokenArray] = []

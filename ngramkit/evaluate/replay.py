@@ -60,7 +60,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 from ngramkit.logs.files import log_files
 from ngramkit.logs.hub import is_dataset
-from ngramkit.remote.fetch import open_fetched
+from ngramkit.remote.fetch import fetch_artifact
 
 BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 
@@ -529,7 +529,7 @@ def _choose_by_curve(
     for name, given in curves.items():
         require_list(f"curve {name}", given, "give a list of artifacts, as {'all': [...]}")
     opened = {
-        name: [open_fetched(each, reporter=reporter) for each in given]
+        name: [fetch_artifact(each, reporter=reporter) for each in given]
         for name, given in curves.items()
     }
     by_place = {each.where: each for several in opened.values() for each in several}

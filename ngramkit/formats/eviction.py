@@ -28,7 +28,7 @@ class Dropped(NamedTuple):
     damaged: int  # bytes that held no request
 
 
-def forget(history: History, wanted: Callable[[PastRequest], bool]) -> Dropped:
+def drop_matching(history: History, wanted: Callable[[PastRequest], bool]) -> Dropped:
     """Drop the requests that are `wanted`, damaged bytes, and leftovers of killed processes."""
     with _rewriting(history) as reading:
         aside = history.path / DAMAGED
@@ -38,7 +38,7 @@ def forget(history: History, wanted: Callable[[PastRequest], bool]) -> Dropped:
         return Dropped(_rewrite(history, reading, stays), damaged)
 
 
-def trim(history: History, tokens: int) -> Dropped:
+def keep_newest(history: History, tokens: int) -> Dropped:
     """Keep the newest whole requests of at most `tokens`; move damage to requests.damaged."""
     require_between("tokens", tokens, 0)
     with _rewriting(history) as reading:
@@ -55,7 +55,7 @@ def halve_if_larger(history: History, most: int) -> Dropped | None:
     """Trim a log of more than `most` bytes to half of that; None if it is smaller."""
     if history.bytes <= most:
         return None
-    return trim(history, most // 2 // history.log.width.itemsize)
+    return keep_newest(history, most // 2 // history.log.width.itemsize)
 
 
 def drop_older_than(history: History, age: float, now: float) -> Dropped:

@@ -27,7 +27,7 @@ CLASSES: dict[str, type[Artifact]] = {
 CHAPTER, ENTRIES = "\n\n## ", "Most frequent entries\n"
 
 
-def open_folder(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
+def open_artifact_folder(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
     """Open the artifact as the class of its kind. Raises ArtifactError as `Artifact.open`."""
     path = Path(path)
     manifest = read_manifest(path)

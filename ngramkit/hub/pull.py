@@ -17,7 +17,7 @@ from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.history import LOG, History, copied_log, copy_of, restore
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
 from ngramkit.formats.replacing import PRIVATE, Replacement, exists, tidy
 from ngramkit.formats.safetensors import sha256_of
@@ -36,7 +36,7 @@ class Pulled(Result):
     counts: Mapping[str, int]
 
     def open(self) -> Artifact:
-        return open_folder(self.path)
+        return open_artifact_folder(self.path)
 
 
 def pull(

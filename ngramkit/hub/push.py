@@ -36,7 +36,7 @@ from ngramkit.formats.build_command import corpora_of
 from ngramkit.formats.card import LANGUAGE, PLACEHOLDER, Entry, card, is_hub_id
 from ngramkit.formats.history import LOG, History, copy_of
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, PREVIEW, RECIPE
 from ngramkit.formats.query import most_frequent
 from ngramkit.formats.resumable_writer import recipe_text
@@ -244,7 +244,7 @@ def push(
     if fetched.commit is None:
         require_no_links(path)
     kind = "model" if (path / GENERATE).is_file() else "dataset"
-    artifact = open_folder(path / ARTIFACT if kind == "model" else path)
+    artifact = open_artifact_folder(path / ARTIFACT if kind == "model" else path)
     if squash and artifact.kind != History.kind:
         raise UsageError(
             f"cannot use squash for {path}: it breaks users who pin an older commit",

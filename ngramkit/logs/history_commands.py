@@ -25,7 +25,7 @@ from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.sessions.read import WARNING
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
-from ngramkit.formats.eviction import forget, trim
+from ngramkit.formats.eviction import drop_matching, keep_newest
 from ngramkit.formats.history import History, clear_partials, merge_histories, require_no_other
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
@@ -173,7 +173,7 @@ def history_import(
     history.extend(requests)
     dropped = imported - len(requests)
     if tokens is not None:
-        dropped += trim(history, tokens)[0]
+        dropped += keep_newest(history, tokens)[0]
     size = HistorySize.of(history)
     return ImportedHistory(Path(out), imported, total, dropped, size.requests, size.tokens)
 
@@ -201,7 +201,7 @@ def history_trim(path: str | Path, tokens: int) -> HistorySize:
     """
     check_types(int, tokens=tokens)
     history = History.open(path)
-    return HistorySize.of(history, *trim(history, tokens))
+    return HistorySize.of(history, *keep_newest(history, tokens))
 
 
 def history_forget(
@@ -225,11 +225,11 @@ def history_forget(
     clear_partials(Path(path))
     history = History.open(path)
     if everything:
-        return HistorySize.of(history, *forget(history, lambda request: True))
+        return HistorySize.of(history, *drop_matching(history, lambda request: True))
     tokenizer = load_tokenizer(history.tokenizer.id)
     history.tokenizer.require(tokenizer.record, str(history.path))
 
     def contains_text(request: PastRequest) -> bool:
         return str(text) in tokenizer.decode(request.tokens)
 
-    return HistorySize.of(history, *forget(history, contains_text))
+    return HistorySize.of(history, *drop_matching(history, contains_text))

@@ -101,11 +101,17 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
     return Fetched(as_path(source))
 
 
-def open_fetched(source: str | Path | Artifact, *, reporter: Reporter = SILENT) -> Artifact:
-    """Open an artifact, downloaded if remote. Raises as `fetch` and `opening.open_folder`."""
+def fetch_artifact(source: str | Path | Artifact, *, reporter: Reporter = SILENT) -> Artifact:
+    """Open an artifact, downloaded if remote.
+
+    Raises as `fetch` and `open_artifact_folder`.
+    """
     if isinstance(source, Artifact):
         return source
-    artifact, url = opening.open_folder(fetch(source, reporter=reporter).path), as_url(source)
+    artifact, url = (
+        opening.open_artifact_folder(fetch(source, reporter=reporter).path),
+        as_url(source),
+    )
     if url is not None:
         artifact.origin = url_label(url)  # without secrets
     elif is_hub_name(source):
@@ -144,7 +150,7 @@ def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
         )
     with hub_errors(name.repository):
         _download_listed(name.repository, folder.name, manifest, reporter)
-        _open_checked(name.repository, folder, reporter)
+        _require_whole(name.repository, folder, reporter)
     reporter.fetched(f"hf://{name}", folder.name)
     return Fetched(folder, folder.name)
 
@@ -193,10 +199,10 @@ def _download_listed(repository: str, commit: str, manifest: Manifest, reporter:
             _file(repository, commit, name)
 
 
-def _open_checked(repository: str, folder: Path, reporter: Reporter) -> None:
+def _require_whole(repository: str, folder: Path, reporter: Reporter) -> None:
     """Verify all bytes and values once per machine. Deletes a file with a wrong checksum."""
     try:
-        opening.open_folder(folder, reporter=reporter)
+        opening.open_artifact_folder(folder, reporter=reporter)
     except WrongFileError as error:
         error.file.resolve().unlink(missing_ok=True)
         error.file.unlink(missing_ok=True)

@@ -32,7 +32,7 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import AGAIN, parse_json
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import NAME, Manifest, parse_manifest
-from ngramkit.formats.opening import kind_of, open_folder
+from ngramkit.formats.opening import kind_of, open_artifact_folder
 from ngramkit.formats.outputs import CARD, RECIPE, short_name
 from ngramkit.formats.replacing import locked
 from ngramkit.formats.safetensors import FileRecord, WrongFileError
@@ -204,7 +204,7 @@ def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
         try:
             _fetch(place, cache, manifest, reporter)
             _lay_out(place, cache, folder, raw, manifest)
-            open_folder(folder, reporter=reporter)
+            open_artifact_folder(folder, reporter=reporter)
         except ArtifactError as error:
             if not left or not _is_worth_a_retry(error, cache, manifest):
                 raise

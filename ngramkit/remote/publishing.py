@@ -23,7 +23,7 @@ from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import read_json
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
 from ngramkit.formats.proofs import write_proof_of_own_files
 from ngramkit.formats.replacing import exists, locked, replace_text, require_place
@@ -118,7 +118,7 @@ def build_at(
             else:
                 _publish(place, made, force, relabelled)
                 folder = _move_to_cache(place, cache, made, done, reporter)
-        opened = open_folder(folder)
+        opened = open_artifact_folder(folder)
     opened.origin = str(place)
     return cast("Made", opened)
 

@@ -11,7 +11,7 @@ from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx
 from ngramkit.exchange.text import export_jsonl
 from ngramkit.exchange.transformers import export_folder
 from ngramkit.formats.datastore import Datastore
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 
 from .killing import Command
 from .made import LINES, MODEL, datastore, frozen, source, texts, tokens
@@ -23,13 +23,13 @@ def exported(to: str, *, force: bool = True) -> Command:
     def export() -> None:
         path = Path(kind)
         if to == "transformers":
-            export_folder(open_folder("frozen"), path, force=force)
+            export_folder(open_artifact_folder("frozen"), path, force=force)
         elif to == "jsonl":
             export_jsonl(Datastore.open("store"), MODEL, path, force=force)
         elif to == "parquet":
-            export_parquet(open_folder("frozen"), MODEL, path, force=force)
+            export_parquet(open_artifact_folder("frozen"), MODEL, path, force=force)
         elif to == "llama.cpp":
-            export_cache(open_folder("frozen"), path, dynamic=True, force=force)
+            export_cache(open_artifact_folder("frozen"), path, dynamic=True, force=force)
         else:
             export_rest_idx(Datastore.open("store"), path, force=force)
 
@@ -64,7 +64,7 @@ def imported(to: str) -> Command:
         frozen("frozen", 20)
         datastore("store", 1000)
         frozen("x", 5)
-        export_cache(open_folder("frozen"), Path("llama.cpp"), dynamic=True)
+        export_cache(open_artifact_folder("frozen"), Path("llama.cpp"), dynamic=True)
         export_rest_idx(Datastore.open("store"), Path("rest-idx"))
 
     def run() -> None:

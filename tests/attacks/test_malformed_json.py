@@ -12,7 +12,7 @@ from attacks import tally
 from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.corpus.readers import READERS, ReaderOptions
 from ngramkit.evaluate.bench_runs import Runs
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.logs.files import LogFile
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -54,9 +54,9 @@ def test_a_benchmark_begun_before(tmp_path, line):
 
 def test_a_proof_of_one_copy_proves_no_other(tmp_path):
     one, other = (shutil.copytree(GOLDEN / "frozen-table", tmp_path / name) for name in "ab")
-    open_folder(one)
+    open_artifact_folder(one)
     table = other / "table.safetensors"
     table.write_bytes(table.read_bytes()[:-1] + b"\x07")
     with pytest.raises(ArtifactError, match="its checksum is not the listed one"):
-        open_folder(other)
+        open_artifact_folder(other)
     tally("proofs of another copy", "not believed")

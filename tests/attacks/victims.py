@@ -16,7 +16,7 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.query import ask, most_frequent
 from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -94,7 +94,7 @@ def use(path: Path) -> bool:
 
     Raises NgramkitError where the artifact is refused.
     """
-    artifact = open_folder(path)
+    artifact = open_artifact_folder(path)
     list(most_frequent(artifact, 3, 3))
     ask(artifact, [5, 6], 3)
     if isinstance(artifact, TokenStore):

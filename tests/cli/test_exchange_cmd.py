@@ -12,7 +12,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
-from ngramkit.formats.opening import open_folder, verify_artifact
+from ngramkit.formats.opening import open_artifact_folder, verify_artifact
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_two_artifacts_become_one(parts, tmp_path, kind):
 def test_an_artifact_is_made_smaller(parts, kind, size):
     done = run_here(["prune", str(parts / kind), "--bytes", size])
     assert done.code == 0, done.err
-    made, whole = (open_folder(parts / name).manifest for name in (f"{kind}-{size}", kind))
+    made, whole = (open_artifact_folder(parts / name).manifest for name in (f"{kind}-{size}", kind))
     assert made.bytes <= 1024 * int(size[:-1]) < whole.bytes
     assert f"{size_text(made.bytes)} of {size_text(whole.bytes)}" in done.out
 
@@ -92,7 +92,7 @@ def test_recorded_answers_decide_what_is_kept(parts, tmp_path):
     (tmp_path / "answers.jsonl").write_text(json.dumps(answer) + "\n")
     line = ["prune", str(parts / "data"), "--bytes", "60K", "--out", "p", "--json"]
     assert run_here([*line, "--answers", "answers.jsonl"]).code == 0
-    made = open_folder(tmp_path / "p").manifest.corpus["pruned"]
+    made = open_artifact_folder(tmp_path / "p").manifest.corpus["pruned"]
     assert len(made["answers"]) == 64
 
 

@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from typer.testing import CliRunner
 
 from ngramkit.basics.models import HUB_IDS, describe_model
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 from ngramkit_cli.main import app
 
 KEYS = {"command", "artifact", "seconds", "vocabulary", "k", "width"}
@@ -66,7 +66,7 @@ def test_bigram_json_has_exactly_the_promised_keys(ngramkit, folder):
     assert set(facts) == KEYS
     assert facts["artifact"] == "artifacts/tiny-bigram"
     assert (facts["vocabulary"], facts["k"], facts["width"]) == (VOCABULARY, 5, 3)
-    table = open_folder(folder / facts["artifact"])
+    table = open_artifact_folder(folder / facts["artifact"])
     assert table.extended.shape == (VOCABULARY, 5, 3)
 
 
@@ -76,7 +76,10 @@ def test_unigram_json_has_exactly_the_promised_keys(ngramkit, folder):
     )
     assert set(facts) == KEYS
     assert (facts["vocabulary"], facts["k"], facts["width"]) == (VOCABULARY, 5, 1)
-    assert open_folder(folder / facts["artifact"]).manifest.parameters["rule"] == "inner-product"
+    assert (
+        open_artifact_folder(folder / facts["artifact"]).manifest.parameters["rule"]
+        == "inner-product"
+    )
 
 
 def test_a_table_that_is_there_is_not_made_again(ngramkit):
@@ -97,7 +100,7 @@ def test_a_taken_place_is_named_before_the_model_is_loaded(ngramkit, monkeypatch
 def test_the_models_own_drafts_and_bos(ngramkit, folder):
     words = ("--extend", "model", "--prefix", "none", "--k", 3, "--out", "own", "--json")
     last_line(ngramkit("model-bigram", "./tiny", *words))
-    assert open_folder(folder / "own").manifest.parameters["extend"] == "model"
+    assert open_artifact_folder(folder / "own").manifest.parameters["extend"] == "model"
 
 
 @pytest.mark.parametrize(

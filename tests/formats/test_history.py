@@ -11,10 +11,10 @@ from histories import RECORD, held, ids
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.datastore import DatastoreShard
-from ngramkit.formats.eviction import drop_older_than, forget, trim
+from ngramkit.formats.eviction import drop_matching, drop_older_than, keep_newest
 from ngramkit.formats.history import DAMAGED, INDEX, LOG, History, merge_histories
 from ngramkit.formats.manifest import NAME
-from ngramkit.formats.opening import open_folder
+from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.replacing import replace_text
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
 from ngramkit.formats.safetensors import write_arrays
@@ -25,7 +25,7 @@ FORKED = multiprocessing.get_context("fork")
 
 
 def test_what_one_adds_all_read_once(history):
-    other = open_folder(history.path)
+    other = open_artifact_folder(history.path)
     history.append(ids(5, 6, 7), 2)
     other.append(ids(8), 1)
     for one in (history, other):
@@ -86,15 +86,15 @@ def test_trim_keeps_the_newest_and_readers_notice(history):
     for request in ([1] * 5, [2] * 4, [3] * 3):
         history.append(ids(*request), 1)
     assert len(reader.news()[0]) == 3
-    assert trim(history, 8) == (1, 0)
+    assert keep_newest(history, 8) == (1, 0)
     requests, restarted = reader.news()
     assert restarted
     assert [r.tokens.tolist() for r in requests] == [[2] * 4, [3] * 3]
     history.append(ids(9), 1)
     assert held(history.path) == [[2] * 4, [3] * 3, [9]]
-    assert trim(history, 0) == (3, 0)
+    assert keep_newest(history, 0) == (3, 0)
     with pytest.raises(UsageError):
-        trim(history, -1)
+        keep_newest(history, -1)
 
 
 def test_requests_expire_by_what_was_noted_of_their_age(history):
@@ -107,12 +107,12 @@ def test_requests_expire_by_what_was_noted_of_their_age(history):
     assert held(history.path) == [[3]]
     history.append(ids(4), 1)
     drop_older_than(history, 1e6, 400.0)
-    assert forget(history, lambda request: request.tokens[0] == 3) == (1, 0)
+    assert drop_matching(history, lambda request: request.tokens[0] == 3) == (1, 0)
     history.append(ids(5), 1)
     assert drop_older_than(history, 51.0, 450.0) == (0, 0)
     assert drop_older_than(history, 50.0, 450.0) == (1, 0)
     assert held(history.path) == [[5]]
-    trim(history, 0)
+    keep_newest(history, 0)
     history.append(ids(6), 1)
     assert drop_older_than(history, 1.0, 1e9) == (0, 0)  # nothing is known of its age
 
@@ -136,7 +136,7 @@ def test_no_younger_request_expires_for_one_that_was_damaged_or_trimmed(history)
     assert drop_older_than(history, 100.0, 250.0) == (9, 20)
     assert held(history.path) == [[i] for i in range(10, 20)]
     assert (history.path / DAMAGED).stat().st_size == 20
-    trim(History.open(history.path), 5)  # by another process
+    keep_newest(History.open(history.path), 5)  # by another process
     assert drop_older_than(history, 100.0, 300.0) == (0, 0)
     assert held(history.path) == [[i] for i in range(15, 20)]
 
@@ -159,10 +159,10 @@ def test_damage_is_put_aside_or_deleted_and_counted(history, caplog):
     with pytest.raises(ArtifactError, match="damaged"):
         merge_histories([history], history.path.with_name("merged"))
     assert not list(history.path.parent.glob("merged*"))
-    assert trim(history, 100) == (0, 20)
-    assert trim(history, 100) == (0, 0)
+    assert keep_newest(history, 100) == (0, 20)
+    assert keep_newest(history, 100) == (0, 0)
     flip(history, 2)
-    assert forget(history, lambda request: False) == (0, 40)
+    assert drop_matching(history, lambda request: False) == (0, 40)
     assert held(history.path) == [[0], [2], [9]]
     assert not (history.path / DAMAGED).exists()
 
@@ -188,7 +188,7 @@ def test_what_is_forgotten_is_in_no_file_that_a_killed_process_left(history):
     shard = DatastoreShard(**sort_shard(np.array([1, 2, 100], np.uint16), 100))
     for name in (f"{INDEX}.tmp", f"{LOG}.tmp"):
         (history.path / name).write_text("text")
-    forget(history, lambda request: True)
+    drop_matching(history, lambda request: True)
     history.save_index(shard, history.mark, complete=True)  # by who began before
     assert sorted(path.name for path in history.path.iterdir()) == [NAME, LOG]
     assert list(history.check())
@@ -266,7 +266,7 @@ def test_the_index_ends_where_its_mark_says(history):
     assert fresh.load_index(1_000).tokens.tolist() == [1, 2, 100]
     assert [r.tokens.tolist() for r in fresh.news()[0]] == [[3]]
     assert len(list(fresh.check())) == 3
-    trim(history, 100)
+    keep_newest(history, 100)
     assert History.open(history.path).load_index(0) is None
 
 

@@ -10,7 +10,7 @@ import pytest
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
-from ngramkit.formats.opening import open_folder, verify_artifact
+from ngramkit.formats.opening import open_artifact_folder, verify_artifact
 from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -51,7 +51,7 @@ def write_unigram(path, **changes):
     [("model-bigram", ModelBigram, BIGRAM), ("model-unigram", ModelUnigram, UNIGRAM)],
 )
 def test_golden_artifacts_are_read(name, kind, arrays):
-    artifact = open_folder(GOLDEN / name)
+    artifact = open_artifact_folder(GOLDEN / name)
     assert isinstance(artifact, kind)
     assert list(verify_artifact(GOLDEN / name))
     for array, values in arrays.items():

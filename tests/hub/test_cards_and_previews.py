@@ -12,7 +12,7 @@ import ngramkit
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.formats.card import card, card_pattern
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.formats.opening import open_folder, verify_artifact
+from ngramkit.formats.opening import open_artifact_folder, verify_artifact
 from ngramkit.formats.outputs import require_replaceable
 from ngramkit.formats.query import frequent_phrases
 from ngramkit.hub.preview import LEAST, preview_of
@@ -68,7 +68,7 @@ def test_a_clone_with_the_preview_is_ours_to_replace(hub, shared, artifacts, tmp
 
 
 def test_a_preview_that_is_stale_is_removed(hub, shared, artifacts, tmp_path, token_store):
-    record = open_folder(artifacts["frozen"]).tokenizer
+    record = open_artifact_folder(artifacts["frozen"]).tokenizer
     once = build_datastore(token_store([[1, 2, 3]], record=record), tmp_path / "once")
     assert preview_of(once, str) is None
     shared(["push", artifacts["datastore"], "acme/our-data"])
@@ -123,7 +123,7 @@ def test_a_recipes_push_keeps_the_language_that_push_was_given(hub, shared, tmp_
 def test_the_source_datasets_language_is_known_if_it_has_one(
     hub, shared, token_store, tmp_path, artifacts, card_of_source, expected
 ):
-    record = open_folder(artifacts["frozen"]).tokenizer
+    record = open_artifact_folder(artifacts["frozen"]).tokenizer
     corpus = {"id": "acme/our-source", "dataset": "acme/our-source"}
     store = build_datastore(
         token_store([[5, 6, 7, 8]] * 4, record=record, corpus=corpus), tmp_path / "d"

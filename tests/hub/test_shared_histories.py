@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from attacks import tally
 
-from ngramkit.formats.eviction import forget
+from ngramkit.formats.eviction import drop_matching
 from ngramkit.formats.history import History, copy_of
 from ngramkit.formats.safetensors import FileRecord
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -106,7 +106,7 @@ def test_what_is_pushed_is_read_again_and_grows(hub, shared, tmp_path):
     assert again.json["files"] == 0
     assert "uploading user text" not in again.err
     assert "up to date" in up_to_date.err
-    forget(history, lambda request: request.tokens[0] == 5)  # another generation of the log
+    drop_matching(history, lambda request: request.tokens[0] == 5)  # another generation of the log
     history.append(np.array([7], np.int32), 0)
     grown, other = shared(*lines)
     assert grown.json["files"] == 2  # the log and the manifest
@@ -123,7 +123,7 @@ def test_what_was_forgotten_is_in_no_commit_after_a_squash(hub, shared, tmp_path
     push = ["push", "past", "acme/our-past", "--allow-private", *branch, "--json"]
     history = write(tmp_path / "past", [5, 6], [7])
     shared(push)
-    forget(history, lambda request: request.tokens[0] == 5)
+    drop_matching(history, lambda request: request.tokens[0] == 5)
     shared(push)
     repository = hub.repositories["dataset", "acme/our-past"]
 
