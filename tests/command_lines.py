@@ -5,10 +5,7 @@ It is forked from one that has imported what takes seconds, so imports are paid 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import gc
-import importlib
 import io
 import json
 import os
@@ -17,9 +14,10 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+import command_servers
 
 
 @dataclass(frozen=True)
@@ -34,23 +32,6 @@ class Result:
         return json.loads(self.out.splitlines()[-1])
 
 
-# What takes seconds to import. Tests of the Hub choose its address, which its client reads when it
-# is imported; they get the rest.
-TABLES = (
-    "pandas", "pyarrow.parquet", "scipy.io", "multiprocess", "fsspec", "numba", "typer",
-    "matplotlib.pyplot", "gigatoken", "awkward", "scipy.optimize", "torch", "torch._dynamo",
-    "torch.distributed.tensor", "torch.export",
-)  # fmt: skip
-MODELS = (
-    "transformers.models.llama.modeling_llama",
-    "transformers.generation",
-    "datasets",
-    "ngramkit.decode.answer",
-    "ngramkit.decode.generate",
-    "ngramkit.evaluate.forecast",
-    "ngramkit.builders.datastore",
-    "ngramkit.builders.frozen",
-)
 BEFORE_IMPORTS = ("HF_", "TRANSFORMERS_", "XDG_CACHE_HOME")
 BEFORE_PYTHON = ("OMP_", "NUMBA_", "PYTHON", "TORCH_", "MKL_", "LD_")
 SWITCH = "TRANSFORMERS_SDPA_FORCE_GQA"  # of decode.load
@@ -68,54 +49,14 @@ def run_all(
     with tempfile.TemporaryDirectory() as place:
         asked |= {"folder": str(folder), "place": place}
         if any(name.startswith(BEFORE_PYTHON) for name in changed):
-            with start(env=env) as starter:
-                starter.communicate(json.dumps(asked) + "\n")
+            command = [sys.executable, __file__, "work"]
+            subprocess.run(command, input=json.dumps(asked), env=env, text=True, check=False)
         else:
             is_light = any(name.startswith(BEFORE_IMPORTS) for name in changed)
-            starter = started(TABLES if is_light else TABLES + MODELS)
-            assert starter.stdin is not None
-            assert starter.stdout is not None
-            starter.stdin.write(json.dumps(asked) + "\n")
-            starter.stdin.flush()
-            starter.stdout.readline()
+            command_servers.ask(asked, ENVIRONMENT, has_models=not is_light)
         results = Path(place, "results")
         assert results.exists(), Path(place, "output").read_text()
         return [Result(**result) for result in json.loads(results.read_text())]
-
-
-def start(*modules: str, env: Mapping[str, str]) -> subprocess.Popen[str]:
-    """Start a process that imports modules, then forks for every line of its input."""
-    return subprocess.Popen(
-        [sys.executable, __file__, "serve", *modules],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True,
-    )  # fmt: skip
-
-
-@cache
-def started(modules: tuple[str, ...]) -> subprocess.Popen[str]:
-    """Return the one of this process, which ends with its input."""
-    starter = start(*modules, env=ENVIRONMENT)
-    atexit.register(starter.communicate)
-    return starter
-
-
-def serve() -> None:
-    """Do what is asked, each in a fork that ends as a command does."""
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
-    if MODELS[0] in sys.argv:
-        with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
-            run_here(["decode", "--prompt", "x", "--max-new-tokens", "2", "--drafter", "context"])
-    del sys.argv[1:]
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)  # as in conftest
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            work(**json.loads(line))
-            return
-        os.waitpid(child, 0)
-        print("done", flush=True)
 
 
 def work(lines: list[list[str]], folder: str, place: str, env: dict[str, str]) -> None:
@@ -144,7 +85,7 @@ def run_here(line: Sequence[str]) -> Result:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["serve"]:
-        serve()
+    if sys.argv[1:] == ["work"]:
+        work(**json.load(sys.stdin))
     else:
         print(json.dumps([asdict(run_here(line)) for line in json.load(sys.stdin)]))
