@@ -21,7 +21,7 @@ from ngramkit.kernels.draft_cut import BELIEF
 Scores = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 MAX_DRAFTED = 1 << 12  # tokens of a pass that trials try
-SLOW = 4.0  # passes without drafts: if the first with a draft takes longer, it does not count
+SLOW = 4.0  # times what other sizes predict: a size's first pass that takes longer does not count
 
 
 class BatchBudget:
@@ -39,7 +39,7 @@ class BatchBudget:
         self.price = cost if isinstance(cost, int | float) else 0.0  # of a drafted token, in tokens
         self.lookup = 0.0  # the time of drafting for a request, in tokens
         self._measured = PassCosts(np.ones(MAX_DRAFTED + 1)) if learns else None
-        self._drafted = False  # in a timed pass
+        self._begun = {0}  # sizes of timed passes
         self._places = np.zeros(1)  # log2(n + 1) of numbers of drafted tokens
         self._drafting: deque[float] = deque(maxlen=RECENT_PASSES)  # seconds
         self.account = Pause()  # of all requests, in passes without drafts
@@ -153,11 +153,11 @@ class BatchBudget:
             # By powers of two: the formula is right within these.
             size = 1 << drafted.bit_length() >> 1
             seconds, unit = timed.seconds / expected, self._measured.unit(requests)
-            begins = drafted > 0 and not self._drafted
-            self._drafted |= begins
-            # Kernels may have compiled in it, and its time would end drafts for hundreds of passes.
-            if not (begins and unit and seconds > SLOW * unit):
+            # Kernels may compile in a size's first pass, whose time would keep it from drafts long.
+            near = float(self._measured.factors(np.log2([size + 1.0]), requests)[0])
+            if size in self._begun or not unit or seconds <= SLOW * unit * near:
                 self._measured.learn(size, requests, seconds)
+            self._begun.add(size)
 
     def learn_drafting(self, seconds: float, rows: int) -> None:
         """Learn the time of drafting for `rows` requests of a pass."""

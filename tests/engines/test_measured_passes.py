@@ -106,13 +106,15 @@ def test_cheap_tokens_are_drafted(rows, count, share, how):
 
 
 @pytest.mark.parametrize("rows", [1, 8])
-def test_one_slow_pass_does_not_end_drafts(rows):
-    """Kernels compile in the first pass with a draft."""
-    cheap, drafting = passes(0.02), [0]
+@pytest.mark.parametrize("of_each_size", [False, True])
+def test_passes_in_which_kernels_compile_do_not_end_drafts(rows, of_each_size):
+    cheap, compiled = passes(0.02), set()
 
     def seconds(rows, drafted, step):
-        drafting[0] += drafted > 0
-        return cheap(rows, drafted, step) * (20 if drafted and drafting[0] == 1 else 1)
+        size = drafted.bit_length() if of_each_size else drafted > 0
+        compiles = drafted > 0 and size not in compiled
+        compiled.add(size)
+        return cheap(rows, drafted, step) * (20 if compiles else 1)
 
     server = Server(seconds, most=rows)
     server.run(30)
