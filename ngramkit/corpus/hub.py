@@ -12,11 +12,11 @@ from typing import Any
 
 from ngramkit.basics.errors import InputError, first_line, hub_errors
 from ngramkit.basics.progress import SILENT, Reporter, show_downloads
+from ngramkit.corpus.agent_sessions.source import SessionSource
 from ngramkit.corpus.columns import Columns
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.files import reader_suffix, remote_source
 from ngramkit.corpus.rows import INSPECTED_RECORDS, ReaderOptions, RowMaker, attempt, read_row
-from ngramkit.corpus.sessions.source import SessionSource
 from ngramkit.remote.urls import plain_path
 
 BATCH_ROWS = 1000

@@ -26,6 +26,8 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.terminal_text import many
+from ngramkit.corpus.agent_sessions.read import WARNING
+from ngramkit.corpus.agent_sessions.source import SessionSource, sessions_of
 from ngramkit.corpus.decontamination import (
     EvaluationTexts,
     is_evaluation,
@@ -45,8 +47,6 @@ from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.mixing import Mixture, Weighted
 from ngramkit.corpus.rows import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
-from ngramkit.corpus.sessions.read import WARNING
-from ngramkit.corpus.sessions.source import SessionSource, sessions_of
 from ngramkit.corpus.stdlib import DEFAULT_SPLIT, stdlib_split
 from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
 from ngramkit.corpus.unpacking import MAX_DOCUMENT

@@ -13,6 +13,8 @@ from typing import IO, Any
 
 from ngramkit.basics.errors import BadRecordError, InputError, first_line
 from ngramkit.basics.untrusted import parse_json
+from ngramkit.corpus.agent_sessions.read import TRACE_COLUMNS, holds_traces, is_session
+from ngramkit.corpus.agent_sessions.rows import session_rows
 from ngramkit.corpus.columns import Columns, Holds, choose_text_column
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.json_records import is_document
@@ -26,8 +28,6 @@ from ngramkit.corpus.rows import (
     table_rows,
 )
 from ngramkit.corpus.separated import read_separated
-from ngramkit.corpus.sessions.read import TRACE_COLUMNS, holds_traces, is_session
-from ngramkit.corpus.sessions.rows import session_rows
 from ngramkit.corpus.unpacking import (
     MAGIC,
     MAX_RATIO,

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ngramkit.basics.errors import BadRecordError, InputError
+from ngramkit.corpus.agent_sessions.transcript import Copies
 from ngramkit.corpus.columns import Columns, choose_text_column, listed
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.json_records import is_null, value_at
-from ngramkit.corpus.sessions.transcript import Copies
 from ngramkit.corpus.turns import is_turn, written_text
 from ngramkit.corpus.unpacking import (
     MAX_DOCUMENT,

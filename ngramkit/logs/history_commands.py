@@ -22,17 +22,17 @@ from ngramkit.basics.models import named_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
-from ngramkit.corpus.sessions.read import WARNING
+from ngramkit.corpus.agent_sessions.read import WARNING
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.formats.eviction import drop_matching, keep_newest
 from ngramkit.formats.history import History, clear_partials, merge_histories, require_no_other
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
+from ngramkit.logs.agent_sessions import without_earlier_answers
 from ngramkit.logs.read import Files, read_log
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
-from ngramkit.logs.sessions import without_earlier_answers
 
 SHOWN_CHARS = 300  # per prompt and per output
 

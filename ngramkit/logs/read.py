@@ -15,7 +15,7 @@ from ngramkit.basics.errors import InputError, UsageError, meant
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many, size_text, visible
 from ngramkit.corpus.message_prefix import MessagePrefix
-from ngramkit.logs import agents, openai, prompt_columns, rollouts, servers, sessions
+from ngramkit.logs import agent_sessions, agents, openai, prompt_columns, rollouts, servers
 from ngramkit.logs.files import LogFile, log_files
 from ngramkit.logs.request import FilePlace, Found, Line, LoggedRequest, Reader, SkippedRecord
 from ngramkit.logs.skipped import SkipReport
@@ -46,7 +46,12 @@ FORMATS = {
         LogFormat(
             "sglang", "SGLang's request log", servers.read_sglang, matches_line=servers.is_sglang
         ),
-        LogFormat("sessions", "sessions of agents", sessions.read_sessions, sessions.is_session),
+        LogFormat(
+            "sessions",
+            "sessions of agents",
+            agent_sessions.read_sessions,
+            agent_sessions.is_session,
+        ),
         LogFormat(
             "mini-swe-agent",
             "mini-swe-agent's trajectories",
@@ -167,7 +172,7 @@ def _groups(
     """Yield files of one format that follow each other; all sessions at once, by their begin."""
     rest = [pair for pair in formats if pair[1].name != "sessions"]
     of_agents = [pair for pair in formats if pair[1].name == "sessions"]
-    of_agents.sort(key=lambda pair: sessions.started(pair[0]))
+    of_agents.sort(key=lambda pair: agent_sessions.started(pair[0]))
     if newest is not None and of_agents:
         of_agents = _newest(of_agents, newest, reporter)
     for form, group in groupby([*rest, *of_agents], key=lambda pair: pair[1]):

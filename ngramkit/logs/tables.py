@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ngramkit.basics.errors import InputError, first_line
 from ngramkit.basics.untrusted import open_stream
-from ngramkit.corpus.sessions.read import TRACE_COLUMNS, holds_traces
+from ngramkit.corpus.agent_sessions.read import TRACE_COLUMNS, holds_traces
 from ngramkit.corpus.unpacking import table_row
 from ngramkit.logs.request import FilePlace, Line
 

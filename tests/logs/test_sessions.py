@@ -15,14 +15,14 @@ from test_formats import LS, Notes, spoken
 
 from ngramkit.basics.errors import InputError
 from ngramkit.corpus import unpacking
+from ngramkit.corpus.agent_sessions import transcript
+from ngramkit.corpus.agent_sessions.blocks import Blocks, Call, notation_of
+from ngramkit.corpus.agent_sessions.codex import Codex
+from ngramkit.corpus.agent_sessions.pi import Pi
+from ngramkit.corpus.agent_sessions.read import AGENTS, Reading, trace_lines
+from ngramkit.corpus.agent_sessions.transcript import Answer, Copies
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.message_prefix import MessagePrefix
-from ngramkit.corpus.sessions import transcript
-from ngramkit.corpus.sessions.blocks import Blocks, Call, notation_of
-from ngramkit.corpus.sessions.codex import Codex
-from ngramkit.corpus.sessions.pi import Pi
-from ngramkit.corpus.sessions.read import AGENTS, Reading, trace_lines
-from ngramkit.corpus.sessions.transcript import Answer, Copies
 from ngramkit.logs import containers
 from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.read import read_log

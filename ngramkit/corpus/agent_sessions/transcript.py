@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from ngramkit.corpus.agent_sessions.blocks import Blocks
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.message_prefix import MessagePrefix
-from ngramkit.corpus.sessions.blocks import Blocks
 from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER, Unread
 
 MAX_PROMPT_CHARS = 1 << 20  # about 300,000 tokens, more than most servers accept

@@ -209,10 +209,10 @@ def said_text(content: Any, unread: Unread) -> str:
         raise BadTurnError(
             f"a message's content must be a text or a list, got {type(content).__name__}"
         )
-    return "\n".join(filter(None, (_said(part, unread) for part in content)))
+    return "\n".join(filter(None, (_part_text(part, unread) for part in content)))
 
 
-def _said(part: Any, unread: Unread) -> str:
+def _part_text(part: Any, unread: Unread) -> str:
     if isinstance(part, str):
         return part
     if isinstance(part, dict):

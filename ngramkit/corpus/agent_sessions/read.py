@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from ngramkit.corpus.sessions.claude_code import ClaudeCode, is_claude_code
-from ngramkit.corpus.sessions.codex import Codex, is_codex
-from ngramkit.corpus.sessions.pi import Pi, is_pi
-from ngramkit.corpus.sessions.transcript import Answer
+from ngramkit.corpus.agent_sessions.claude_code import ClaudeCode, is_claude_code
+from ngramkit.corpus.agent_sessions.codex import Codex, is_codex
+from ngramkit.corpus.agent_sessions.pi import Pi, is_pi
+from ngramkit.corpus.agent_sessions.transcript import Answer
 from ngramkit.corpus.turns import BadTurnError, Unread
 
 # Columns of the Hub's conversion, see `trace_lines`.
@@ -17,7 +17,7 @@ TRACE_COLUMNS = ("harness", "session_id", "sent_at", "trace", "traces")
 WARNING = "sessions of agents hold code, paths and keys"
 
 
-class Session(Protocol):
+class SessionReader(Protocol):
     ended: list[Answer]
 
     def read(self, record: Mapping[str, Any]) -> None: ...
@@ -28,7 +28,7 @@ class Session(Protocol):
 class Agent(NamedTuple):
     name: str
     matches: Callable[[Mapping[str, Any]], bool]
-    open: Callable[[Unread], Session]
+    open: Callable[[Unread], SessionReader]
 
 
 AGENTS = (
@@ -94,7 +94,7 @@ class Reading:
     def __init__(self, unread: Unread) -> None:
         self.agent = ""  # its name, once a record is recognised
         self._unread = unread
-        self._session: Session | None = None
+        self._session: SessionReader | None = None
 
     def read(self, record: Mapping[str, Any]) -> Iterator[Answer]:
         """Yield the answers that a record ends. Raises BadTurnError for a record without use."""
@@ -117,6 +117,6 @@ class Reading:
             self._session.end()
             yield from self._ended(self._session)
 
-    def _ended(self, session: Session) -> Iterator[Answer]:
+    def _ended(self, session: SessionReader) -> Iterator[Answer]:
         ended, session.ended[:] = session.ended[:], []
         yield from ended

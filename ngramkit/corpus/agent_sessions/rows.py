@@ -12,23 +12,23 @@ from typing import Any
 
 from ngramkit.basics.errors import BadRecordError
 from ngramkit.basics.untrusted import parse_json
+from ngramkit.corpus.agent_sessions.read import Reading, trace_lines
+from ngramkit.corpus.agent_sessions.transcript import Answer, Copies
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.rows import MAX_VALUES, ReaderOptions
-from ngramkit.corpus.sessions.read import Reading, trace_lines
-from ngramkit.corpus.sessions.transcript import Answer, Copies
 from ngramkit.corpus.turns import BadTurnError
 from ngramkit.corpus.unpacking import too_large
 
 
 def session_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> Iterator[Row]:
     """Yield the rows of (place, record or its BadRecordError) of a file."""
-    session = _Session(reading)
+    session = _SessionRows(reading)
     for where, record in records:
         rows = trace_lines(record) if isinstance(record, Mapping) else None
         if rows is None:
             yield from session.read(where, record)
         else:
-            inner = _Session(reading)
+            inner = _SessionRows(reading)
             for line in rows:
                 yield from inner.read(where, _parsed(where, line))
             yield from inner.end(where)
@@ -44,7 +44,7 @@ def _parsed(where: str, line: Any) -> Any:
         return error
 
 
-class _Session:
+class _SessionRows:
     def __init__(self, reading: ReaderOptions) -> None:
         self._options = reading
         self._reading = Reading(Counter())
@@ -59,16 +59,16 @@ class _Session:
             if isinstance(record, BadRecordError):
                 yield Row((), bad=str(record))
             elif isinstance(record, Mapping):
-                yield from self._rows(where, self._reading.read(record))
+                yield from self._rows_of_answers(where, self._reading.read(record))
         except (BadTurnError, RecursionError) as error:
             yield Row((), bad=f"cannot read {where}: {error or 'it nests too deeply'}")
 
     def end(self, where: str) -> Iterator[Row]:
-        yield from self._rows(where, self._reading.end())
+        yield from self._rows_of_answers(where, self._reading.end())
         if self._joined:
             yield Row(("\n\n".join(self._joined),))
 
-    def _rows(self, where: str, answers: Iterable[Answer]) -> Iterator[Row]:
+    def _rows_of_answers(self, where: str, answers: Iterable[Answer]) -> Iterator[Row]:
         for answer in answers:
             said = answer.before[-1].content if len(answer.before) else ""
             texts = [said, answer.text] if said and said != self._said else [answer.text]

@@ -28,9 +28,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ngramkit.corpus.agent_sessions.blocks import HIDDEN, NOT_TEXT, result_text, said_text, word
+from ngramkit.corpus.agent_sessions.transcript import (
+    NO_SYSTEM,
+    SUMMARY,
+    UNKNOWN,
+    Answer,
+    Open,
+    Thread,
+)
 from ngramkit.corpus.chat import Message
-from ngramkit.corpus.sessions.blocks import HIDDEN, NOT_TEXT, result_text, said_text, word
-from ngramkit.corpus.sessions.transcript import NO_SYSTEM, SUMMARY, UNKNOWN, Answer, Open, Thread
 from ngramkit.corpus.turns import ASSISTANT, USER, BadTurnError, Unread, tool_result_text
 
 RECORDS = {"session_meta", "turn_context", "response_item", "compacted", "event_msg"}

@@ -11,11 +11,11 @@ from typing import IO, Any
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus import unpacking
+from ngramkit.corpus.agent_sessions.read import holds_traces, is_session
+from ngramkit.corpus.agent_sessions.transcript import Copies
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.files import SEEN, FileSource, LocalSource, RemoteSource, reader_suffix
 from ngramkit.corpus.rows import MAX_VALUES
-from ngramkit.corpus.sessions.read import holds_traces, is_session
-from ngramkit.corpus.sessions.transcript import Copies
 
 LINES = 20  # inspected to recognise a file
 KINDS = (".jsonl", ".ndjson", ".json", ".parquet")

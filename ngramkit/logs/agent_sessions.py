@@ -1,4 +1,4 @@
-"""Sessions of coding agents as requests; see ngramkit.corpus.sessions for their formats."""
+"""Sessions of coding agents as requests; see ngramkit.corpus.agent_sessions for their formats."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.basics.untrusted import parse_json
+from ngramkit.corpus.agent_sessions.read import Reading, is_session, time_of, trace_lines
+from ngramkit.corpus.agent_sessions.transcript import Answer, Copies
 from ngramkit.corpus.message_prefix import MessagePrefix
-from ngramkit.corpus.sessions.read import Reading, is_session, time_of, trace_lines
-from ngramkit.corpus.sessions.transcript import Answer, Copies
 from ngramkit.corpus.turns import ASSISTANT
 from ngramkit.logs.files import FORMAT_OBJECTS, MAX_VALUES, LogFile
 from ngramkit.logs.request import (

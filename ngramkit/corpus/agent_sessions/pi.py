@@ -26,9 +26,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ngramkit.corpus.agent_sessions.blocks import HIDDEN, NOT_TEXT, said_text, word
+from ngramkit.corpus.agent_sessions.transcript import NO_SYSTEM, UNKNOWN, Place, Tree
 from ngramkit.corpus.chat import Message
-from ngramkit.corpus.sessions.blocks import HIDDEN, NOT_TEXT, said_text, word
-from ngramkit.corpus.sessions.transcript import NO_SYSTEM, UNKNOWN, Place, Tree
 from ngramkit.corpus.turns import USER, Unread, tool_result_text
 
 OTHERS = {

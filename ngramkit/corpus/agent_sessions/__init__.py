@@ -1,5 +1,5 @@
 """Sessions of coding agents: Claude Code, Codex and Pi.
 
-`read.answers` turns the records of a session's file into answers of the model, each with the
+`read.Reading` turns the records of a session's file into answers of the model, each with the
 conversation before it, as the server saw them.
 """

@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngramkit.corpus.sessions.blocks import HIDDEN, said_text, word
-from ngramkit.corpus.sessions.transcript import NO_SYSTEM, UNKNOWN, Place, Thread, Tree
+from ngramkit.corpus.agent_sessions.blocks import HIDDEN, said_text, word
+from ngramkit.corpus.agent_sessions.transcript import NO_SYSTEM, UNKNOWN, Place, Thread, Tree
 from ngramkit.corpus.turns import Unread
 
 # Records outside a conversation.
