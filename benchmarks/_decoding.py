@@ -19,9 +19,9 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.model_bigram import build_model_bigram
 from ngramkit.builders.model_unigram import build_model_unigram
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.session import Session
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.create import load_drafter
@@ -43,13 +43,13 @@ def default_budget(model: LanguageModel) -> int:
     return 6 if model.model.device.type == "cpu" else 64
 
 
-def task_of(model: LanguageModel, profile: Profile | None = None) -> Session:
-    """Return a session of fixed drafts, or with `profile` one of --budget auto."""
+def task_of(model: LanguageModel, profile: Profile | None = None) -> Decoder:
+    """Return a decoder of fixed drafts, or with `profile` one of --budget auto."""
     options = DecodeOptions(budget=default_budget(model), max_new_tokens=NEW_TOKENS)
-    session = Session.settle(model, options)
+    decoder = Decoder.settle(model, options)
     if profile is not None:
-        session = replace(session, budget=profile.sizes[-1], is_auto=True, profile=profile)
-    return session
+        decoder = replace(decoder, budget=profile.sizes[-1], is_auto=True, profile=profile)
+    return decoder
 
 
 class Drafters:

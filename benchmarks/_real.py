@@ -226,13 +226,13 @@ def replayed(data: Path, work: Path, runs: Runs, done: set[str]) -> dict[str, di
 def bench_of(model: LanguageModel, asked: Sequence[Question]) -> Bench:
     from benchmarks._decoding import default_budget
     from ngramkit.corpus.chat import find_template
+    from ngramkit.decode.decoder import Decoder
     from ngramkit.decode.options import DecodeOptions
-    from ngramkit.decode.session import Session
     from ngramkit.evaluate.bench import Bench
 
     options = DecodeOptions(budget=default_budget(model), max_new_tokens=NEW_TOKENS)
-    session = Session.settle(model, options)
-    return Bench(session, [], asked, find_template("auto", model.tokenizer))
+    decoder = Decoder.settle(model, options)
+    return Bench(decoder, [], asked, find_template("auto", model.tokenizer))
 
 
 def makers(model: LanguageModel, work: Path) -> dict[str, Callable[[], Any]]:

@@ -22,10 +22,10 @@ from benchmarks._real import MODEL, NEW_TOKENS, QUESTIONS, artifacts, in_turns
 from ngramkit.basics.progress import SILENT
 from ngramkit.corpus.chat import find_template
 from ngramkit.decode.compare import in_lockstep, warm_up
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.result import Clock
-from ngramkit.decode.session import Session
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.registry import NoDraft
@@ -74,7 +74,7 @@ def measure(
 ) -> list[str]:
     """Return the speed-up over no drafts of each size and of auto, and auto's over the best."""
     seconds: dict[str, list[float]] = {name: [] for name in (NONE, *map(str, SIZES), AUTO)}
-    tasks = {name: session(model, name) for name in seconds}
+    tasks = {name: decoder(model, name) for name in seconds}
     warm_up(tasks[AUTO], prompts[0], make())
     for prompt in prompts:
         runs = [
@@ -92,11 +92,11 @@ def measure(
     return [*speed_ups, f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"]
 
 
-def session(model: LanguageModel, name: str) -> Session:
-    """Return a session of a draft size that knows nothing of what passes cost."""
+def decoder(model: LanguageModel, name: str) -> Decoder:
+    """Return a decoder of a draft size that knows nothing of what passes cost."""
     budget = int(name) if name.isdigit() else None
     options = DecodeOptions(max_new_tokens=NEW_TOKENS, budget=budget)
-    settled = replace(Session.settle(model, options), profile=None)
+    settled = replace(Decoder.settle(model, options), profile=None)
     return settled.undrafted() if name == NONE else settled
 
 

@@ -31,10 +31,10 @@ from benchmarks import Row
 from benchmarks._decoding import Drafters
 from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.decode.compare import in_lockstep, warm_up
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.result import Clock, Decoded
-from ngramkit.decode.session import Session
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.registry import DRAFTERS, NoDraft
@@ -65,7 +65,7 @@ class Comparison:
     def __init__(self, given: Drafters, new_tokens: int, *, sampled: bool) -> None:
         self.model, self._drafts = given.model, given
         options = DecodeOptions(max_new_tokens=new_tokens, temperature=1.0 if sampled else 0.0)
-        self._task = replace(Session.settle(self.model, options), profile=None)
+        self._task = replace(Decoder.settle(self.model, options), profile=None)
         self._alone = self._task.undrafted()
         self.names = [name for name in DRAFTERS if name != NONE]
 

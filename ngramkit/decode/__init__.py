@@ -5,7 +5,7 @@ The only part of decoding that knows torch. The modules in the order of a reques
     options     the keywords of the call, checked
     answer      a prompt in, an Answer out; `conversation` and `generate` are other entrances
     pending     the tokenizer, before the model; `load` loads the model
-    session     the loaded model with a verifier, a budget and a drafter for each request
+    decoder     the loaded model with a verifier, a budget and a drafter for each request
     loop        one pass at a time, by the protocols of `base`
     verify_*    the model's side of a pass, with its `masks` and `cache`; `verifiers` chooses one
     accept      the draft tokens that stay; `sampling` chooses the tokens

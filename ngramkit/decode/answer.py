@@ -24,11 +24,11 @@ from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 if TYPE_CHECKING:
     from ngramkit.decode.base import Verifier
     from ngramkit.decode.compare import Comparison
+    from ngramkit.decode.decoder import Decoder
     from ngramkit.decode.load import LanguageModel
     from ngramkit.decode.options import Budget
     from ngramkit.decode.reference_files import Reference
     from ngramkit.decode.result import Decoded
-    from ngramkit.decode.session import Session
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,26 +162,26 @@ def decode(
 def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
     for prompt in prompts:
         require_prompt(prompt)
-    session, choice, template, prompt_tokens = set_up(options, prompts)
+    decoder, choice, template, prompt_tokens = set_up(options, prompts)
     if prompt_tokens and options.cache is None:
         from ngramkit.decode.compare import warm_up
 
-        warm_up(session, prompt_tokens[0], choice.load(forgetful=True))
+        warm_up(decoder, prompt_tokens[0], choice.load(forgetful=True))
     drafter = choice.load()
     answers = []
     for tokens in prompt_tokens:
-        text, run = write(session, tokens, drafter, options.show)
+        text, run = write(decoder, tokens, drafter, options.show)
         if options.show is not None:
             options.show("", False)
         answers.append(
             Answer(
                 text,
                 run,
-                model=session.model.name,
+                model=decoder.model.name,
                 drafter=choice,
                 template=None if template is None else template.name,
-                budget=session.shown_budget,
-                again=functools.partial(_compare, session, tokens, choice),
+                budget=decoder.shown_budget,
+                again=functools.partial(_compare, decoder, tokens, choice),
             )
         )
         if run.ended_by == "interrupt":
@@ -200,8 +200,8 @@ def require_prompt(prompt: Any) -> None:
 
 def set_up(
     options: DecodeOptions, prompts: Sequence[str] = ()
-) -> tuple[Session, DrafterChoice, Template | None, list[TokenArray]]:
-    """Return the session, drafter, template and encoded prompts.
+) -> tuple[Decoder, DrafterChoice, Template | None, list[TokenArray]]:
+    """Return the decoder, drafter, template and encoded prompts.
 
     Raises InputError for a prompt that is too long, before loading the model.
     """
@@ -219,25 +219,25 @@ def set_up(
         require_fits(tokens, pending.name, pending.context)
     drafter = options.drafter or (None if options.cache is None else "none")
     choice = choose(drafter, tokenizer.record, options.sources(), reporter, pending.load)
-    session, (choice,) = pending.session(options, [choice])
-    return replace(session, references=references), choice, template, encoded
+    decoder, (choice,) = pending.decoder(options, [choice])
+    return replace(decoder, references=references), choice, template, encoded
 
 
-def _compare(session: Session, prompt: TokenArray, choice: DrafterChoice) -> Comparison:
+def _compare(decoder: Decoder, prompt: TokenArray, choice: DrafterChoice) -> Comparison:
     from ngramkit.decode.compare import compare, plain_model
 
     make = functools.partial(choice.load, forgetful=True)
-    return compare(session, prompt, make, plain=plain_model(session))
+    return compare(decoder, prompt, make, plain=plain_model(decoder))
 
 
 def write(
-    session: Session,
+    decoder: Decoder,
     prompt: TokenArray,
     drafter: Drafter,
     show: Show | None,
     verifier: Verifier | None = None,
 ) -> tuple[str, Decoded]:
-    stream = TextStream(session.model.tokenizer.backend, prompt)
+    stream = TextStream(decoder.model.tokenizer.backend, prompt)
     pieces: list[str] = []
 
     def put(piece: str, drafted: bool) -> None:
@@ -249,6 +249,6 @@ def write(
     def sink(token: int, drafted: bool) -> None:
         put(stream.push(token), drafted)
 
-    run = session.complete(prompt, drafter, sink, verifier)
+    run = decoder.complete(prompt, drafter, sink, verifier)
     put(stream.rest(), False)
     return "".join(pieces), run

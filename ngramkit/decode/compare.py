@@ -19,6 +19,7 @@ import torch
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import OtherPrograms, free_memory
 from ngramkit.budget.auto import compile_kernels
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.generation import applied, generate_options, prepare_call
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run
@@ -30,7 +31,6 @@ from ngramkit.decode.packed_weights import (
     unpacked,
 )
 from ngramkit.decode.result import Clock, Decoded
-from ngramkit.decode.session import Session
 from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
 from ngramkit.drafters.registry import NoDraft
@@ -107,7 +107,7 @@ class Comparison:
 
 
 def compare(
-    session: Session,
+    decoder: Decoder,
     prompt: TokenArray,
     make_drafter: Callable[[], Drafter],
     *,
@@ -118,19 +118,19 @@ def compare(
 
     Every round has a new drafter, which has not seen the answer. Raises KeyboardInterrupt.
     """
-    alone = session.undrafted()
+    alone = decoder.undrafted()
     # A device may have no memory for a second cache.
-    in_turns = session.model.model.device.type == "cpu" and session.options.cache is None
-    warm_up(session, prompt, make_drafter())
+    in_turns = decoder.model.model.device.type == "cpu" and decoder.options.cache is None
+    warm_up(decoder, prompt, make_drafter())
     warm_up(alone, prompt, NoDraft())
     if plain is not None:
-        short = session.with_options(max_new_tokens=WARM_UP)
+        short = decoder.with_options(max_new_tokens=WARM_UP)
         answer_by(GENERATE, plain)(short, prompt[-WARM_UP:])
     written: list[Decoded] = []
 
     def write(catch_up: CatchUp) -> None:
         assert plain is not None
-        written.append(_generate(replace(session, model=plain), prompt, {}, catch_up))
+        written.append(_generate(replace(decoder, model=plain), prompt, {}, catch_up))
 
     beside = None if plain is None else write
     started, others = time.perf_counter(), OtherPrograms()
@@ -138,14 +138,14 @@ def compare(
     for _ in range(rounds):
         drafter = make_drafter()
         if in_turns:
-            with packed_weights_of(session.model.model):
-                runs = [session.run(prompt, drafter), alone.run(prompt, NoDraft())]
+            with packed_weights_of(decoder.model.model):
+                runs = [decoder.run(prompt, drafter), alone.run(prompt, NoDraft())]
                 drafted, baseline = in_lockstep(runs, beside)
             generated = written.pop() if written else None
         else:
             baseline = _finished(alone.complete(prompt, NoDraft()))
-            drafted = _finished(session.complete(prompt, drafter))
-            generated = None if plain is None else answer_by(GENERATE, plain)(session, prompt)
+            drafted = _finished(decoder.complete(prompt, drafter))
+            generated = None if plain is None else answer_by(GENERATE, plain)(decoder, prompt)
         comparisons.append(Comparison(drafted, baseline, generate=generated))
         if time.perf_counter() - started > ENOUGH:
             break
@@ -159,16 +159,16 @@ def compare(
             _quickest([each.baseline for each in comparisons]),
             generate=_quickest(generates) if generates else None,
         )
-    found = replace(best, rounds=speedups, packed=is_packed(session.model.model))
-    reference = session if plain is None else replace(session, model=plain)
+    found = replace(best, rounds=speedups, packed=is_packed(decoder.model.model))
+    reference = decoder if plain is None else replace(decoder, model=plain)
     return replace(found, others=others.cores, parting=parting_of(found, reference, prompt))
 
 
-def warm_up(session: Session, prompt: TokenArray, drafter: Drafter) -> None:
+def warm_up(decoder: Decoder, prompt: TokenArray, drafter: Drafter) -> None:
     """Write a few tokens, so that imports and kernels are not measured."""
-    if session.is_auto and not isinstance(drafter, NoDraft):
+    if decoder.is_auto and not isinstance(drafter, NoDraft):
         compile_kernels()
-    short = session.with_options(max_new_tokens=WARM_UP, stop=())
+    short = decoder.with_options(max_new_tokens=WARM_UP, stop=())
     _finished(short.complete(prompt[-WARM_UP:], drafter))
 
 
@@ -212,30 +212,30 @@ def _quickest(runs: Sequence[Decoded]) -> Decoded:
     return min(runs, key=lambda run: run.seconds)
 
 
-def parting_of(found: Comparison, session: Session, prompt: TokenArray) -> Parting | None:
+def parting_of(found: Comparison, decoder: Decoder, prompt: TokenArray) -> Parting | None:
     for of, other in (("generate", found.generate), ("no drafts", found.baseline)):
         if other is not None and not found.drafted.same_tokens(other):
-            return part(session, prompt, found.drafted.token_ids, other.token_ids, of)
+            return part(decoder, prompt, found.drafted.token_ids, other.token_ids, of)
     return None
 
 
 def part(
-    session: Session, prompt: TokenArray, ours: TokenArray, theirs: TokenArray, of: str
+    decoder: Decoder, prompt: TokenArray, ours: TokenArray, theirs: TokenArray, of: str
 ) -> Parting:
     """Return where two different answers, int32[n] each, differ."""
-    index, model = common_beginning(ours, theirs), session.model
+    index, model = common_beginning(ours, theirs), decoder.model
     tokens = [text[index : index + 1].tolist() for text in (ours, theirs)]
     near = False
-    if session.options.sampling.greedy and all(tokens) and model.model.dtype.itemsize == 2:
-        behind = _distance_to_best(session, prompt, ours[:index])
+    if decoder.options.sampling.greedy and all(tokens) and model.model.dtype.itemsize == 2:
+        behind = _distance_to_best(decoder, prompt, ours[:index])
         near = bool((behind[[*tokens[0], *tokens[1]]] <= NEAR_TIE).all())
     mine, other = (model.tokenizer.decode(token) if token else None for token in tokens)
     return Parting(index, mine, other, of, near)
 
 
-def _distance_to_best(session: Session, prompt: TokenArray, tokens: TokenArray) -> torch.Tensor:
+def _distance_to_best(decoder: Decoder, prompt: TokenArray, tokens: TokenArray) -> torch.Tensor:
     """Return how far each next score is below the best, in ulps of the best, float32[V]."""
-    model, sampling = session.model, session.options.sampling
+    model, sampling = decoder.model, decoder.options.sampling
     whole = np.concatenate([prompt, tokens]).astype(np.int64)
     ids = torch.from_numpy(whole).to(model.model.device)[None]
     with torch.inference_mode():
@@ -250,10 +250,10 @@ def _distance_to_best(session: Session, prompt: TokenArray, tokens: TokenArray) 
     return behind
 
 
-def answer_by(name: str, model: LanguageModel) -> Callable[[Session, TokenArray], Decoded]:
-    def answer(session: Session, prompt: TokenArray) -> Decoded:
-        write = partial(_generate, replace(session, model=model), prompt, TRANSFORMERS_WAYS[name])
-        threads = session.threads
+def answer_by(name: str, model: LanguageModel) -> Callable[[Decoder, TokenArray], Decoded]:
+    def answer(decoder: Decoder, prompt: TokenArray) -> Decoded:
+        write = partial(_generate, replace(decoder, model=model), prompt, TRANSFORMERS_WAYS[name])
+        threads = decoder.threads
         if threads is None:
             return write()
         threads.begin()  # as for our own passes
@@ -265,20 +265,20 @@ def answer_by(name: str, model: LanguageModel) -> Callable[[Session, TokenArray]
     return answer
 
 
-def plain_model(session: Session) -> LanguageModel | None:
+def plain_model(decoder: Decoder) -> LanguageModel | None:
     """Return the model with plain weights, if comparable and memory suffices."""
-    model = session.model.model
-    if not _is_plain(session) or 2 * packed_bytes(model) > free_memory():
+    model = decoder.model.model
+    if not _is_plain(decoder) or 2 * packed_bytes(model) > free_memory():
         return None
-    return replace(session.model, model=unpacked(model))
+    return replace(decoder.model, model=unpacked(model))
 
 
-def _is_plain(session: Session) -> bool:
-    return not (session.options.temperature > 0 or session.options.stop)
+def _is_plain(decoder: Decoder) -> bool:
+    return not (decoder.options.temperature > 0 or decoder.options.stop)
 
 
-def require_plain(session: Session) -> None:
-    if not _is_plain(session):
+def require_plain(decoder: Decoder) -> None:
+    if not _is_plain(decoder):
         raise UsageError(
             f"cannot compare {' and '.join(TRANSFORMERS_WAYS)} with temperature or stop",
             "leave out temperature and stop, or these two",
@@ -287,15 +287,15 @@ def require_plain(session: Session) -> None:
 
 
 def _generate(
-    session: Session,
+    decoder: Decoder,
     prompt: TokenArray,
     options: dict[str, Any],
     catch_up: CatchUp | None = None,
     threads: Threads | None = None,
 ) -> Decoded:
     """Write by `generate`; `catch_up` and `threads` are not timed."""
-    require_plain(session)
-    model, request = session.model.model, session.request(prompt)
+    require_plain(decoder)
+    model, request = decoder.model.model, decoder.request(prompt)
     most = len(prompt) + request.longest
     ids = torch.tensor(np.asarray(prompt, np.int64), device=model.device)[None]
     starts: list[int] = []  # tokens before each pass
@@ -329,7 +329,7 @@ def _generate(
             whole = model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
-                **generate_options(session.model, session.options.sampling, max_length=most),
+                **generate_options(decoder.model, decoder.options.sampling, max_length=most),
                 **options,
             )
     finally:

@@ -112,10 +112,10 @@ class Conversation:
                     f"leave out {name}, or give a prompt",
                     option=(name, "prompt"),
                 )
-        self._session, self.drafter, template, _ = set_up(options)
+        self._decoder, self.drafter, template, _ = set_up(options)
         assert template is not None
         self.template = template
-        self.model = self._session.model
+        self.model = self._decoder.model
         self.system = options.system
         self.messages: list[Message] = self._beginning()
         self._drafter: Drafter | None = None
@@ -133,15 +133,15 @@ class Conversation:
         messages = [*self.messages, Message("user", text)]
         prompt = chat_ids(self.model.tokenizer, self.template, messages)
         self._require_room(prompt)
-        session = self._session.numbered(self._turns)
+        decoder = self._decoder.numbered(self._turns)
         self._turns += 1
         if self._drafter is None:
             from ngramkit.decode.compare import warm_up
 
-            warm_up(self._session, prompt, self.drafter.load(forgetful=True))
+            warm_up(self._decoder, prompt, self.drafter.load(forgetful=True))
             self._drafter = self.drafter.load()
         verifier, held = self._rewind(prompt)
-        text, run = write(session, prompt, self._drafter, show, verifier)
+        text, run = write(decoder, prompt, self._drafter, show, verifier)
         whole = np.concatenate([prompt, run.token_ids])
         # The next pass reads the last token. The verifier may hold tokens of an accepted path that
         # was cut at its end.
@@ -182,7 +182,7 @@ class Conversation:
         The prompt's last token is never held: its logits begin the answer.
         """
         if self._verifier is None:
-            self._verifier = self._session.open(prompt)
+            self._verifier = self._decoder.open(prompt)
         self._verifier.rewind(common_beginning(self._held, prompt[:-1]))
         expect = getattr(self._verifier, "expect", None)
         if expect is not None:

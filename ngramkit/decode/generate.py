@@ -13,6 +13,7 @@ import torch
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.decode.base import Sink
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.generate_rows import decode_rows
 from ngramkit.decode.generation import (
     EXACT_CACHES,
@@ -28,7 +29,6 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import ProcessedChoice, draw_as_generate, likeliest
-from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.checked import require_drafter
@@ -150,12 +150,12 @@ def custom_generate(
     from transformers.generation.utils import GenerateDecoderOnlyOutput
 
     unnamed = LanguageModel(model.config.model_type, model, tokenizer=None)  # type: ignore[arg-type]
-    session = Session.settle(unnamed, options)
+    decoder = Decoder.settle(unnamed, options)
     requests = [
         Request(
             prompt=ids[pad:].cpu().numpy().astype(np.int32),
             max_new_tokens=ends.length - len(ids),
-            budget=session.budget,
+            budget=decoder.budget,
             eos=ends.eos,
             references=texts,
         )
@@ -172,7 +172,7 @@ def custom_generate(
         _require_own(drafters, options)
         pad = _pad(generation_config) if ends.has_eos else None
         how = (logits_processor, stopping_criteria, draw, pad, put)
-        whole = decode_rows(session, requests, drafters, input_ids, *how)
+        whole = decode_rows(decoder, requests, drafters, input_ids, *how)
     else:
         if not is_plain:  # one row, whose processors and criteria see its padding too
             stop = stop_of(ends.others, input_ids) if ends.others else None
@@ -180,7 +180,7 @@ def custom_generate(
             requests = [replace(requests[0], choice=choice, stop=stop)]
         sink: Sink = lambda token, drafted: put(torch.tensor([token]))  # noqa: E731
         runs = [
-            session.decode(request, row_drafter, None if streamer is None else sink)
+            decoder.decode(request, row_drafter, None if streamer is None else sink)
             for request, row_drafter in zip(requests, drafters, strict=True)
         ]
         whole = _padded(input_ids, runs, generation_config)

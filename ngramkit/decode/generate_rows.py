@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ngramkit.decode.base import Choose, Tops
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.loop import Run
 from ngramkit.decode.packed_weights import packed_weights_of
 from ngramkit.decode.request import Request
 from ngramkit.decode.sampling import best_and_tops
-from ngramkit.decode.session import Session
 from ngramkit.drafters.base import Drafter
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class _Logits:
 
 
 def decode_rows(
-    session: Session,
+    decoder: Decoder,
     requests: Sequence[Request],
     drafters: Sequence[Drafter],
     ids: torch.Tensor,
@@ -56,9 +56,9 @@ def decode_rows(
     for row, (request, drafter) in enumerate(zip(requests, drafters, strict=True)):
         stop = lambda _, row=row: ended[row]  # noqa: E731
         request = replace(request, choice=_Logits(), eos=frozenset(), stop=stop)
-        runs.append(session.start(request, drafter))
+        runs.append(decoder.start(request, drafter))
     going = torch.ones(len(runs), dtype=torch.bool, device=ids.device)
-    with packed_weights_of(session.model.model), torch.inference_mode():
+    with packed_weights_of(decoder.model.model), torch.inference_mode():
         try:
             for run in runs:
                 run.clock.resume()

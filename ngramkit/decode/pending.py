@@ -14,8 +14,8 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.options import DecodeOptions
 
 if TYPE_CHECKING:
+    from ngramkit.decode.decoder import Decoder
     from ngramkit.decode.load import LanguageModel
-    from ngramkit.decode.session import Session
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,25 @@ class PendingModel:
     context: int | None
     load: Callable[[], LanguageModel]
 
-    def session(
+    def decoder(
         self, options: DecodeOptions, choices: Sequence[DrafterChoice]
-    ) -> tuple[Session, list[DrafterChoice]]:
-        """Load the model; return a session and the choices fitted to it.
+    ) -> tuple[Decoder, list[DrafterChoice]]:
+        """Load the model; return a decoder and the choices fitted to it.
 
-        Raises as `Session.settle`.
+        Raises as `Decoder.settle`.
         """
         from ngramkit.decode.compile_while_loading import compile_meanwhile
 
         named = [choice.spec.name for choice in choices if choice.made is None]
         with compile_meanwhile(named, self.tokenizer.record.vocabulary):
             model = self.load()
+        from ngramkit.decode.decoder import Decoder
         from ngramkit.decode.generation import refuse_unsupported_settings, report_applied
-        from ngramkit.decode.session import Session
 
         refuse_unsupported_settings(model)
         report_applied(model, options.sampling, options.reporter)
         suited = [choice.with_default("least_score", model.least_score) for choice in choices]
-        return Session.settle(model, options), suited
+        return Decoder.settle(model, options), suited
 
 
 def open_pending_model(options: DecodeOptions) -> PendingModel:

@@ -73,9 +73,9 @@ from ngramkit.evaluate.result_tables import Cell, Table, steps_by_budget, with_i
 from ngramkit.evaluate.statistics import QUESTIONS, Interval, Ratio, ratios
 
 if TYPE_CHECKING:
+    from ngramkit.decode.decoder import Decoder
     from ngramkit.decode.load import LanguageModel
     from ngramkit.decode.result import Decoded
-    from ngramkit.decode.session import Session
 
 DRAFTERS = ("blend", "rest", "cacheback", "ssd")  # default; those without sources are left out
 NEW_TOKENS = 256
@@ -326,7 +326,7 @@ def bench(
     settings |= {"drafters": labels, "artifacts": _artifacts(choices)}
     if not force:
         require_begun_with(folder, settings)
-    task, choices = prepared.session(options, choices)
+    task, choices = prepared.decoder(options, choices)
     contestants = [*_transformers_ways(ways, task), *_drafting(choices, budgets, task, options)]
     contest = Bench(task, contestants, wanted, form)
     if contest.too_long:
@@ -435,28 +435,28 @@ def _choices(
 class Contestant:
     """One contestant of a benchmark.
 
-    `make(remember)` creates a drafter; with False it adds no past requests. `session`: for another
+    `make(remember)` creates a drafter; with False it adds no past requests. `decoder`: for another
     budget. `answer`: another method.
     """
 
     name: str
     make: Callable[[bool], Drafter] = lambda remember: NoDraft()
     learns: bool = False
-    session: Session | None = None
-    answer: Callable[[Session, TokenArray], Decoded] | None = None
+    decoder: Decoder | None = None
+    answer: Callable[[Decoder, TokenArray], Decoded] | None = None
     wants_evidence: bool = False
 
-    def task(self, task: Session) -> Session:
+    def task(self, task: Decoder) -> Decoder:
         if self.name == BASELINE:
             return task.undrafted()
-        return task if self.session is None else replace(self.session, options=task.options)
+        return task if self.decoder is None else replace(self.decoder, options=task.options)
 
 
 def _is_transformers(drafter: Any) -> bool:
     return isinstance(drafter, str) and drafter in TRANSFORMERS_WAYS
 
 
-def _transformers_ways(ways: Sequence[str], task: Session) -> list[Contestant]:
+def _transformers_ways(ways: Sequence[str], task: Decoder) -> list[Contestant]:
     if not ways:
         return []
     from ngramkit.decode.compare import answer_by, require_plain
@@ -470,13 +470,13 @@ def _transformers_ways(ways: Sequence[str], task: Session) -> list[Contestant]:
 def _drafting(
     choices: Sequence[DrafterChoice],
     budgets: Mapping[str, Budget],
-    task: Session,
+    task: Decoder,
     options: DecodeOptions,
 ) -> Iterator[Contestant]:
-    from ngramkit.decode.session import Session
+    from ngramkit.decode.decoder import Decoder
 
-    sessions = {
-        budget: Session.settle(task.model, replace(options, budget=budget))
+    decoders = {
+        budget: Decoder.settle(task.model, replace(options, budget=budget))
         for budget in dict.fromkeys(budgets.values())
         if budget
     }
@@ -485,7 +485,7 @@ def _drafting(
             choice.label,
             lambda remember, choice=choice: choice.load(forgetful=not remember),  # type: ignore[misc]
             choice.learns,
-            sessions.get(budgets.get(choice.label, 0)),
+            decoders.get(budgets.get(choice.label, 0)),
             wants_evidence=choice.needs_evidence,
         )
 
@@ -499,7 +499,7 @@ class Bench:
 
     def __init__(
         self,
-        task: Session,
+        task: Decoder,
         contestants: Sequence[Contestant],
         questions: Sequence[Question],
         template: Template,
@@ -716,7 +716,7 @@ def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Rep
     drafters = [
         each
         for each in bench.contestants[1:]
-        if each.answer is None and each.session is None and not each.wants_evidence
+        if each.answer is None and each.decoder is None and not each.wants_evidence
     ]
     reporter.stage("replays", len(drafters) * len(BUDGETS) * len(records), "questions")
     curves = []

@@ -9,9 +9,9 @@ from ngramkit.basics.errors import NgramkitError
 from ngramkit.basics.progress import Reporter
 from ngramkit.choose import choose_drafter
 from ngramkit.decode.compare import Comparison, compare
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.session import Session
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.sources import Sources
@@ -32,12 +32,12 @@ def main() -> int:
     print(f"\n{PROMPTS} prompts from files that neither the model nor the artifacts ever saw,")
     print(f"{NEW_TOKENS} tokens each, with as many draft nodes per pass as pay for their time:\n")
     print(LINE.format(*HEAD))
-    session, identical = Session.settle(model, DecodeOptions(max_new_tokens=NEW_TOKENS)), True
+    decoder, identical = Decoder.settle(model, DecodeOptions(max_new_tokens=NEW_TOKENS)), True
     for where, text in demo_prompts(PROMPTS):
         print(f"\n{where}")
         prompt = model.tokenizer.encode_prompt(text)
         for name, make_drafter in drafters.items():
-            result = compare(session, prompt, make_drafter)
+            result = compare(decoder, prompt, make_drafter)
             print(table_line(name, result), flush=True)
             identical = identical and result.identical
     return 0 if identical else 1

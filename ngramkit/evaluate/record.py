@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     import torch
 
     from ngramkit.decode.base import ResumableVerifier, Verifier
+    from ngramkit.decode.decoder import Decoder
     from ngramkit.decode.load import LanguageModel
     from ngramkit.decode.options import Budget
-    from ngramkit.decode.session import Session
 
 BUDGET = 64
 
@@ -119,7 +119,7 @@ def record(
         choose(each, prepared.tokenizer.record, given, reporter, prepared.load)
         for each in names or (DEFAULT_DRAFTER,)
     )
-    task, choices = prepared.session(options, choices)
+    task, choices = prepared.decoder(options, choices)
     from ngramkit.decode.generation import applied_facts
 
     plan = {
@@ -223,7 +223,7 @@ def _answer(
 class VerifyingModel:
     """A model that verifies missing contexts; it reads common beginnings once."""
 
-    def __init__(self, task: Session) -> None:
+    def __init__(self, task: Decoder) -> None:
         self._task = task
         self._verifier: ResumableVerifier | None = None
         self._prompt = self._tokens = NOTHING  # of the open request; tokens its verifier has read
@@ -277,14 +277,14 @@ def verifying_model(
             option="model",
         )
     folder.tokenizer.require(loaded.tokenizer.record, str(folder.path))
-    from ngramkit.decode.session import Session
+    from ngramkit.decode.decoder import Decoder
 
-    session = Session.settle(loaded, options)
-    if session.verify == "chain":
+    decoder = Decoder.settle(loaded, options)
+    if decoder.verify == "chain":
         raise UsageError(
             f"cannot use {loaded.name}: it verifies no trees", "leave out model", option="model"
         )
-    return VerifyingModel(session)
+    return VerifyingModel(decoder)
 
 
 def _top_k(logits: torch.Tensor) -> TopK:

@@ -10,10 +10,10 @@ import torch
 from calibrated import profile
 from scripted import NoisyOracle
 
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.generate import generate
 from ngramkit.decode.kept_costs import profile_path
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.session import Session
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
 
@@ -23,14 +23,14 @@ from ngramkit.drafters.registry import NoDraft
 def test_what_is_written_does_not_change(model, budget, verify):
     prompt = np.array([3, 14, 15, 92, 65], np.int32)
     options = DecodeOptions(budget=6, max_new_tokens=30)
-    plain = Session.settle(model, options).complete(prompt, NoDraft())
+    plain = Decoder.settle(model, options).complete(prompt, NoDraft())
     options = DecodeOptions(budget=budget, verify=verify, max_new_tokens=30)
-    session = Session.settle(model, options)
-    assert (session.is_auto, session.shown_budget) == (True, "auto")
+    decoder = Decoder.settle(model, options)
+    assert (decoder.is_auto, decoder.shown_budget) == (True, "auto")
     for seed in range(4):
         drafter = NoisyOracle(plain.token_ids, 4096, seed)
         drafter.draft = scored_draft(drafter.draft)
-        run = session.complete(prompt, drafter)
+        run = decoder.complete(prompt, drafter)
         assert run.token_ids.tolist() == plain.token_ids.tolist()
         assert drafter.accepted == plain.token_ids.tolist()
 
@@ -39,12 +39,12 @@ def test_a_seed_gives_the_same_text_whatever_is_drafted(model):
     """One random number is drawn for each token that is written, none for what was left out."""
     prompt = np.array([3, 14, 15], np.int32)
     options = DecodeOptions(budget=1, max_new_tokens=30, temperature=1.0, seed=5)
-    plain = Session.settle(model, options).complete(prompt, NoDraft())
+    plain = Decoder.settle(model, options).complete(prompt, NoDraft())
     for budget in (1, 3, 12, "auto"):
-        session = Session.settle(model, replace(options, budget=budget))
+        decoder = Decoder.settle(model, replace(options, budget=budget))
         drafter = NoisyOracle(plain.token_ids, 4096, seed=7)
         drafter.draft = scored_draft(drafter.draft)
-        run = session.complete(prompt, drafter)
+        run = decoder.complete(prompt, drafter)
         assert run.token_ids.tolist() == plain.token_ids.tolist()
         assert budget in (1, "auto") or run.passes < plain.passes
 

@@ -14,12 +14,12 @@ from transformers import GenerationConfig
 
 from ngramkit.decode.answer import Answer
 from ngramkit.decode.compare import Comparison, compare, in_lockstep, parting_of, plain_model
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Clock, Decoded
-from ngramkit.decode.session import Session
 from ngramkit.drafters.registry import NoDraft
 from ngramkit_cli.decode_cmd import compared
 
@@ -96,7 +96,7 @@ def test_ctrl_c_is_raised_and_drafters_are_told():
 
 
 def test_a_comparison_is_of_one_round_and_of_the_same_text(demo):
-    task = Session.settle(demo, DecodeOptions(budget=4, max_new_tokens=12))
+    task = Decoder.settle(demo, DecodeOptions(budget=4, max_new_tokens=12))
     prompt = np.arange(20, 28, dtype=np.int32)
     text = task.undrafted().complete(prompt, NoDraft()).token_ids
     found = compare(task, prompt, lambda: NoisyOracle(text, 4096, seed=0), rounds=2)
@@ -138,7 +138,7 @@ class Tied:
 def test_texts_may_part_only_at_a_near_tie_of_a_16_bit_model(demo, logits, dtype, near):
     model = Tied(logits)
     model.dtype = dtype
-    task = Session(LanguageModel("tied", model, demo.tokenizer), DecodeOptions(), "tree", 4)
+    task = Decoder(LanguageModel("tied", model, demo.tokenizer), DecodeOptions(), "tree", 4)
     run = Decoded(3, np.array([2, 2, 0, 2], np.int32), [0, 0, 0], "length", 1.0, 0.1, 0.0, 0.9, [1])
     other = replace(run, token_ids=np.array([2, 2, 1, 1], np.int32), seconds=2.0)
     found = Comparison(run, other, generate=replace(run, seconds=3.0))
@@ -159,7 +159,7 @@ def test_texts_may_part_only_at_a_near_tie_of_a_16_bit_model(demo, logits, dtype
 
 
 def test_generate_takes_turns_with_the_same_threads(demo):
-    task = Session.settle(demo, DecodeOptions(budget=4, max_new_tokens=8))
+    task = Decoder.settle(demo, DecodeOptions(budget=4, max_new_tokens=8))
     prompt = np.arange(20, 28, dtype=np.int32)
     order = []
     plain = plain_model(task)

@@ -11,9 +11,9 @@ import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.conversation import Conversation
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.session import Session
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import common_beginning
 from ngramkit.drafters.cacheback import Cacheback
@@ -53,7 +53,7 @@ def alone(model, conversation, messages, **sampling):
     """What the model writes to the same prompt with an empty memory and no drafts."""
     prompt = chat_ids(model.tokenizer, conversation.template, messages)
     options = DecodeOptions(budget=1, max_new_tokens=16, **sampling)
-    return Session.settle(model, options).complete(prompt, NoDraft())
+    return Decoder.settle(model, options).complete(prompt, NoDraft())
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -14,12 +14,12 @@ from transformers import GenerationConfig
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode import generation
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.generate import PLAIN
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.plain_batch import write_batch
 from ngramkit.decode.sampling import GreedyChoice, Sampling, best_and_tops
-from ngramkit.decode.session import Session
 
 TEXT = "def read(path):\n    with open(path) as file:\n        return file.read()\n\n\ndef "
 NEW = 14
@@ -70,7 +70,7 @@ def generated(model, prompt, **options):
 
 def drafted(model, prompt, answer, **options):
     options = DecodeOptions(model, max_new_tokens=NEW, budget=6, **options)
-    run = Session.settle(model, options).complete(prompt, NoisyOracle(answer, VOCABULARY))
+    run = Decoder.settle(model, options).complete(prompt, NoisyOracle(answer, VOCABULARY))
     assert run.passes < len(run.token_ids) - 1 or len(run.token_ids) < 4
     return run.token_ids.tolist()
 

@@ -18,6 +18,7 @@ from ngramkit.builders.model_table import weights_fingerprint
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import packed_weights
 from ngramkit.decode.compare import answer_by
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import LanguageModel, device_facts, load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.packed_weights import (
@@ -30,7 +31,6 @@ from ngramkit.decode.packed_weights import (
     packed_weights_of,
     unpacked,
 )
-from ngramkit.decode.session import Session
 from ngramkit.drafters.registry import NoDraft
 
 IDS = torch.arange(4, 44)[None]
@@ -202,7 +202,7 @@ def test_decoding_leaves_the_weights_packed():
     seen = []
     head = model.model.get_output_embeddings()
     model.model.register_forward_hook(lambda *_: seen.append(head.trusted))
-    task = Session.settle(model, DecodeOptions(budget=4, max_new_tokens=8))
+    task = Decoder.settle(model, DecodeOptions(budget=4, max_new_tokens=8))
     seen.clear()
     task.complete(np.arange(1, 9, dtype=np.int32), NoDraft())
     assert not linears(model.model)
@@ -425,7 +425,7 @@ def test_transformers_own_ways_run_on_the_model_that_they_are_given():
     packed.register_forward_hook(lambda *_: seen.append("packed"))
 
     model = LanguageModel("tiny", packed, plain.tokenizer)
-    task = Session.settle(model, DecodeOptions(budget=4, max_new_tokens=8))
+    task = Decoder.settle(model, DecodeOptions(budget=4, max_new_tokens=8))
     seen.clear()
     answer = answer_by("generate", plain)
     assert len(answer(task, np.arange(1, 9, dtype=np.int32)).token_ids)

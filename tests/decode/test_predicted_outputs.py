@@ -12,10 +12,10 @@ from tiny_models import tiny_model
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.loop import decode
 from ngramkit.decode.reference_files import MOST_BYTES, read_reference
 from ngramkit.decode.request import Request
-from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.create import load_drafter
@@ -91,7 +91,7 @@ def test_an_id_that_the_model_does_not_have_is_never_drafted(demo):
 
 def test_a_prompt_with_an_id_that_the_model_does_not_have_is_refused(demo):
     with pytest.raises(InputError, match=f"must have ids below .* got {demo.vocabulary:,}"):
-        Session.settle(demo).request(np.array([1, demo.vocabulary], np.int32))
+        Decoder.settle(demo).request(np.array([1, demo.vocabulary], np.int32))
 
 
 def test_a_conversation_and_model_generate_take_them_too(demo):

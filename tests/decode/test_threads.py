@@ -10,10 +10,10 @@ import pytest
 import torch
 from scripted import NoisyOracle
 
-from ngramkit.decode import session
+from ngramkit.decode import decoder
 from ngramkit.decode.compare import compare
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.session import Session
 from ngramkit.decode.threads import LEAST_PAUSE, MOST_PAUSE, SHARE, SLOW, Threads, seconds_with
 from ngramkit.drafters.registry import NoDraft
 
@@ -135,8 +135,8 @@ def test_a_trial_takes_time():
 
 
 def test_runs_are_the_same_and_leave_torch_its_threads(monkeypatch, four, demo):
-    monkeypatch.setattr(session, "process_threads", lambda: four.threads)
-    task = Session.settle(demo, DecodeOptions(max_new_tokens=12))
+    monkeypatch.setattr(decoder, "process_threads", lambda: four.threads)
+    task = Decoder.settle(demo, DecodeOptions(max_new_tokens=12))
     prompt = np.arange(20, 28, dtype=np.int32)
     text = task.undrafted().complete(prompt, NoDraft()).token_ids
     four.machine, four.at = BUSY, 100.0

@@ -17,11 +17,11 @@ from ngramkit.corpus.chat import Message
 from ngramkit.decode.cache import InPlaceCache, InPlaceLayer, RecurrentLayer, is_recurrent
 from ngramkit.decode.calibrate import measure
 from ngramkit.decode.conversation import Conversation
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.kept_costs import profile_path
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.request import Request
-from ngramkit.decode.session import Session
 from ngramkit.decode.text import chat_ids
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
@@ -147,11 +147,11 @@ def test_an_auto_budget_decodes_with_it(tmp_path, monkeypatch, tokenizer, calibr
     if calibrated:
         found = measure(model, sizes=(0, 1, 4, 8), contexts=(8, 32), seconds=0)
         found.save(profile_path(model))
-    session = Session.settle(model, DecodeOptions(verify=verify))
-    assert (session.verify, session.shown_budget) == (verify or "chain", "auto")
-    assert (session.profile is not None) == calibrated
-    request = Request(reference.prompt, 12, session.budget, eos=frozenset({0}))
-    run = session.decode(request, ChainOracle(reference.answer))
+    decoder = Decoder.settle(model, DecodeOptions(verify=verify))
+    assert (decoder.verify, decoder.shown_budget) == (verify or "chain", "auto")
+    assert (decoder.profile is not None) == calibrated
+    request = Request(reference.prompt, 12, decoder.budget, eos=frozenset({0}))
+    run = decoder.decode(request, ChainOracle(reference.answer))
     np.testing.assert_array_equal(run.token_ids, reference.answer)
 
 
@@ -181,7 +181,7 @@ def test_turns_of_a_conversation_go_on_from_the_states(tokenizer, name):
     made = Conversation(
         model, drafter=lambda: Cacheback(None), template="chatml", max_new_tokens=12
     )
-    task = Session.settle(model, DecodeOptions(budget=1, max_new_tokens=12))
+    task = Decoder.settle(model, DecodeOptions(budget=1, max_new_tokens=12))
     for turn, text in enumerate(("def main(", "and again: def main(", "once more")):
         messages = [*made.messages, Message("user", text)]
         reply = made.ask(text)

@@ -9,9 +9,9 @@ import pytest
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.chat import KNOWN, Template
 from ngramkit.decode import compare
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import load_model
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.session import Session
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import Sources
@@ -63,7 +63,7 @@ def new_contest(model):
         Contestant("ssd", ssd, learns=True),
         Contestant("context", lambda remember: Context()),
     ]
-    task = Session.settle(model, DecodeOptions(budget=6, max_new_tokens=16))
+    task = Decoder.settle(model, DecodeOptions(budget=6, max_new_tokens=16))
     bench = Bench(task, contestants, QUESTIONS, PLAIN)
     bench.made = made
     return bench
@@ -128,13 +128,13 @@ def _spec_bench_agrees(path, result):
 
 
 def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monkeypatch):
-    order, real = [], Session.complete
+    order, real = [], Decoder.complete
 
     def spying(task, prompt, drafter):
         order.append(type(drafter).__name__)
         return real(task, prompt, drafter)
 
-    monkeypatch.setattr(Session, "complete", spying)
+    monkeypatch.setattr(Decoder, "complete", spying)
     monkeypatch.setattr(compare, "warm_up", lambda *a: None)
     contest.run(Runs(folder, {}))
     none, ssd, context = "NoDraft", "Ssd", "Context"
@@ -145,7 +145,7 @@ def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monke
 @pytest.mark.parametrize("ending", ["raised", "returned"])
 def test_an_interrupted_benchmark_goes_on(contest, whole, folder, monkeypatch, ending):
     monkeypatch.setattr(compare, "warm_up", lambda *a: None)
-    calls, real = [], Session.complete
+    calls, real = [], Decoder.complete
 
     def interrupted(*args):
         calls.append(1)
@@ -155,12 +155,12 @@ def test_an_interrupted_benchmark_goes_on(contest, whole, folder, monkeypatch, e
             raise KeyboardInterrupt
         return replace(real(*args), ended_by="interrupt")
 
-    monkeypatch.setattr(Session, "complete", interrupted)
+    monkeypatch.setattr(Decoder, "complete", interrupted)
     with pytest.raises(KeyboardInterrupt):
         contest.run(Runs(folder, {"x": (1,)}))
     with (folder / NAME).open("a") as file:
         file.write('{"drafter": "ssd", "quest')
-    monkeypatch.setattr(Session, "complete", lambda *args: calls.append(2) or real(*args))
+    monkeypatch.setattr(Decoder, "complete", lambda *args: calls.append(2) or real(*args))
     runs = Runs(folder, {"x": [1]})
     known = len(runs.found)
     contest.run(runs)
@@ -171,7 +171,7 @@ def test_an_interrupted_benchmark_goes_on(contest, whole, folder, monkeypatch, e
         assert run.same_text(whole.found[key])
         assert run.tokens_per_pass == whole.found[key].tokens_per_pass
     assert Runs(folder, {"x": [1]}).found == runs.found
-    monkeypatch.setattr(Session, "complete", None)
+    monkeypatch.setattr(Decoder, "complete", None)
     contest.run(Runs(folder, {"x": [1]}))  # nothing is left to do
 
 

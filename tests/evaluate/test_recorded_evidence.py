@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 import ngramkit
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.progress import SILENT
+from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import load_model
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.session import Session
 from ngramkit.drafters.base import TOPS
 from ngramkit.drafters.blend import Blend
 from ngramkit.evaluate.bench import tokens_per_pass
@@ -84,7 +84,7 @@ def test_the_command_s_help_names_the_size_of_its_passes():
 
 
 def live(model, drafter, turn, budget):
-    task = Session.settle(model, DecodeOptions(budget=budget, max_new_tokens=TOKENS))
+    task = Decoder.settle(model, DecodeOptions(budget=budget, max_new_tokens=TOKENS))
     return task.complete(turn.prompt, drafter)
 
 

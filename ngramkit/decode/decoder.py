@@ -35,7 +35,7 @@ from ngramkit.drafters.registry import NoDraft
 
 
 @dataclass(frozen=True)
-class Session:
+class Decoder:
     """A loaded model with settled options, which answers requests.
 
     `verify` is tree, batch or chain, `budget` the maximum of draft nodes per pass. With `is_auto`
@@ -51,7 +51,7 @@ class Session:
     references: References = ()
 
     @classmethod
-    def settle(cls, model: LanguageModel, options: DecodeOptions | None = None) -> Session:
+    def settle(cls, model: LanguageModel, options: DecodeOptions | None = None) -> Decoder:
         """Settle verify mode and budget.
 
         Raises InputError if the model cannot verify drafts or its profile is broken, UsageError in
@@ -78,13 +78,13 @@ class Session:
     def shown_budget(self) -> int | str:
         return "auto" if self.is_auto else self.budget
 
-    def with_options(self, **changes: Any) -> Session:
+    def with_options(self, **changes: Any) -> Decoder:
         return replace(self, options=replace(self.options, **changes))
 
-    def numbered(self, number: int) -> Session:
+    def numbered(self, number: int) -> Decoder:
         return self.with_options(seed=(self.options.seed + number) & MOST_SEED)
 
-    def undrafted(self) -> Session:
+    def undrafted(self) -> Decoder:
         return replace(self, is_auto=False, profile=None, references=())
 
     def complete(
