@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -12,18 +13,33 @@ from test_starts import ROOT, child
 import ngramkit
 from ngramkit_cli import completion
 
+# Answers a shell's questions, each in a fork; one is the environment that the shell gives.
 COMPLETE = """
-sys.argv = ["ngramkit"]
+import json, tempfile
+questions, sys.argv = json.loads(sys.argv[1]), ["ngramkit"]
+import ngramkit.drafters.registry  # which imports numpy
 from ngramkit_cli.main import run
-run()
+answers = []
+for question in questions:
+    with tempfile.TemporaryFile() as file:
+        if not os.fork():
+            os.environ.update(question)
+            os.dup2(file.fileno(), 1)
+            run()
+            os._exit(1)  # it has answered nothing
+        _, status = os.wait()
+        assert status == 0, question
+        file.seek(0)
+        answers.append(file.read().decode())
+print(json.dumps(answers))
 """
 
 
-def complete(folder, asked, **environment):
+def complete(folder, *questions):
     """What `ngramkit` prints when a shell asks it, and imports none of the heavy libraries for."""
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "cli")))
-    env = {"PYTHONPATH": paths, "_NGRAMKIT_COMPLETE": asked, **environment}
-    return child(COMPLETE, blocked="torch numba transformers datasets", cwd=folder, env=env)
+    env = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "cli")))}
+    blocked = "torch numba transformers datasets"
+    return json.loads(child(COMPLETE, json.dumps(questions), blocked=blocked, cwd=folder, env=env))
 
 
 @pytest.fixture
@@ -41,29 +57,43 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("ngramkit dec", ["decode"]),
-        ("ngramkit decode --drafter re", ["rest", "recycling"]),
-        ("ngramkit drafters cach", ["cacheback"]),
-        ("ngramkit decode --model smol", ["smollm2-135m"]),
-        ("ngramkit calibrate mistral-7b-", ["mistral-7b-instruct"]),
-        ("ngramkit decode --model ti", ["tiny", "tiny.gguf"]),
-        ("ngramkit tokenize --corpus the-", ["the-stack"]),
-        ("ngramkit warm --engine s", ["sglang"]),
-        ("ngramkit check-engine tens", ["tensorrt-llm"]),
-        ("ngramkit decode --datastore ", ["artifacts/mine"]),
-        ("ngramkit decode --frozen-table artifacts/", []),
-        ("ngramkit inspect ./artifacts/m", ["./artifacts/mine"]),
-        ("ngramkit export artifacts/mine --to r", ["rest-idx"]),
-    ],
-)
-def test_tab_completes(line, offered, folder):
-    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-    assert complete(folder, "complete_bash", **words).split() == offered
-    in_zsh = complete(folder, "complete_zsh", _TYPER_COMPLETE_ARGS=line)
-    assert re.findall(r'^(?:_arguments .*\(\()?"([^"]+)"', in_zsh, re.MULTILINE) == offered
+OFFERED = {
+    "ngramkit dec": ["decode"],
+    "ngramkit decode --drafter re": ["rest", "recycling"],
+    "ngramkit drafters cach": ["cacheback"],
+    "ngramkit decode --model smol": ["smollm2-135m"],
+    "ngramkit calibrate mistral-7b-": ["mistral-7b-instruct"],
+    "ngramkit decode --model ti": ["tiny", "tiny.gguf"],
+    "ngramkit tokenize --corpus the-": ["the-stack"],
+    "ngramkit warm --engine s": ["sglang"],
+    "ngramkit check-engine tens": ["tensorrt-llm"],
+    "ngramkit decode --datastore ": ["artifacts/mine"],
+    "ngramkit decode --frozen-table artifacts/": [],
+    "ngramkit inspect ./artifacts/m": ["./artifacts/mine"],
+    "ngramkit export artifacts/mine --to r": ["rest-idx"],
+}
+
+
+def test_tab_completes(folder):
+    in_bash = [
+        {
+            "_NGRAMKIT_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(line.count(" ")),
+        }
+        for line in OFFERED
+    ]
+    in_zsh = [
+        {"_NGRAMKIT_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": line} for line in OFFERED
+    ]
+    answers = complete(folder, *in_bash, *in_zsh)
+    found = [answer.split() for answer in answers[: len(OFFERED)]]
+    assert dict(zip(OFFERED, found, strict=True)) == OFFERED
+    found = [
+        re.findall(r'^(?:_arguments .*\(\()?"([^"]+)"', answer, re.MULTILINE)
+        for answer in answers[len(OFFERED) :]
+    ]
+    assert dict(zip(OFFERED, found, strict=True)) == OFFERED
 
 
 def test_every_drafter_and_model_is_offered_with_what_it_is():
@@ -76,4 +106,5 @@ def test_every_drafter_and_model_is_offered_with_what_it_is():
 
 
 def test_bash_falls_back_to_files(tmp_path):
-    assert "complete -o default -F" in complete(tmp_path, "source_bash")
+    (script,) = complete(tmp_path, {"_NGRAMKIT_COMPLETE": "source_bash"})
+    assert "complete -o default -F" in script
