@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from ngramkit.basics.terminal_text import visible
+
 TRIED = ("0.33.0",)  # versions whose Model Runner V2 was read and run
 MODES = {
     "fixed": "asynchronous scheduling verifies all K tokens, so all are filled",
@@ -58,4 +60,8 @@ def why_not_v2(version: str | None) -> str | None:
         return f"it was tested with vLLM {', '.join(TRIED)}, got {version}"
     if os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "").strip() == "0":
         return "VLLM_USE_V2_MODEL_RUNNER=0 asks for Model Runner V1"
+    named = os.environ.get("VLLM_PLUGINS")
+    if named is not None and "ngramkit" not in named.split(","):
+        got = visible(named, 60) or "nothing"
+        return f"VLLM_PLUGINS must name ngramkit, got {got}; vLLM's own n-gram drafts instead"
     return None

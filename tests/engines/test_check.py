@@ -172,6 +172,7 @@ def test_vllm_s_workers_can_look_through_all_modules(built):
 
 def test_it_shows_which_of_vllms_runners_would_draft(built, monkeypatch):
     monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    monkeypatch.setenv("VLLM_PLUGINS", "other,ngramkit")
     modes = ngramkit.check_engine("vllm").modes
     assert [(mode.runner, mode.mode) for mode in modes] == [
         ("V2", "fixed"), ("V2", "trimmed"), ("V2", "adaptive"), ("V1", "trimmed"),
@@ -182,6 +183,15 @@ def test_it_shows_which_of_vllms_runners_would_draft(built, monkeypatch):
     assert [mode.usable for mode in modes] == [False, False, False, True]
     assert "VLLM_USE_V2_MODEL_RUNNER=0" in modes[0].known
     assert len(ngramkit.check_engine("sglang").modes) == 0
+
+
+@pytest.mark.parametrize(("named", "got"), [("", "nothing"), ("other,third", "other,third")])
+def test_it_says_that_vllm_was_told_to_leave_ngramkit_out(built, monkeypatch, named, got):
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    monkeypatch.setenv("VLLM_PLUGINS", named)
+    modes = ngramkit.check_engine("vllm").modes
+    assert [mode.usable for mode in modes] == [False, False, False, True]
+    assert f"VLLM_PLUGINS must name ngramkit, got {got};" in modes[0].known
 
 
 def plugin():
