@@ -22,7 +22,7 @@ from ngramkit.drafters.registry import NoDraft
 
 SWITCH = 30
 WITHOUT_ROPE = ("gpt2", "opt", "gptj", "gpt_bigcode", "granitemoehybrid", "mamba2")
-NEW_TOKENS = 16
+NEW_TOKENS = 10
 TURNED = [name for name in (*ARCHITECTURES, *RECURRENT) if name not in WITHOUT_ROPE]
 # Every architecture with one kind of rope, in turns: tiny models of all would take too long.
 CASES = [(name, ("longrope", "dynamic")[turn % 2]) for turn, name in enumerate(TURNED)]

@@ -9,7 +9,7 @@ from scripted import NoisyOracle
 from tiny_models import FEW, VOCABULARY, tiny_model
 
 BUDGETS = (1, 4, 16, 64)
-PROMPTS = 20
+PROMPTS = 8
 
 
 @pytest.fixture(scope="module", params=[*FEW, "gpt2-eager", "mistral-eager", "demo"])

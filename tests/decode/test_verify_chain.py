@@ -36,7 +36,7 @@ KINDS = {"chain": ChainVerifier, "batch": BatchVerifier}
 @pytest.mark.parametrize("name", RECURRENT)
 def test_prompts_are_answered_as_the_model_does(tokenizer, name):
     model, steps = tiny_model(name), []
-    for seed, reference in enumerate(references(model, tokenizer, count=16)):
+    for seed, reference in enumerate(references(model, tokenizer, count=8)):
         mode = ("chain", "batch")[seed // len(BUDGETS) % 2]
         run = decoded(
             model,
