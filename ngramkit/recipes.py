@@ -63,7 +63,7 @@ from ngramkit.formats.replacing import replace_text, tidy
 from ngramkit.formats.resumable_writer import recipe_text
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.gguf.model_folders import find_gguf
-from ngramkit.hub.push import push as upload, refused_as_private
+from ngramkit.hub.push import push as upload, require_allow_private
 from ngramkit.remote.fetch import fetch, silence_client
 from ngramkit.remote.file_cache import fetch_texts, upload_text
 from ngramkit.remote.publishing import build_at, require_out
@@ -184,8 +184,9 @@ def build(
     if not check:
         require_out(place, force=True)
     resolved = resolve(wanted, reporter)
-    if push and not allow_private and is_private_corpus(resolved.inputs.get("corpus", {})):
-        raise refused_as_private(wanted.name)
+    if push:
+        is_private = is_private_corpus(resolved.inputs.get("corpus", {}))
+        require_allow_private(wanted.name, is_private, allow_private)
     verdict = _judge_place(resolved, root, url and place, push)
     status, size = "up to date", None
     if verdict.stale and check:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.drafters.blend import FITTED, Blend
+from ngramkit.drafters.blend import FITTED_WEIGHTS, Blend
 from ngramkit.evaluate.records import Record, read_records
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
@@ -191,7 +191,7 @@ def main() -> None:
         parser.add_argument(flag, nargs=3, action="append", metavar=names, default=[])
     parser.add_argument("--template", default="vicuna")
     parser.add_argument("--places", type=int, default=60_000, help="per --on")
-    parser.add_argument("--out", type=Path, default=FITTED)
+    parser.add_argument("--out", type=Path, default=FITTED_WEIGHTS)
     options = parser.parse_args()
     # One that is named twice gives other places the second time, and weighs twice.
     seen = [_places(each, options, seed=seed) for seed, each in enumerate(options.on, 1)]

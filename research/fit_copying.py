@@ -4,7 +4,7 @@ Each FILE is a log of calls in order of time, as `ngramkit replay` reads it. The
 token for token, by a blend that knows their own text and the outputs before. Each offer of a copied
 token is noted: its kind, the probability p that all else gave the token, and whether it was right.
 A logistic curve of logit p is fitted to each kind. A file counts as MOST offers of a kind at most,
-and a weak prior pulls towards p itself. Prints each curve beside FITTED of
+and a weak prior pulls towards p itself. Prints each curve beside FITTED_TRUST of
 kernels.blend.copied_text.
 """
 
@@ -22,7 +22,7 @@ from ngramkit.drafters.base import NOTHING
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.evaluate.records import read_records
-from ngramkit.kernels.blend.copied_text import FITTED, LEAST_P, PLACES, offer, point_to_live
+from ngramkit.kernels.blend.copied_text import FITTED_TRUST, LEAST_P, PLACES, offer, point_to_live
 from ngramkit.kernels.blend.counts import listed_row
 from ngramkit.kernels.blend.prediction import extend, follow, move_on, new_place, predict
 from ngramkit.kernels.jit import entry
@@ -100,9 +100,9 @@ def main() -> None:
     tokenizer = load_tokenizer(options.model)
     logs = [np.concatenate(list(offers_of(file, tokenizer))) for file in options.files]
     for row in range(2):
-        for kind in range(FITTED.shape[1]):
+        for kind in range(FITTED_TRUST.shape[1]):
             trust, slope = fit([log[log[:, row, 0] == kind, row] for log in logs])
-            print(row, kind, f"({trust:.2f}, {slope:.2f})", FITTED[row, kind])
+            print(row, kind, f"({trust:.2f}, {slope:.2f})", FITTED_TRUST[row, kind])
 
 
 if __name__ == "__main__":

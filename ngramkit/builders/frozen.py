@@ -322,7 +322,7 @@ def _leader_of_prefix(
     ids: npt.DTypeLike,
 ) -> LeaderPiece:
     """Return the piece of a prefix that lacks only the last token."""
-    best = most_frequent_rows(last, counts, table.followers)
+    best = rows_of_most_frequent_followers(last, counts, table.followers)
     ngrams = np.empty((len(best), len(partition.prefix) + 1), ids)
     ngrams[:, :-1] = partition.prefix
     ngrams[:, -1] = last[best, 0] + np.uint64(partition.low)
@@ -372,7 +372,9 @@ def merge_ends(pieces: list[LeaderPiece], piece: LeaderPiece, followers: int) ->
     own = last.keep(np.arange(len(last.leaders)) == len(last.leaders) - 1)
     both = concatenate([own, piece])
     size = int(both.sizes[0] + both.sizes[1])
-    order = most_frequent_rows(both.followers[:size], both.follower_counts[:size], followers)
+    order = rows_of_most_frequent_followers(
+        both.followers[:size], both.follower_counts[:size], followers
+    )
     rows = np.concatenate([order, np.arange(size, len(both.followers))])
     return LeaderPiece(
         both.leaders[1:],
@@ -383,7 +385,7 @@ def merge_ends(pieces: list[LeaderPiece], piece: LeaderPiece, followers: int) ->
     )
 
 
-def most_frequent_rows(followers: Array, counts: Array, most: int) -> Array:
+def rows_of_most_frequent_followers(followers: Array, counts: Array, most: int) -> Array:
     """Return the rows of the `most` frequent followers, ties to the lower ids: int64[<= most].
 
     `kernels.counting.most_frequent_followers_of_keys` does the same for keys.

@@ -194,7 +194,22 @@ def prune_table(table: FrozenTable, size: int, answers: Sequence[Array] = ()) ->
     """Return the arrays of a table of at most `size` bytes, without leaders if none fits."""
     sizes: Array = np.diff(table.follower_offsets.astype(np.int64))
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    worth = _worth(table, owner, answers)
+    kept = _most_worth_per_byte(table, sizes, owner, _follower_worth(table, owner, answers), size)
+    left = np.bincount(owner[kept], minlength=len(sizes))
+    leaders = left > 0
+    return {
+        "leaders": table.leaders[leaders],
+        "leader_counts": table.leader_counts[leaders],
+        "follower_offsets": np.concatenate([[0], np.cumsum(left[leaders])]).astype(np.uint64),
+        "followers": table.followers[kept],
+        "follower_counts": table.follower_counts[kept],
+    }
+
+
+def _most_worth_per_byte(
+    table: FrozenTable, sizes: Array, owner: Array, worth: Array, size: int
+) -> Array:
+    """Mark the followers to keep in `size` bytes: bool[F]."""
     row = table.followers.itemsize * table.follower_len + table.follower_counts.itemsize
     head = table.leaders.itemsize * table.leader_len + table.leader_counts.itemsize + 8
     best_first = np.lexsort((-worth, owner))
@@ -207,18 +222,10 @@ def prune_table(table: FrozenTable, size: int, answers: Sequence[Array] = ()) ->
     fitting = np.searchsorted(np.cumsum(costs[order]), size - 8, side="right")
     kept = np.zeros(len(worth), bool)
     kept[best_first[order[:fitting]]] = True
-    left = np.bincount(owner[kept], minlength=len(sizes))
-    leaders = left > 0
-    return {
-        "leaders": table.leaders[leaders],
-        "leader_counts": table.leader_counts[leaders],
-        "follower_offsets": np.concatenate([[0], np.cumsum(left[leaders])]).astype(np.uint64),
-        "followers": table.followers[kept],
-        "follower_counts": table.follower_counts[kept],
-    }
+    return kept
 
 
-def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
+def _follower_worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
     """Return the worth of followers: int64[F]."""
     counts = table.follower_counts.astype(np.int64)
     length = table.leader_len + table.follower_len
@@ -270,7 +277,7 @@ def choose_passages(
     passages = _cut_passages(documents)
     if passages.size <= budget:
         return passages
-    from ngramkit.kernels.prune_passages import choose, new_wanted, text_table, want
+    from ngramkit.kernels.prune_passages import choose_best_per_token, new_wanted, text_table, want
 
     trained = documents.rows[documents.training]
     texts = [shard.tokens for shard in shards]
@@ -284,7 +291,7 @@ def choose_passages(
     want(table, where, rows.reshape(-1, 3), ANSWER_WORTH, False)
 
     candidates = passages.keep(~passages.training)
-    rows = choose(table, where, candidates.rows, candidates.joined, budget)
+    rows = choose_best_per_token(table, where, candidates.rows, candidates.joined, budget)
     chosen = np.zeros(len(passages.rows), bool)
     chosen[np.flatnonzero(~passages.training)[rows]] = True
     # Fill the remaining room, with the training split last.

@@ -55,7 +55,7 @@ from ngramkit.kernels.blend.mixture import (
 from ngramkit.kernels.blend.prediction import BlendSources
 from ngramkit.kernels.blend.references import new_edits
 
-FITTED = Path(__file__).with_name("blend_weights.safetensors")  # the mixture's weights
+FITTED_WEIGHTS = Path(__file__).with_name("blend_weights.safetensors")  # the mixture's weights
 MILLION = 1e6
 
 # Memos by datastore and (scan, sample), shared by its drafters. Two threads that write one row at
@@ -223,7 +223,7 @@ def log_shares(
     return np.log1p(counts).astype(np.float32)
 
 
-def load_weights(path: Path = FITTED) -> Weights:
+def load_weights(path: Path = FITTED_WEIGHTS) -> Weights:
     """Read the fitted weights. Raises ArtifactError if their shapes are not the kernel's."""
     arrays = open_arrays(path)
     try:

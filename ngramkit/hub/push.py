@@ -252,8 +252,7 @@ def push(
             option="squash",
         )
     marked = artifact.manifest.private
-    if marked and not allow_private:
-        raise refused_as_private(path)
+    require_allow_private(path, marked, allow_private)
     counts: Mapping[str, int] = artifact.manifest.counts
     about: _About | None = None
     if isinstance(artifact, History):
@@ -321,12 +320,14 @@ def push(
     )
 
 
-def refused_as_private(what: object) -> UsageError:
-    return UsageError(
-        f"cannot push {what}: it is private",
-        "Give allow_private if everybody with access to the repository may read its texts.",
-        option="allow_private",
-    )
+def require_allow_private(what: object, is_private: bool, allow_private: bool) -> None:
+    """Raise UsageError if a private artifact would be pushed without `allow_private`."""
+    if is_private and not allow_private:
+        raise UsageError(
+            f"cannot push {what}: it is private",
+            "Give allow_private if everybody with access to the repository may read its texts.",
+            option="allow_private",
+        )
 
 
 def _is_private(repository: Repository, path: Path, wanted: bool) -> bool:

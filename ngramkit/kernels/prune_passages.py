@@ -114,7 +114,7 @@ def _worth(table, texts, passages, i, taken):
 
 
 @allocating_entry
-def choose(table, texts, passages, joined, budget):
+def choose_best_per_token(table, texts, passages, joined, budget):
     """Return which passages to keep, bool[n]: the best per token, until one exceeds `budget`.
 
     `budget` is in tokens, with a separator per passage, except between kept neighbours if the later

@@ -6,7 +6,13 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins import passages as reference
 
-from ngramkit.kernels.prune_passages import choose, new_wanted, text_table, want, wanted_rows
+from ngramkit.kernels.prune_passages import (
+    choose_best_per_token,
+    new_wanted,
+    text_table,
+    want,
+    wanted_rows,
+)
 
 FEW = settings(max_examples=80, deadline=None)
 ORDERS = (1, 2, 4)
@@ -28,7 +34,7 @@ def test_choose(some, dearer, passages, joins, budget):
         want(table, where, rows[len(some) : first], 3, False)
         want(table, where, rows[: len(some)], 1, False)
         joined = [i > 0 and join for i, join in enumerate(joins[: len(passages)])]
-        found = choose(table, where, rows[first:], np.array(joined, bool), budget)
+        found = choose_best_per_token(table, where, rows[first:], np.array(joined, bool), budget)
         worths = reference.wanted(some, ORDERS, 1, False)
         worths |= reference.wanted(dearer, ORDERS, 3, False)
         assert found.tolist() == reference.choose(worths, passages, joined, ORDERS, budget)

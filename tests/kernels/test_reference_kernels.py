@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import example, given, settings, strategies as st
 from twins.copied_text import (
     ALTERNATIVE,
-    FIRST,
+    FIRST_TRUST,
     RATES,
     REFERENCE,
     CopiedPlace,
@@ -47,7 +47,7 @@ class Twin:
         self.text = [t for text in references for t in (*text, None)]
         self.places, self.edits = [CopiedPlace(), CopiedPlace()], Edits()
         self.written = list(prompt)
-        self.trust = FIRST[REFERENCE:, :, 0].astype(float).tolist()
+        self.trust = FIRST_TRUST[REFERENCE:, :, 0].astype(float).tolist()
         begin_references(self.text, self.written, self.places)
 
     def offers(self, places, written):

@@ -30,7 +30,7 @@ def test_copies_of_a_log_are_trusted_more_than_all_else_says(tmp_path, monkeypat
     )
     fit_copying.main()
     rows = capsys.readouterr().out.splitlines()
-    assert len(rows) == 2 * fit_copying.FITTED.shape[1]
+    assert len(rows) == 2 * fit_copying.FITTED_TRUST.shape[1]
     trust = {tuple(row.split()[:2]): float(row.split("(")[1].split(",")[0]) for row in rows}
     assert trust["0", "3"] > 0.5  # a match of eight tokens in the prompt
     assert trust["1", "3"] > 0.5  # and in the outputs before

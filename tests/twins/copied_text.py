@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ngramkit.kernels.blend.copied_text import FIRST  # the fitted numbers, not the rule
+from ngramkit.kernels.blend.copied_text import FIRST_TRUST  # the fitted numbers, not the rule
 
 RECENT, SOLID, NEAR_WORTH, BACK, NEAR_MATCH, LONG_LOST = 32, 5, 4, 16, 8, 48
 FROM, NEAR_FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64), (1, 2, 4)
@@ -188,7 +188,7 @@ class Copies:
     def forget_copies(self):
         self.copied, self.copied_at = [CopiedPlace() for _ in range(5)], {}
         self.edits = Edits()
-        self.copy_trust = FIRST[:, :, 0].astype(float).tolist()
+        self.copy_trust = FIRST_TRUST[:, :, 0].astype(float).tolist()
 
     def begin_copies(self, prompt, answer=None):
         """Read a prompt: only its end tells where it copied from. `answer`: the last to it, whose
@@ -243,7 +243,7 @@ class Copies:
             if offer is None:
                 continue
             kind, token = offer
-            trust, slope = self.copy_trust[which], float(FIRST[which, kind, 1])
+            trust, slope = self.copy_trust[which], float(FIRST_TRUST[which, kind, 1])
             ours = p.get(token, 0.0)
             clipped = min(max(ours, LEAST_P), 1 - LEAST_P)
             logit = trust[kind] + slope * math.log(clipped / (1 - clipped))

@@ -74,13 +74,13 @@ LONG_LOST = 48  # tokens after which an anchor is dropped
 FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 NEAR_FROM = (1, 2, 4)
 LEAST_MATCH, LONGEST = FROM[0], FROM[-1]
-KIND = np.searchsorted(FROM, np.arange(LONGEST + 1), side="right") - 1
+KIND_BY_LENGTH = np.searchsorted(FROM, np.arange(LONGEST + 1), side="right") - 1
 NEAR_KIND = np.searchsorted(NEAR_FROM, np.arange(NEAR_MATCH), side="right") - 1 + len(FROM)
 LOST_KIND = len(FROM) + len(NEAR_FROM) - 1  # plus the tokens without a match, 1 to 3
 
 # First trust and slope by kind: for the live context and past requests as fitted; for references by
 # the share of their offers that was right in edited files.
-FITTED = np.array([
+FITTED_TRUST = np.array([
     [(0.30, 0.78), (0.51, 0.75), (0.82, 0.67), (0.92, 0.67), (1.29, 0.59), (1.84, 0.50),
      (2.05, 0.57), (2.57, 0.50), (3.02, 0.42), (3.35, 0.38), (0.46, 0.72), (0.75, 0.70),
      (1.07, 0.64), (1.50, 0.90), (1.23, 0.91), (1.05, 0.95)],
@@ -92,7 +92,8 @@ FITTED = np.array([
      (2.20, 0.20), (1.00, 0.50), (0.50, 0.50), (0.00, 0.50)],
     [(0.00, 0.40)] + [(0.69, 0.00)] * 15,  # the second beginning; two edits of three are repeated
 ], np.float32)  # fmt: skip
-FIRST = FITTED[[OWN, PAST, PAST, 2, 3]]  # by place; the last answer is like past requests
+# By place; the last answer is like past requests.
+FIRST_TRUST = FITTED_TRUST[[OWN, PAST, PAST, 2, 3]]
 RATES = np.array([0.1, 0.1, 0.5, 0.1, 0.5])  # learning rates per token, by place
 LEAST_P = np.float32(2.5e-3)  # distance of p from 0 and 1, at least
 
@@ -103,7 +104,9 @@ class Copying(NamedTuple):
 
 
 def new_copying() -> Copying:
-    return Copying(FIRST[:, :, 0].astype(np.float64), np.ascontiguousarray(FIRST[:, :, 1]))
+    return Copying(
+        FIRST_TRUST[:, :, 0].astype(np.float64), np.ascontiguousarray(FIRST_TRUST[:, :, 1])
+    )
 
 
 def new_places() -> Array:
@@ -248,7 +251,7 @@ def offer(place, edits):
             return NEAR_KIND[match], next_token(place, edits)
         if match < LEAST_MATCH:
             return np.int64(0), np.int64(-1)
-        return KIND[min(match, LONGEST)], next_token(place, edits)
+        return KIND_BY_LENGTH[min(match, LONGEST)], next_token(place, edits)
     if place[ANCHOR] < 0:
         return np.int64(0), np.int64(-1)
     kind = LOST_KIND + min(place[LOST], np.int64(3))
