@@ -8,12 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.formats.query import MAX_TOKENS, spans_of, top_continuations
-from ngramkit.kernels.jit import allocating_entry
-from ngramkit.kernels.suffix import draft_tree, search
+from ngramkit.kernels.rest import draft
 from ngramkit.kernels.suffix.sort import sort_shard
-
-find_all = allocating_entry(search.find_all.py_func)
-most_frequent_continuations = allocating_entry(draft_tree.most_frequent_continuations.py_func)
 
 TEXT = st.lists(st.integers(0, 3), max_size=40)
 SHARDS = st.lists(st.lists(TEXT, min_size=1, max_size=5), min_size=1, max_size=3)
@@ -30,17 +26,25 @@ def shards_of(held):
 def test_the_same_as_the_drafters_kernel(held, phrase, top, eos):
     shards, phrase = shards_of(held), phrase[:3]
     spans = spans_of(shards, phrase)
-    table, intervals = search_table(shards), np.zeros((len(shards), 2), np.int64)
-    count = int(find_all(table, np.array(phrase, np.int32), intervals)) if phrase else 0
-    assert sum(high - low for low, high in spans) == count
-    if count:
-        nodes, _ = most_frequent_continuations(table, intervals, len(phrase), top, MAX_TOKENS, eos)
-        paths: list[list[int]] = []
-        for token, parent, _, _ in nodes.tolist():
-            paths.append([*(paths[parent] if parent >= 0 else []), token])
-        expected = list(zip(paths, nodes[:, 3].tolist(), strict=True))
-        ends = frozenset([eos] if eos >= 0 else [])
-        assert top_continuations(shards, spans, len(phrase), top, ends) == expected
+    count, size = sum(high - low for low, high in spans), len(phrase)
+    rules = np.array([size, size, MAX_TOKENS, eos], np.int64)
+
+    def drafted(most):
+        context = np.array(phrase, np.int32)
+        return draft(search_table(shards), context, size, top, rules, most)
+
+    if not count:
+        assert not phrase or drafted(0)[1] < size
+        return
+    assert drafted(count - 1)[1:] == (size, size)  # it occurs more often
+    (tokens, parents, shares, _), *found = drafted(count)
+    assert found == [size, 0]
+    paths: list[list[int]] = []
+    for token, parent in zip(tokens.tolist(), parents.tolist(), strict=True):
+        paths.append([*(paths[parent] if parent >= 0 else []), token])
+    expected = list(zip(paths, (shares * count).round().tolist(), strict=True))
+    ends = frozenset([eos] if eos >= 0 else [])
+    assert top_continuations(shards, spans, size, top, ends) == expected
 
 
 def test_values_that_point_outside_are_errors_not_crashes():

@@ -2,18 +2,14 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins import kernels as reference
 
-from ngramkit.kernels.jit import allocating_entry
-from ngramkit.kernels.suffix import draft_tree, search
-from ngramkit.kernels.suffix.search import shard_table
+from ngramkit.kernels.jit import entry
+from ngramkit.kernels.rest import draft
+from ngramkit.kernels.suffix import search
+from ngramkit.kernels.suffix.search import look_up, shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
 
-find_all, longest_match, narrow, most_frequent_continuations = (
-    allocating_entry(kernel.py_func)
-    for kernel in (
-        search.find_all, search.longest_match, search.narrow,
-        draft_tree.most_frequent_continuations,
-    )
-)  # fmt: skip
+narrow = entry(search.narrow.py_func)
+EVERY = 1 << 62
 
 # small: u16, 70,000: u32; tokens are scaled so that the highest is the vocabulary's last
 VOCABULARIES = st.sampled_from([4, 70_000])
@@ -50,16 +46,47 @@ def positions(intervals, held):
     )
 
 
+def drafted(table, context, *, longest, least=1, budget=40, deepest=6, eos=-1, most=EVERY):
+    """REST's draft, which finds the longest match and what follows it: (tree, match, left_out)."""
+    rules = np.array([longest, least, deepest, eos], np.int64)
+    return draft(table, np.array(context, np.int32), len(context), budget, rules, most)
+
+
+def occurs(table, pattern, count):
+    """Whether `pattern` is found exactly `count` times."""
+    size = len(pattern)
+
+    def found(most):
+        return drafted(table, pattern, longest=size, least=size, most=most)[1:]
+
+    if count == 0:
+        return found(EVERY)[0] < size
+    return found(count) == (size, 0) and found(count - 1) == (size, size)
+
+
+def following(table, pattern, count, **options):
+    """Rows (token, parent, depth, count) of the draft after a pattern that occurs `count` times."""
+    size = len(pattern)
+    tree, _, _ = drafted(table, pattern, longest=size, least=size, **options)
+    rows, depths = [], {-1: 0}
+    for i, (token, parent, share) in enumerate(zip(*(c.tolist() for c in tree[:3]), strict=True)):
+        depths[i] = depths[parent] + 1
+        rows.append((token, parent, depths[i], round(share * count)))
+    return rows
+
+
 @settings(max_examples=60, deadline=None)
 @given(SHARDS, VOCABULARIES, TEXT.filter(len), st.booleans())
 def test_patterns_are_found_where_they_stand(documents, vocabulary, pattern, wide):
     shards = [shard_of(held, vocabulary) for held in documents]
     table, held = table_of(shards, vocabulary, wide=wide)
     pattern = spread(pattern, vocabulary)
-    intervals = np.zeros((len(shards), 2), np.int64)
-    count = find_all(table, np.array(pattern, np.int32), intervals)
     expected = reference.matches(shards, pattern)
-    assert count == len(expected)
+    assert occurs(table, pattern, len(expected))
+    counts = reference.continuations(shards, pattern, 6, vocabulary, -1)
+    rows = reference.most_frequent_continuations(counts, 40)
+    assert following(table, pattern, len(expected)) == rows
+    intervals = np.array([look_up(shard, np.array(pattern, np.int32)) for shard in table])
     assert positions(intervals, held) == expected
 
     for s, shard in enumerate(table):  # token by token gives the same
@@ -75,16 +102,25 @@ def test_patterns_are_found_where_they_stand(documents, vocabulary, pattern, wid
 @given(SHARDS, VOCABULARIES, TEXT, st.integers(1, 12), st.booleans())
 def test_the_longest_match_is_the_naive_one(documents, vocabulary, context, longest, foreign):
     shards = [shard_of(held, vocabulary) for held in documents]
-    table, held = table_of(shards, vocabulary)
+    table, _held = table_of(shards, vocabulary)
     context = spread(context, vocabulary)
     if foreign and context:  # ids that no text has: the separator itself, and beyond
         context[len(context) // 2] = vocabulary + len(context) % 2
-    intervals = np.zeros((len(shards), 2), np.int64)
-    length = longest_match(table, np.array(context, np.int32), longest, intervals)
     texts = [[-1 if t == vocabulary else t for t in tokens] for tokens in shards]
-    assert length == reference.longest_match(texts, context, longest)
-    expected = reference.matches(texts, context[-length:]) if length else []
-    assert positions(intervals, held) == expected
+    size = reference.longest_match(texts, context, longest)
+
+    def found(most=EVERY):
+        return drafted(table, context, longest=longest, least=max(size, 1), most=most)
+
+    (tokens, parents, *_), *rest = found()
+    assert rest == [size, 0]
+    if size:
+        pattern = context[-size:]
+        count = len(reference.matches(texts, pattern))
+        assert [found(count)[2], found(count - 1)[2]] == [0, size]
+        counts = reference.continuations(shards, pattern, 6, vocabulary, -1)
+        rows = [row[:2] for row in reference.most_frequent_continuations(counts, 40)]
+        assert list(zip(tokens.tolist(), parents.tolist(), strict=True)) == rows
 
 
 @settings(max_examples=60, deadline=None)
@@ -101,14 +137,10 @@ def test_the_tree_is_the_naive_one(documents, vocabulary, pattern, budget, deepe
     table, _held = table_of(shards, vocabulary)
     pattern = spread(pattern, vocabulary)
     eos = spread([eos], vocabulary)[0] if eos >= 0 else -1
-    root = np.zeros((len(shards), 2), np.int64)
-    count = find_all(table, np.array(pattern, np.int32), root)
-    found, total = most_frequent_continuations(table, root, len(pattern), budget, deepest, eos)
+    count = len(reference.matches(shards, pattern))
+    found = following(table, pattern, count, budget=budget, deepest=deepest, eos=eos)
     counts = reference.continuations(shards, pattern, deepest, vocabulary, eos)
-    assert total == count
-    assert [tuple(row) for row in found.tolist()] == reference.most_frequent_continuations(
-        counts, budget
-    )
+    assert found == reference.most_frequent_continuations(counts, budget)
 
 
 def test_wide_intervals_give_exact_counts_through_the_grid():
@@ -120,14 +152,12 @@ def test_wide_intervals_give_exact_counts_through_the_grid():
             text[::3] = 0  # one token before every third: an interval of ten thousand
             shards.append([*text.tolist(), vocabulary])
         table, _held = table_of(shards, vocabulary)
-        root = np.zeros((parts, 2), np.int64)
-        find_all(table, np.zeros(1, np.int32), root)
+        count = sum(shard.count(0) for shard in shards)
+        assert occurs(table, [0], count)
         counts = reference.continuations(shards, [0], 3, vocabulary, -1)
         for budget in (1, 7, 64):
-            found, _ = most_frequent_continuations(table, root, 1, budget, 3, -1)
-            assert [tuple(row) for row in found.tolist()] == reference.most_frequent_continuations(
-                counts, budget
-            )
+            found = following(table, [0], count, budget=budget, deepest=3)
+            assert found == reference.most_frequent_continuations(counts, budget)
 
 
 def test_beyond_the_probes_counts_stay_exact_and_the_frequent_are_there():
@@ -138,10 +168,8 @@ def test_beyond_the_probes_counts_stay_exact_and_the_frequent_are_there():
         ends = [*range(size, size * parts, size), len(text)]
         shards = [[*text[i:j], 9_001] for i, j in zip([0, *ends], ends, strict=False)]
         table, _held = table_of(shards, 9_001)
-        root = np.zeros((parts, 2), np.int64)
-        find_all(table, np.zeros(1, np.int32), root)
-        found, total = most_frequent_continuations(table, root, 1, 64, 1, -1)
-        assert total == 9_430
+        assert occurs(table, [0], 9_430)
+        found = following(table, [0], 9_430, budget=64, deepest=1)
         assert len(found) == 64
-        assert found[:2].tolist() == [[500, -1, 1, 401], [8_000, -1, 1, 31]]
-        assert set(found[2:, 3].tolist()) == {1}
+        assert found[:2] == [(500, -1, 1, 401), (8_000, -1, 1, 31)]
+        assert {count for *_, count in found[2:]} == {1}
