@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ngramkit.formats.safetensors import Array
 from ngramkit.formats.tokens import TokenShard, TokenStore
+from ngramkit.kernels.arrays import read_only
 from ngramkit.kernels.counting import (
     NONE,
     SECOND,
@@ -259,8 +260,9 @@ def _shares(shards: Sequence[TokenShard], workers: int) -> list[list[Stretch]]:
     shares: list[list[Stretch]] = [[] for _ in range(workers)]
     for shard in shards:
         cuts = np.linspace(0, len(shard.tokens), workers + 1).astype(np.int64).tolist()
+        arrays = read_only(shard.tokens), read_only(shard.documents)
         for share, (begin, end) in zip(shares, pairwise(cuts), strict=True):
-            share.append((shard.tokens, shard.documents, begin, end))
+            share.append((*arrays, begin, end))
     return shares
 
 

@@ -12,6 +12,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, TokenArray, describe
 from ngramkit.drafters.options import require_options
 from ngramkit.formats.frozen_table import FrozenTable
+from ngramkit.kernels.arrays import Array, read_only
 from ngramkit.kernels.cacheback import (
     NONE,
     SIZE,
@@ -123,9 +124,10 @@ def _frozen_arrays(
 ) -> tuple[FrozenArrays, tuple[int, int]]:
     if frozen is None:
         lengths = (leader_len or LEADER_LEN, follower_len or FOLLOWER_LEN)
-        counts = np.empty(0, np.uint32)
-        empty = [np.empty((0, length), np.uint16) for length in lengths]
-        return FrozenArrays(empty[0], counts, np.zeros(1, np.uint64), empty[1], counts), lengths
+        counts, offsets = np.empty(0, np.uint32), np.zeros(1, np.uint64)
+        leaders, followers = (np.empty((0, length), np.uint16) for length in lengths)
+        arrays: list[Array] = [leaders, counts, offsets, followers, counts]
+        return FrozenArrays(*map(read_only, arrays)), lengths
     lengths = (frozen.leader_len, frozen.follower_len)
     named = (leader_len or lengths[0], follower_len or lengths[1])
     if named != lengths:

@@ -30,6 +30,16 @@ def empty(size: int, dtype: npt.DTypeLike) -> Array:
     return np.frombuffer(pages, dtype)
 
 
+def read_only(array: Array) -> Array:
+    """Return a view that cannot be written to.
+
+    A kernel is compiled once for such arrays and once for others. Those of files are read-only.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 # The sources of draft nodes, named by `drafters.base.Source`.
 
 DATASTORE, FROZEN, DYNAMIC, CONTEXT, MODEL, HISTORY, REFERENCE = range(7)

@@ -202,7 +202,7 @@ def context_then_bigram_tree(
     `sources` uint8[2] are the sources of both.
     """
     copied, ends, counts = frequent_rows(tokens, begins, width, most)
-    last = int(tokens[-1])
+    last = np.int64(tokens[-1])  # as in Python: `bigram_rows` is compiled once
     drafted, stops, chances = bigram_rows(
         next_tokens, log_probs, extended, probabilities, last, most - len(copied), width, eos
     )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from twins import kernels as reference
 
+from ngramkit.kernels.arrays import read_only
 from ngramkit.kernels.frozen_checks import WHOLE, first_bad_leader
 from ngramkit.kernels.suffix import check
 from ngramkit.kernels.suffix.sort import first_token_of
@@ -61,7 +62,7 @@ def test_the_first_bad_leader(seed):
         )
     seen = (np.add.reduceat(counts, offsets[:-1]) - random.integers(0, 2, 6)).astype(np.uint32)
     vocabulary = int(random.integers(5, 31))
-    table = (leaders, seen, offsets, followers, counts)
+    table = tuple(map(read_only, (leaders, seen, offsets, followers, counts)))
     row, why = first_bad_leader(0, 6, vocabulary, *table, int(random.integers(1 << 60)) | 1)
     bad = reference.bad_leaders(vocabulary, *(array.tolist() for array in table))
     assert (row, why == WHOLE) == ((bad[0], False) if bad else (-1, True))

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins import kernels as reference
 
+from ngramkit.kernels.arrays import read_only
 from ngramkit.kernels.ngrammys import (
     DECAY,
     ESCAPE,
@@ -27,13 +28,16 @@ with np.errstate(over="ignore", invalid="ignore"):
 
 
 def table(seed, dtype):
-    """A made-up bigram table whose drafts leave the likeliest tokens, as a model's own do."""
+    """A made-up bigram table whose drafts leave the likeliest tokens, as a model's own do.
+
+    Its arrays are read-only, like those of a file."""
     random = np.random.default_rng(seed)
     next_tokens = np.array([random.permutation(VOCABULARY)[:K] for _ in range(VOCABULARY)])
     log_probs = -np.sort(random.random((VOCABULARY, K)), axis=1).astype(np.float16)
     extended = random.integers(0, VOCABULARY, (VOCABULARY, K, WIDTH))
     extended[:, :, 0] = next_tokens
-    return next_tokens.astype(dtype), log_probs, extended.astype(dtype)
+    arrays = next_tokens.astype(dtype), log_probs, extended.astype(dtype)
+    return tuple(map(read_only, arrays))
 
 
 def paths(tree):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.arrays import Array, read_only
 from ngramkit.kernels.jit import entry
 
 LEAST = 1 << 20  # suffixes per thread, at least
@@ -24,6 +24,7 @@ def first_misplaced(
     `suffix_array` i32 | i64 [n] may hold anything. With `merged`, suffixes that begin with the last
     token, a separator, may be in any order.
     """
+    tokens, suffix_array = read_only(tokens), read_only(suffix_array)
     size, last = len(tokens), int(tokens[-1])
     if len(suffix_array) != size:
         return 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.arrays import Array, empty
+from ngramkit.kernels.arrays import Array, empty, read_only
 from ngramkit.kernels.jit import allocating_entry, entry, part
 
 INT32 = (1 << 31) - 1
@@ -40,7 +40,7 @@ def sort_shard(tokens: Array, separator: int, *, wide: bool = False) -> dict[str
 def first_token_of(tokens: Array, separator: int) -> Array:
     """Return where each id's suffixes begin, u64[separator + 2]."""
     bounds = np.zeros(separator + 2, np.uint64)
-    np.cumsum(_token_counts(tokens, separator + 1), out=bounds[1:])
+    np.cumsum(_token_counts(read_only(tokens), separator + 1), out=bounds[1:])
     return bounds
 
 
@@ -136,9 +136,10 @@ def merge_suffix_arrays(
     """
     size, merged_size = len(tokens), len(tokens) - begin + len(added)
     merged, before = empty(max(size, merged_size), np.int32), empty(len(added), np.int32)
-    _count_earlier(tokens, suffix_array, added, merged, before)
+    tokens, suffix_array = read_only(tokens), read_only(suffix_array)
+    _count_earlier(tokens, suffix_array, read_only(added), merged, before)
     merged = merged[:merged_size]
-    _interleave(suffix_array, added_suffix_array, before, begin, merged)
+    _interleave(suffix_array, read_only(added_suffix_array), before, begin, merged)
     return merged
 
 
@@ -206,7 +207,7 @@ def _interleave(
 def cut_suffix_array(suffix_array: Array, begin: int, end: int) -> Array:
     """Return the suffix array i32 of tokens[begin:end], which ends with a separator."""
     kept = empty(end - begin + 1, np.int32)
-    _keep_between(suffix_array, begin, end, kept)
+    _keep_between(read_only(suffix_array), begin, end, kept)
     return kept[: end - begin]
 
 
