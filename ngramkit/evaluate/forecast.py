@@ -29,7 +29,7 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.engines.config import DraftConfig
 from ngramkit.evaluate.records import Record
-from ngramkit.evaluate.replay import read_answers
+from ngramkit.evaluate.replay import count_references, read_answers, without_unusable_references
 from ngramkit.evaluate.replay_results import Replay, Tally
 from ngramkit.evaluate.simulated_server import Served, serve
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
@@ -327,11 +327,11 @@ def forecast(
             "cannot forecast: no answer of the log has more than the token of its prefill",
             "check which column has the outputs",
         )
-    if any(len(turn.references) for record in records for turn in record.turns):
-        reporter.note("references of requests are left out: a forecast drafts without them")
     choice = choose(drafter, tokenizer, given, reporter)
-    if missing := choice.missing(evidence=False, learns=given.past.store):
+    referring = count_references(records) > 0
+    if missing := choice.missing(evidence=False, learns=given.past.store, references=referring):
         raise UsageError(f"cannot forecast {choice.label}: {missing}", "name another drafter")
+    records = without_unusable_references(records, choice, reporter)
     results = []
     requests = sum(len(record.turns) for record in records)
     for most in dict.fromkeys(budgets):

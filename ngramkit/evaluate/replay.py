@@ -362,7 +362,7 @@ def replay(
     if recorded is not None:
         _verify_by(recorded, model, reporter)
     records = records[:limit]
-    referring = any(len(turn.references) for record in records for turn in record.turns)
+    referring = count_references(records) > 0
     lacking = {
         choice.label: choice.missing(
             evidence=recorded is not None, learns=keep_state is not None, references=referring
@@ -390,10 +390,11 @@ def replay(
             if needs := lacking[choice.label]:
                 replays.append(Replay(choice.label, nodes, missing=needs))
                 continue
+            usable = without_unusable_references(records, choice, reporter)
             reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "conversations")
             try:
                 result = replay_drafter(
-                    choice.label, choice.load, _suit_references(records, choice, reporter), nodes,
+                    choice.label, choice.load, usable, nodes,
                     keep_state=keep_state is not None, chain=chain,
                     recorded_evidence=recorded, vocabulary=tokenizer.vocabulary, reporter=reporter,
                     watch=page.watch(choice.label) if page and nodes == budgets[0] else None,
@@ -573,10 +574,16 @@ def _require_drafts_from(drafter: DrafterSpec, artifact: Artifact) -> None:
         )
 
 
-def _suit_references(
+def count_references(records: Sequence[Record]) -> int:
+    """Return the number of requests with references."""
+    return sum(len(turn.references) > 0 for record in records for turn in record.turns)
+
+
+def without_unusable_references(
     records: list[Record], choice: DrafterChoice, reporter: Reporter
 ) -> list[Record]:
-    given = sum(len(turn.references) > 0 for record in records for turn in record.turns)
+    """Return the records, without references if the drafter cannot draft from them."""
+    given = count_references(records)
     able = choice.made is not None or DRAFTERS[choice.spec.name].references
     if not given or able:
         return records

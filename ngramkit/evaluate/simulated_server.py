@@ -16,6 +16,7 @@ import numpy as np
 
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.drafters.base import TokenArray
+from ngramkit.drafters.references import reference_texts
 from ngramkit.evaluate.records import Record, Turn
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class _Request:
 class _Running:
     def __init__(self, number: int, request: _Request) -> None:
         self.number, self.prompt = number, len(request.turn.prompt)
+        self.references = reference_texts(request.turn.references)
         joined = np.concatenate([request.turn.prompt, request.turn.answer])
         self.text: TokenArray = joined.astype(np.int32, copy=False)
         self.text.flags.writeable = False  # so that its beginning is compared only once
@@ -73,7 +75,7 @@ def serve(
     while running := queue.running():
         rows = [each.text[: each.size] for each in running]
         lengths = [tokens] * len(running)  # engines do not know where an answer will end
-        asked = [Asked(each.prompt) for each in running]
+        asked = [Asked(each.prompt, references=each.references) for each in running]
         before = drafter.statistics.seconds
         drafts = drafter.chain_batch(rows, lengths, asked=asked)
         result.draft_seconds.append(drafter.statistics.seconds - before)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from reporters import Notes
 
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
@@ -192,6 +194,42 @@ def best_of(records, concurrency):
         records, model=load_tokenizer("demo").record, concurrency=concurrency, budgets=[8],
         artifacts=Sources(),
     ).best  # fmt: skip
+
+
+def test_requests_are_drafted_for_from_their_references(tmp_path):
+    """Their answers are drawn tokens, which nothing else predicts."""
+    random = np.random.default_rng(3)
+    answers = random.integers(1000, 4000, (6, 40)).astype(np.int32)
+    turns = [Turn(ids(5, 6, i), answer, references=[answer]) for i, answer in enumerate(answers)]
+    records = [Record(str(i), "x", [turn]) for i, turn in enumerate(turns)]
+
+    def steps(records, drafter="blend"):
+        config = DraftConfig(drafter=drafter, pause=False, min_probability=0.1, log_steps=0)
+        engine = BatchDrafter.open(config, vocabulary=4096, writes=False)
+        return len(serve(records, engine, concurrency=2, tokens=8).batches)
+
+    bare = [replace(each, turns=[replace(each.turns[0], references=())]) for each in records]
+    assert steps(records) < 0.4 * steps(bare)
+    assert steps(records, "context") < 0.4 * steps(bare, "context")
+
+
+def test_a_forecast_counts_the_references_of_a_log(tmp_path):
+    def share(name, drafter, **more):
+        rows = [{"prompt": f"edit {i}", "output": LIKE[i], **more} for i in range(4)]
+        path, notes = tmp_path / name, Notes()
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        found = ngramkit.forecast(
+            path, model="demo", drafter=drafter, budgets=[8], artifacts=Sources(), pass_cost=1.1,
+            reporter=notes,
+        )  # fmt: skip
+        assert ("cacheback drafts without the references of 4 requests" in notes) == bool(
+            more and drafter == "cacheback"
+        )
+        return found.best.passes_share
+
+    reference = "".join(LIKE)
+    assert share("a", "context", reference=reference) < 0.7 * share("b", "context")
+    assert share("c", "cacheback", reference=reference) == share("d", "cacheback")
 
 
 def test_more_requests_at_once_promise_no_fewer_passes_while_each_writes_less():
