@@ -26,7 +26,7 @@ def test_the_batch_size_does_not_show(llama, extend, tmp_path, monkeypatch):
     tables = []
     for rows in (1, 10, 512):
         monkeypatch.setattr(model_topk, "CPU_ROWS", rows)
-        tables.append(build(llama, tmp_path / str(rows), extend=extend))
+        tables.append(build(llama, tmp_path / str(rows), extend=extend, k=2, width=3))
     files = [(table.path / "table.safetensors").read_bytes() for table in tables]
     assert files[0] == files[1] == files[2]
 
