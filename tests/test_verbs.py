@@ -19,6 +19,7 @@ import pytest
 from hub_standin import TOKEN
 
 import ngramkit
+from ngramkit.basics.kinds import KINDS
 from ngramkit_cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -130,8 +131,8 @@ def test_the_options_of_a_command_are_the_words_of_its_function(command):
         flag = long.removeprefix("--").replace("-", "_")
         said = SAID.get(flag, flag)
         known = said is None or said in words or f"{said}s" in words
-        if command in ("build-datastore", "build-frozen") and flag in ("corpus", "tokens"):
-            known = "source" in words
+        if "source" in words and flag in ("corpus", "tokens"):
+            known = True
         if command == "replay" and flag in ("seed", "prompts"):
             known = "keep_state" in words
         assert known, f"{command} {flag}: {sorted(words)}"
@@ -153,6 +154,15 @@ def test_the_words_of_a_function_are_options_of_its_command(command):
     for position, word in enumerate(words):
         known = position < arguments or said & {word, word.removesuffix("s")} or word in OF_PYTHON
         assert known, f"{command}: {word}"
+
+
+def test_the_command_of_a_kind_takes_what_its_card_prints():
+    """The card gives a kind's builder its model, and if it reads a corpus the corpus too."""
+    for kind in KINDS.values():
+        options = dict(doc_pages.leaves())[kind.command].params
+        flags = {flag for each in options for flag in each.opts}
+        assert {"--model"} <= flags, kind.name
+        assert kind.of_model or {"--corpus"} <= flags, kind.name
 
 
 def test_what_takes_urls_says_where_their_files_are_staged():

@@ -59,7 +59,7 @@ def folder(tmp_path, monkeypatch):
 
 OFFERED = {
     "ngramkit dec": ["decode"],
-    "ngramkit decode --drafter re": ["rest", "recycling"],
+    "ngramkit decode --drafter rec": ["recycling"],
     "ngramkit drafters cach": ["cacheback"],
     "ngramkit decode --model smol": ["smollm2-135m"],
     "ngramkit calibrate mistral-7b-": ["mistral-7b-instruct"],

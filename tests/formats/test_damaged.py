@@ -18,7 +18,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.formats.card import card
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.formats.opening import verify_artifact
+from ngramkit.formats.opening import CLASSES, verify_artifact
 from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
@@ -47,6 +47,10 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     """Without the card, which is for people and may say more in a later release."""
     files = (path for path in sorted(folder.iterdir()) if path.name != "README.md")
     return {path.name: path.read_bytes() for path in files}
+
+
+def test_every_kind_has_golden_bytes():
+    assert {folder.name for folder in GOLDEN.iterdir()} == CLASSES.keys() - {"history"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
