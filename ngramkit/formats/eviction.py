@@ -123,7 +123,7 @@ def _write_ages(history: History, generation: int, ages: Sequence[tuple[float, i
 
 
 def _append_damage(path: Path, damage: Sequence[bytes]) -> None:
-    if damage:
+    if any(damage):
         with open(path, "ab", opener=owner_only) as file:
             file.writelines(damage)
             file.flush()

@@ -151,6 +151,8 @@ def flip(history, number):
 def test_damage_is_put_aside_or_deleted_and_counted(history, caplog):
     for i in range(4):
         history.append(ids(i), 1)
+    assert keep_newest(history, 100) == (0, 0)
+    assert not (history.path / DAMAGED).exists()
     flip(history, 1)
     history.append(ids(9), 1)  # it is read, and that is said once
     assert len(history.news()[0]) == 4
