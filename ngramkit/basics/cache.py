@@ -17,7 +17,6 @@ import logging
 import os
 import stat
 import threading
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,16 +25,11 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 LOG = logging.getLogger("ngramkit")
-EXCESS = 256
-_PUTS: Counter[str] = Counter()  # texts that this process has put into each cache
 
 
 @dataclass(frozen=True)
 class TextCache:
-    """Texts by key, a file name. The oldest are deleted beyond the bounds.
-
-    A process may exceed a bound by 1/256: listing 8,000 files takes 7 ms.
-    """
+    """Texts by key, a file name. The oldest are deleted beyond the bounds."""
 
     name: str  # folder name
     most: int  # maximum number of texts
@@ -59,9 +53,7 @@ class TextCache:
         try:
             temporary.write_text(text, encoding="utf-8")
             temporary.replace(folder / key)
-            if _PUTS[self.name] % max(self.most // EXCESS, 1) == 0:
-                make_room(folder, self.most, self.most_bytes)
-            _PUTS[self.name] += 1
+            make_room(folder, self.most, self.most_bytes)
         except OSError as error:
             LOG.debug("%s: %s", folder / key, error)
             with suppress(OSError):
