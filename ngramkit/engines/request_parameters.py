@@ -37,9 +37,8 @@ def tenant_of(said: Any) -> str | None:
         return ""
     if not isinstance(said, str | int | float):
         return None
-    if (
-        isinstance(said, int) and said.bit_length() > LONGEST_TENANT
-    ):  # Python may refuse to print it
+    # Python refuses to print very long integers.
+    if isinstance(said, int) and said.bit_length() > LONGEST_TENANT:
         return None
     key = str(said)
     return key if len(key) <= LONGEST_TENANT else None

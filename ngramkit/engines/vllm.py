@@ -127,10 +127,8 @@ class Proposer:
         if forbids_remembering(_said(state)):
             return
         most = most_output(sampling, len(prompt), self._longest)
-        output, tenant = (
-            unaborted_answer(sampling, state.output_token_ids, most),
-            self._tenant(state),
-        )
+        output = unaborted_answer(sampling, state.output_token_ids, most)
+        tenant = self._tenant(state)
         if output is not None and tenant is not None:
             tokens = np.array([*prompt, *output], np.int32)
             self._batch.finish(Finished(tokens, len(prompt), name, tenant))
