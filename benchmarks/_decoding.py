@@ -43,7 +43,7 @@ def default_budget(model: LanguageModel) -> int:
     return 6 if model.model.device.type == "cpu" else 64
 
 
-def task_of(model: LanguageModel, profile: Profile | None = None) -> Decoder:
+def decoder_of(model: LanguageModel, profile: Profile | None = None) -> Decoder:
     """Return a decoder of fixed drafts, or with `profile` one of --budget auto."""
     options = DecodeOptions(budget=default_budget(model), max_new_tokens=NEW_TOKENS)
     decoder = Decoder.settle(model, options)

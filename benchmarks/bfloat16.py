@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks import Row
-from benchmarks._decoding import Drafters, Tokens, generate, held_out, task_of
+from benchmarks._decoding import Drafters, Tokens, decoder_of, generate, held_out
 from ngramkit.decode.load import LanguageModel, load_model
 
 PROMPTS = 30
@@ -26,7 +26,7 @@ BITS = 7  # of a bfloat16's fraction
 
 def rows() -> Iterator[Row]:
     model = load_model("demo", device="cpu", dtype="bfloat16")
-    task, prompts = task_of(model), held_out(model, PROMPTS)
+    decoder, prompts = decoder_of(model), held_out(model, PROMPTS)
     expected = [generate(model, prompt) for prompt in prompts]
     pairs = list(zip(prompts, expected, strict=True))
     near = np.concatenate([np.sort(behind(model, *pair), -1)[:-1, 1] for pair in pairs]) <= NEAR
@@ -35,7 +35,7 @@ def rows() -> Iterator[Row]:
         for name in NAMES:
             gaps = [
                 gap_where_different(
-                    model, prompt, wanted, task.complete(prompt, drafters.make(name)).token_ids
+                    model, prompt, wanted, decoder.complete(prompt, drafters.make(name)).token_ids
                 )
                 for prompt, wanted in pairs
             ]

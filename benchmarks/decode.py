@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks import Row, in_turns, timed
-from benchmarks._decoding import Drafters, Tokens, generate, held_out, task_of
+from benchmarks._decoding import Drafters, Tokens, decoder_of, generate, held_out
 from ngramkit.budget.profile import Profile
 from ngramkit.decode.calibrate import measure
 from ngramkit.decode.compare import warm_up
@@ -73,13 +73,13 @@ def compared(
     }
 
     def ours(name: str) -> float:
-        latest[name] = (alone if name == NONE else task).complete(prompt, drafters.make(name))
+        latest[name] = (alone if name == NONE else decoder).complete(prompt, drafters.make(name))
         return latest[name].seconds
 
     latest: dict[str, Decoded] = {}
-    task, alone = task_of(model, profile=profile), task_of(model)
+    decoder, alone = decoder_of(model, profile=profile), decoder_of(model)
     for name in DRAFTERS:
-        warm_up(task, prompt, drafters.make(name))
+        warm_up(decoder, prompt, drafters.make(name))
         ways[name] = partial(ours, name)
     for name, best in in_turns(ways, ROUNDS).items():
         times.seconds.setdefault(name, []).append(best)

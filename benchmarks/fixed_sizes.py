@@ -74,15 +74,16 @@ def measure(
 ) -> list[str]:
     """Return the speed-up over no drafts of each size and of auto, and auto's over the best."""
     seconds: dict[str, list[float]] = {name: [] for name in (NONE, *map(str, SIZES), AUTO)}
-    tasks = {name: decoder(model, name) for name in seconds}
-    warm_up(tasks[AUTO], prompts[0], make())
+    decoders = {name: decoder(model, name) for name in seconds}
+    warm_up(decoders[AUTO], prompts[0], make())
     for prompt in prompts:
         runs = [
-            task.run(prompt, NoDraft() if name == NONE else make()) for name, task in tasks.items()
+            decoder.run(prompt, NoDraft() if name == NONE else make())
+            for name, decoder in decoders.items()
         ]
         for run in runs:
             run.clock = Clock(time.thread_time)
-        for name, done in zip(tasks, in_lockstep(runs), strict=True):
+        for name, done in zip(decoders, in_lockstep(runs), strict=True):
             seconds[name].append(done.seconds)
     total = {name: sum(each) for name, each in seconds.items()}
     best = min(map(str, SIZES), key=total.__getitem__)

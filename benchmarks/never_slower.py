@@ -65,15 +65,15 @@ class Comparison:
     def __init__(self, given: Drafters, new_tokens: int, *, sampled: bool) -> None:
         self.model, self._drafts = given.model, given
         options = DecodeOptions(max_new_tokens=new_tokens, temperature=1.0 if sampled else 0.0)
-        self._task = replace(Decoder.settle(self.model, options), profile=None)
-        self._alone = self._task.undrafted()
+        self._decoder = replace(Decoder.settle(self.model, options), profile=None)
+        self._alone = self._decoder.undrafted()
         self.names = [name for name in DRAFTERS if name != NONE]
 
     def ask(self, kind: str, prompt: TokenArray, rounds: int) -> PromptRatios:
         """Answer one prompt with every drafter; slow ones in more rounds."""
         result = PromptRatios(kind)
         for name in self.names:
-            warm_up(self._task, prompt, self._drafts.make(name))
+            warm_up(self._decoder, prompt, self._drafts.make(name))
         self._rounds(result, prompt, self.names, rounds)
         low = [name for name in self.names if result.ratio(name) < LEAST]
         self._rounds(result, prompt, low, AGAIN)
@@ -86,7 +86,7 @@ class Comparison:
             for name in names:
                 pair = [
                     self._alone.run(prompt, NoDraft()),
-                    self._task.run(prompt, self._drafts.make(name)),
+                    self._decoder.run(prompt, self._drafts.make(name)),
                 ]
                 for run in pair:
                     run.clock = Clock(time.thread_time)

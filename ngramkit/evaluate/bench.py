@@ -326,9 +326,12 @@ def bench(
     settings |= {"drafters": labels, "artifacts": _artifacts(choices)}
     if not force:
         require_begun_with(folder, settings)
-    task, choices = prepared.decoder(options, choices)
-    contestants = [*_transformers_ways(ways, task), *_drafting(choices, budgets, task, options)]
-    contest = Bench(task, contestants, wanted, form)
+    decoder, choices = prepared.decoder(options, choices)
+    contestants = [
+        *_transformers_ways(ways, decoder),
+        *_drafting(choices, budgets, decoder, options),
+    ]
+    contest = Bench(decoder, contestants, wanted, form)
     if contest.too_long:
         reporter.note(TOO_LONG.format(many(contest.too_long, "question")))
     plan = plan_of(contest, settings)
@@ -361,7 +364,7 @@ def _provenance(
     from ngramkit.decode.load import device_facts
 
     defaults = {name: each.default for name, each in signature(bench).parameters.items()}
-    options = contest.task.options
+    options = contest.decoder.options
     questions = given["questions"]
     files = [questions] if isinstance(questions, str | Path) else []
     return provenance_of(
@@ -446,37 +449,37 @@ class Contestant:
     answer: Callable[[Decoder, TokenArray], Decoded] | None = None
     wants_evidence: bool = False
 
-    def task(self, task: Decoder) -> Decoder:
+    def decoder_of(self, bench: Decoder) -> Decoder:
         if self.name == BASELINE:
-            return task.undrafted()
-        return task if self.decoder is None else replace(self.decoder, options=task.options)
+            return bench.undrafted()
+        return bench if self.decoder is None else replace(self.decoder, options=bench.options)
 
 
 def _is_transformers(drafter: Any) -> bool:
     return isinstance(drafter, str) and drafter in TRANSFORMERS_WAYS
 
 
-def _transformers_ways(ways: Sequence[str], task: Decoder) -> list[Contestant]:
+def _transformers_ways(ways: Sequence[str], decoder: Decoder) -> list[Contestant]:
     if not ways:
         return []
     from ngramkit.decode.compare import answer_by, require_plain
     from ngramkit.decode.packed_weights import unpacked
 
-    require_plain(task)
-    model = replace(task.model, model=unpacked(task.model.model))
+    require_plain(decoder)
+    model = replace(decoder.model, model=unpacked(decoder.model.model))
     return [Contestant(name, answer=answer_by(name, model)) for name in ways]
 
 
 def _drafting(
     choices: Sequence[DrafterChoice],
     budgets: Mapping[str, Budget],
-    task: Decoder,
+    decoder: Decoder,
     options: DecodeOptions,
 ) -> Iterator[Contestant]:
     from ngramkit.decode.decoder import Decoder
 
     decoders = {
-        budget: Decoder.settle(task.model, replace(options, budget=budget))
+        budget: Decoder.settle(decoder.model, replace(options, budget=budget))
         for budget in dict.fromkeys(budgets.values())
         if budget
     }
@@ -499,14 +502,14 @@ class Bench:
 
     def __init__(
         self,
-        task: Decoder,
+        decoder: Decoder,
         contestants: Sequence[Contestant],
         questions: Sequence[Question],
         template: Template,
     ) -> None:
         self.contestants = [Contestant(BASELINE), *contestants]
-        self.task = task
-        self.model = task.model
+        self.decoder = decoder
+        self.model = decoder.model
         self.template = template
         self.questions = fitting(questions, self.model, template)
         self.too_long = len(questions) - len(self.questions)
@@ -546,21 +549,21 @@ class Bench:
         from ngramkit.decode.compare import WARM_UP, warm_up
 
         if contestant.answer is None:
-            warm_up(contestant.task(self.task), prompt, contestant.make(False))
+            warm_up(contestant.decoder_of(self.decoder), prompt, contestant.make(False))
         else:
-            contestant.answer(self.task.with_options(max_new_tokens=WARM_UP), prompt)
+            contestant.answer(self.decoder.with_options(max_new_tokens=WARM_UP), prompt)
 
     def _answer(
         self, contestant: Contestant, drafter: Drafter, index: int, question: Question
     ) -> QuestionRun:
         turns: list[TurnRun] = []
         load = round(os.getloadavg()[0], 2)
-        task = contestant.task(self.task.numbered(index))
+        decoder = contestant.decoder_of(self.decoder.numbered(index))
         for prompt in self.conversation(question, turns):
             if contestant.answer is None:
-                decoded = task.complete(prompt, drafter)
+                decoded = decoder.complete(prompt, drafter)
             else:
-                decoded = contestant.answer(task, prompt)
+                decoded = contestant.answer(decoder, prompt)
             if decoded.ended_by == "interrupt":
                 raise KeyboardInterrupt
             turns.append(self.turn_run(decoded))
@@ -646,9 +649,9 @@ def plan_of(bench: Bench, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     return {
         **settings,
-        **applied_facts(bench.model, bench.task.options.sampling),
+        **applied_facts(bench.model, bench.decoder.options.sampling),
         **question_facts(bench.questions),
-        "budget": bench.task.shown_budget,
+        "budget": bench.decoder.shown_budget,
         "engine": "eager",  # so that runs of earlier versions can be continued
         **device_facts(bench.model.model),
     }
@@ -704,7 +707,7 @@ def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
         for prompt, ours, theirs in zip(prompts, own.turns, base.turns, strict=False):
             if ours.token_ids != theirs.token_ids:
                 texts = [np.array(turn.token_ids, np.int32) for turn in (ours, theirs)]
-                if part(bench.task, prompt, texts[0], texts[1], "no drafts").near_tie:
+                if part(bench.decoder, prompt, texts[0], texts[1], "no drafts").near_tie:
                     found.append(name)
                 break
     return found

@@ -119,20 +119,20 @@ def record(
         choose(each, prepared.tokenizer.record, given, reporter, prepared.load)
         for each in names or (DEFAULT_DRAFTER,)
     )
-    task, choices = prepared.decoder(options, choices)
+    decoder, choices = prepared.decoder(options, choices)
     from ngramkit.decode.generation import applied_facts
 
     plan = {
-        "model": task.model.name,
-        "dtype": str(task.model.model.dtype).removeprefix("torch."),
+        "model": decoder.model.name,
+        "dtype": str(decoder.model.model.dtype).removeprefix("torch."),
         "template": form.name,
         "max_new_tokens": max_new_tokens,
-        **applied_facts(task.model, options.sampling),
+        **applied_facts(decoder.model, options.sampling),
     }
     folder = EvidenceFolder.at(
-        out, plan, task.model.tokenizer.record, private=drafts_private_texts(given, choices)
+        out, plan, decoder.model.tokenizer.record, private=drafts_private_texts(given, choices)
     )
-    return _record_all(Bench(task, [], wanted, form), folder, choices, reporter)
+    return _record_all(Bench(decoder, [], wanted, form), folder, choices, reporter)
 
 
 class RecordingVerifier:
@@ -181,7 +181,7 @@ def _record_all(
         for question in bench.questions:
             requests: dict[bytes, RequestRows] = {}  # of this question, by prompt
             for choice in choices:
-                name = f"{choice.label}, {bench.task.budget} nodes"
+                name = f"{choice.label}, {bench.decoder.budget} nodes"
                 if (str(question.id), name) not in done:
                     answered = _answer(bench, question, choice.load(forgetful=True), name, requests)
                     result.tokens += sum(len(request.answer) for request in answered)
@@ -206,12 +206,12 @@ def _answer(
     turns: list[TurnRun] = []
     answered: list[RequestRows] = []
     for prompt in bench.conversation(question, turns):
-        longest = bench.task.request(prompt).longest
+        longest = bench.decoder.request(prompt).longest
         about = About(str(question.id), question.category, len(turns), name, longest)
         request = requests.setdefault(prompt.tobytes(), RequestRows(about, prompt, NOTHING))
         request.about = about
-        verifier = RecordingVerifier(bench.task.open(prompt), request)
-        decoded = bench.task.complete(prompt, drafter, verifier=verifier)
+        verifier = RecordingVerifier(bench.decoder.open(prompt), request)
+        decoded = bench.decoder.complete(prompt, drafter, verifier=verifier)
         if decoded.ended_by == "interrupt":
             raise KeyboardInterrupt
         request.answer = decoded.token_ids
@@ -223,8 +223,8 @@ def _answer(
 class VerifyingModel:
     """A model that verifies missing contexts; it reads common beginnings once."""
 
-    def __init__(self, task: Decoder) -> None:
-        self._task = task
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
         self._verifier: ResumableVerifier | None = None
         self._prompt = self._tokens = NOTHING  # of the open request; tokens its verifier has read
 
@@ -232,7 +232,7 @@ class VerifyingModel:
         import torch
 
         with torch.inference_mode():
-            self._verifier = self._task.open(prompt)
+            self._verifier = self._decoder.open(prompt)
             self._prompt = self._tokens = prompt
             return _top_k(self._verifier.prefill(prompt))
 
@@ -245,7 +245,7 @@ class VerifyingModel:
 
     def _having_read(self, prompt: TokenArray, tokens: TokenArray) -> ResumableVerifier:
         if self._verifier is None or not np.array_equal(prompt, self._prompt):
-            self._verifier, self._prompt = self._task.open(prompt), prompt
+            self._verifier, self._prompt = self._decoder.open(prompt), prompt
         else:
             shared = common_beginning(self._tokens, tokens)
             if shared < self._verifier.length:

@@ -221,7 +221,7 @@ def test_replays_take_the_passes_that_were_recorded(contest, whole):
 
 
 def test_sampling_has_a_seed_per_question_and_the_same_text_for_all(model, contest, folder):
-    task = contest.task.with_options(temperature=1.0, seed=7)
+    task = contest.decoder.with_options(temperature=1.0, seed=7)
     twice = [Question(1, "a", ["def f("]), Question(2, "a", ["def f("])]
     sampled = Bench(task, contest.contestants[1:], twice, PLAIN)
     runs = Runs(folder, {})
@@ -232,11 +232,11 @@ def test_sampling_has_a_seed_per_question_and_the_same_text_for_all(model, conte
 
 def test_questions_longer_than_the_context_are_left_out(model, contest):
     long = Question(9, "long", ["x = 1\n" * 1000])
-    bench = Bench(contest.task, contest.contestants[1:], [long, *QUESTIONS], PLAIN)
+    bench = Bench(contest.decoder, contest.contestants[1:], [long, *QUESTIONS], PLAIN)
     assert bench.too_long == 1
     assert bench.questions == QUESTIONS
     with pytest.raises(InputError, match="shorter than the"):
-        Bench(contest.task, [], [long], PLAIN)
+        Bench(contest.decoder, [], [long], PLAIN)
     grows = Question(8, "long", ["def f():\n", "x = 1\n" * 1000])
-    bench = Bench(contest.task, [], [grows], PLAIN)
+    bench = Bench(contest.decoder, [], [grows], PLAIN)
     assert len(list(bench.conversation(grows, [TurnRun("", [1], [], 1.0, 0.0, 0.0, 0.0)]))) == 1
