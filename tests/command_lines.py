@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import command_servers
-
 
 @dataclass(frozen=True)
 class Result:
@@ -52,6 +50,8 @@ def run_all(
             command = [sys.executable, __file__, "work"]
             subprocess.run(command, input=json.dumps(asked), env=env, text=True, check=False)
         else:
+            import command_servers  # a process of its own may not find it: PYTHONSAFEPATH
+
             is_light = any(name.startswith(BEFORE_IMPORTS) for name in changed)
             command_servers.ask(asked, ENVIRONMENT, has_models=not is_light)
         results = Path(place, "results")
