@@ -153,11 +153,13 @@ class BatchBudget:
             # By powers of two: the formula is right within these.
             size = 1 << drafted.bit_length() >> 1
             seconds, unit = timed.seconds / expected, self._measured.unit(requests)
-            # Kernels may compile in a size's first pass, whose time would keep it from drafts long.
-            near = float(self._measured.factors(np.log2([size + 1.0]), requests)[0])
-            if size in self._begun or not unit or seconds <= SLOW * unit * near:
-                self._measured.learn(size, requests, seconds)
-            self._begun.add(size)
+            if size not in self._begun:
+                self._begun.add(size)
+                near = float(self._measured.factors(np.log2([size + 1.0]), requests)[0])
+                # Kernels may compile in this pass, whose time would keep the size from drafts long.
+                if unit and seconds > SLOW * unit * near:
+                    return
+            self._measured.learn(size, requests, seconds)
 
     def learn_drafting(self, seconds: float, rows: int) -> None:
         """Learn the time of drafting for `rows` requests of a pass."""
