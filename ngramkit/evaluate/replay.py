@@ -386,11 +386,13 @@ def replay(
     replays = []
     verified = 0  # contexts that were not on record
     for choice in choices:
+        if needs := lacking[choice.label]:
+            replays += [
+                Replay(choice.label, nodes, missing=needs) for nodes in dict.fromkeys(budgets)
+            ]
+            continue
+        usable = without_unusable_references(records, choice, reporter)
         for nodes in dict.fromkeys(budgets):
-            if needs := lacking[choice.label]:
-                replays.append(Replay(choice.label, nodes, missing=needs))
-                continue
-            usable = without_unusable_references(records, choice, reporter)
             reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "conversations")
             try:
                 result = replay_drafter(
