@@ -86,8 +86,7 @@ def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
         from ngramkit.corpus.tokenizer import digests
         from ngramkit.formats.tokenizer_record import TokenizerRecord
 
-        own = digests(tokenizer.backend_tokenizer)
-        given = TokenizerRecord("", own.vocabulary, own.fingerprint, encodes=own.encodes)
+        given = TokenizerRecord("", **digests(tokenizer.backend_tokenizer)._asdict())
         if not record.is_same_tokenizer(given):
             raise ArtifactError(
                 f"the artifact's tokenizer must be the model's, got that of {record.id}"

@@ -449,10 +449,10 @@ class Contestant:
     answer: Callable[[Decoder, TokenArray], Decoded] | None = None
     wants_evidence: bool = False
 
-    def decoder_of(self, bench: Decoder) -> Decoder:
+    def decoder_of(self, common: Decoder) -> Decoder:
         if self.name == BASELINE:
-            return bench.undrafted()
-        return bench if self.decoder is None else replace(self.decoder, options=bench.options)
+            return common.undrafted()
+        return common if self.decoder is None else replace(self.decoder, options=common.options)
 
 
 def _is_transformers(drafter: Any) -> bool:

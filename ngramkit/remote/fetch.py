@@ -108,10 +108,8 @@ def fetch_artifact(source: str | Path | Artifact, *, reporter: Reporter = SILENT
     """
     if isinstance(source, Artifact):
         return source
-    artifact, url = (
-        opening.open_artifact_folder(fetch(source, reporter=reporter).path),
-        as_url(source),
-    )
+    artifact = opening.open_artifact_folder(fetch(source, reporter=reporter).path)
+    url = as_url(source)
     if url is not None:
         artifact.origin = url_label(url)  # without secrets
     elif is_hub_name(source):
