@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import markdown
 from benchmarks._figures import draw_steps, provenance, read_figures, write_figures
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.evaluate.bench_runs import BASELINE, NAME, Runs
+from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, RUNS_FILE, Runs
 from ngramkit.evaluate.statistics import ratio_with_interval
 
 if TYPE_CHECKING:
@@ -146,7 +146,9 @@ def publish(data: Path, work: Path, load: float) -> None:
 def _folders(work: Path) -> list[Path]:
     """Return for every number of threads the run with most answers, most threads first."""
     found: dict[int, Path] = {}
-    for file in sorted(work.glob(f"bench-*-threads/{NAME}"), key=lambda file: file.stat().st_size):
+    for file in sorted(
+        work.glob(f"bench-*-threads/{RUNS_FILE}"), key=lambda file: file.stat().st_size
+    ):
         found[int(file.parent.name.split("-")[-2])] = file.parent
     if not found:
         raise SystemExit(f"nothing has been measured in {work} yet")
@@ -158,14 +160,14 @@ def read_run(folder: Path, load: float) -> tuple[dict[str, Any], Runs, set[str]]
     from ngramkit.evaluate.bench_results import summarize
     from ngramkit.evaluate.provenance import machine
 
-    with (folder / NAME).open(encoding="utf-8") as file:
+    with (folder / RUNS_FILE).open(encoding="utf-8") as file:
         plan = json.loads(file.readline())["plan"]
     runs = Runs(folder, plan)
     tokenizer = load_tokenizer(MODEL)
     count: Callable[[str], int] = lambda text: len(tokenizer.encode_prompt(text))  # noqa: E731
     noisy = {key[1] for key, run in runs.found.items() if run.load > load}
     runs.found = {key: run for key, run in runs.found.items() if key[1] not in noisy}
-    names = [BASELINE, *plan["drafters"]]
+    names = [BASELINE_DRAFTER, *plan["drafters"]]
     done = {
         question for _, question in runs.found if all((n, question) in runs.found for n in names)
     }
@@ -213,7 +215,7 @@ def replayed(data: Path, work: Path, runs: Runs, done: set[str]) -> dict[str, di
 
     model = load_model(MODEL)
     asked = [question for question in in_turns(data / QUESTIONS) if str(question.id) in done]
-    records = bench_of(model, asked).records(runs, BASELINE)
+    records = bench_of(model, asked).records(runs, BASELINE_DRAFTER)
     steps: dict[str, dict[str, float]] = {}
     for name, make in makers(model, work).items():
         for budget in BUDGETS:

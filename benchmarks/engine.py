@@ -28,7 +28,7 @@ from ngramkit.decode.result import work_clock
 from ngramkit.decode.sampling import best_and_tops
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.demo import demo_prompts
-from ngramkit.drafters.base import TOPS, DraftTree, TokenArray
+from ngramkit.drafters.base import MAX_EVIDENCE_TOKENS, DraftTree, TokenArray
 from ngramkit.drafters.create import load_drafter
 
 CONTEXT = 512  # tokens
@@ -130,7 +130,7 @@ def beside_linears(verifier: Any, nodes: int) -> Iterator[Row]:
 
 
 def argmax_and_log_probs(logits: torch.Tensor) -> object:
-    values, ids = logits.topk(TOPS, -1)
+    values, ids = logits.topk(MAX_EVIDENCE_TOKENS, -1)
     log_probs = values - logits.logsumexp(-1, keepdim=True)
     return logits.argmax(-1).tolist(), ids.numpy(), log_probs.numpy()
 

@@ -29,7 +29,7 @@ from benchmarks._figures import write_figures
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import Source
-from ngramkit.drafters.references import NONE, ReferenceTexts
+from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.tool_templates import templates
@@ -146,7 +146,7 @@ def replay(edits: Iterable[Edit], vocabulary: int, *, given: bool, everything: b
     drafter = BatchDrafter.open(config, vocabulary=vocabulary, cost=pass_times())
     steps = drafted = accepted = 0
     for number, edit in enumerate(edits):
-        references = edit.old if given else NONE
+        references = edit.old if given else NO_REFERENCES
         asked = [Asked(len(edit.prompt), references=references, name=str(number))]
         text, written = np.concatenate([edit.prompt, edit.answer]), 1
         while written < len(edit.answer):

@@ -11,7 +11,7 @@ from ngramkit.basics.errors import ArtifactError, UsageError, given_paths
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.terminal_text import many
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import NAME, read_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest
 from ngramkit.formats.outputs import (
     ARTIFACTS,
     AUTOMATIC,
@@ -135,7 +135,7 @@ def _listed(found: Found, above: Path) -> ListedArtifact:
         tokenizer="" if manifest is None else manifest.tokenizer.id,
         counts=counts,
         bytes=_size(path.iterdir()),
-        modified=_modified(path / NAME),
+        modified=_modified(path / MANIFEST_FILE),
         problem=found.problem,
         private=manifest is not None and manifest.private,
     )

@@ -24,7 +24,7 @@ from ngramkit.basics.errors import (
     require_list,
 )
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, a_kind
-from ngramkit.basics.models import DEFAULT, FILES_OF_MODELS, chosen_model, resolve_model
+from ngramkit.basics.models import DEFAULT_MODEL, FILES_OF_MODELS, chosen_model, resolve_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import join_some, many
@@ -32,7 +32,7 @@ from ngramkit.corpus.naming import corpus_name, selection_name, selection_text
 from ngramkit.default_artifacts import select_default_artifacts
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.create import make_drafter, require_kind
-from ngramkit.drafters.options import OPTIONS
+from ngramkit.drafters.options import DRAFTER_OPTIONS
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_options
 from ngramkit.drafters.sources import (
     HISTORY_TOKENS,
@@ -90,7 +90,9 @@ class DrafterChoice:
     def learns(self) -> bool:
         if self.past is not None:
             return self.past.store
-        keep = {each.name: each.default for each in OPTIONS.get(self.spec.name, ())}.get("keep")
+        keep = {each.name: each.default for each in DRAFTER_OPTIONS.get(self.spec.name, ())}.get(
+            "keep"
+        )
         return bool(self.spec.options.get("keep", keep)) and self.made is None
 
     @property
@@ -383,7 +385,7 @@ def _find_default_artifacts(
 ) -> dict[str, list[Artifact]]:
     entry = DRAFTERS[name]
     roles = [role for role in KIND_OF_ROLE if role in entry.sources]
-    automatic = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
+    automatic = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT_MODEL else ()
     taken, left_out = select_default_artifacts(
         [*artifacts_in(ARTIFACTS), *automatic], roles, tokenizer
     )
@@ -441,7 +443,7 @@ def provide(
 
     builders: Any = {"datastore": build_datastore, "frozen-table": build_frozen}
     store = token_store_of(tokenizer, kind, reporter)
-    if kind not in builders or (store is None and tokenizer.id != DEFAULT):
+    if kind not in builders or (store is None and tokenizer.id != DEFAULT_MODEL):
         raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
     reporter.note(f"{missing}: building one from {CORPUS if store is None else store.path}")
     if store is None:
@@ -502,9 +504,9 @@ def _stdlib_store(reporter: Reporter) -> TokenStore:
     from ngramkit.builders.tokens import tokenize
     from ngramkit.corpus.open import open_corpus
 
-    place = default_place(CORPUS, DEFAULT, "tokens", folder=AUTOMATIC)
+    place = default_place(CORPUS, DEFAULT_MODEL, "tokens", folder=AUTOMATIC)
     with _automatic(place):
-        return tokenize(open_corpus(CORPUS), DEFAULT, place, reporter=reporter, force=True)
+        return tokenize(open_corpus(CORPUS), DEFAULT_MODEL, place, reporter=reporter, force=True)
 
 
 def _read_off_model(

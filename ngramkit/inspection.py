@@ -23,8 +23,8 @@ from ngramkit.remote.file_cache import using_cache
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
 
-DOCUMENT = 40  # shown tokens of a document
-FOLLOWERS = 5  # shown continuations of a frequent phrase
+SHOWN_TOKENS = 40  # shown tokens of a document
+SHOWN_FOLLOWERS = 5  # shown continuations of a frequent phrase
 
 
 def open_artifact(
@@ -105,9 +105,11 @@ def inspect(
         answer = ask(artifact, tokenizer.encode(query).tolist(), top)
         found = _phrase(tokenizer, answer) if answer else None
         return Inspection(artifact, Rows([]), [], found)
-    frequent = [_phrase(tokenizer, answer) for answer in most_frequent(artifact, top, FOLLOWERS)]
+    frequent = [
+        _phrase(tokenizer, answer) for answer in most_frequent(artifact, top, SHOWN_FOLLOWERS)
+    ]
     store = islice(artifact.documents(), top) if isinstance(artifact, TokenStore) else ()
-    documents = [_beginning(tokenizer, document[:DOCUMENT].tolist()) for document in store]
+    documents = [_beginning(tokenizer, document[:SHOWN_TOKENS].tolist()) for document in store]
     return Inspection(artifact, Rows(frequent), documents, None, why)
 
 

@@ -56,7 +56,7 @@ from ngramkit.corpus.document import Corpus
 from ngramkit.corpus.open import AnyCorpus, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import VERSION, build_id, is_private_corpus, read_manifest
+from ngramkit.formats.manifest import FORMAT_VERSION, build_id, is_private_corpus, read_manifest
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.outputs import ARTIFACTS, RECIPE
 from ngramkit.formats.replacing import replace_text, tidy
@@ -240,7 +240,7 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
             "pin model.revision, or correct model.fingerprint",
         )
     inputs: Inputs = {
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "kind": recipe.kind,
         "tokenizer": {"id": record.id, "fingerprint": record.fingerprint},
         "parameters": recipe.parameters,

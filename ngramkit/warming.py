@@ -29,8 +29,8 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.decode.compile_while_loading import (
+    COMPILED_PROMPT,
     TOKENIZERS,
-    TOKENS,
     draft_first,
     run_tasks,
     serve_request,
@@ -153,7 +153,7 @@ def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     serve_request(drafter)
     serve_request(drafter)  # with the first as a past request
     if drafter_entry(name).references:
-        serve_request(load_drafter(name, **sources), references=[TOKENS])
+        serve_request(load_drafter(name, **sources), references=[COMPILED_PROMPT])
     parents = np.array([-1, 0, -1], np.int32)
     paths(parents)
     best_path(parents, np.zeros(3, np.float32), 2, 0.0)
@@ -185,9 +185,9 @@ def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
     from ngramkit.formats.opening import verify_artifact
     from ngramkit.kernels.suffix.search import look_up
 
-    size = len(TOKENS)
+    size = len(COMPILED_PROMPT)
     arrays = {
-        "tokens": np.tile(TOKENS, 2).astype(token_dtype(tokenizer.vocabulary)),
+        "tokens": np.tile(COMPILED_PROMPT, 2).astype(token_dtype(tokenizer.vocabulary)),
         "documents": np.array([0, size, 2 * size], np.uint64),
     }
     store = write_tiny(TokenStore, folder, tokenizer, arrays, {"documents": 2, "tokens": 2 * size})
@@ -198,9 +198,9 @@ def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
             pass  # each check calls its kernels
         least = 1024 + 8 * (tokenizer.vocabulary + 2) * (artifact is datastore)
         pruned = folder / f"pruned-{artifact.kind}"
-        prune_artifact(artifact, pruned, least + 900, answers=[TOKENS])
+        prune_artifact(artifact, pruned, least + 900, answers=[COMPILED_PROMPT])
         cache = folder / f"{artifact.kind}.bin"
         export_cache(artifact, cache, dynamic=True)
         read_cache(cache)
     merge([frozen, build_frozen(store, folder / "another", leaders=1)], folder / "merged")
-    look_up(search_table(datastore.shards)[0], TOKENS[:2])
+    look_up(search_table(datastore.shards)[0], COMPILED_PROMPT[:2])

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.drafters.base import NOTHING
+from ngramkit.drafters.base import NO_TOKENS
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.evaluate.records import read_records
@@ -65,7 +65,7 @@ def offers_of(file: Path, tokenizer: Any) -> Iterator[Any]:
     drafter = Blend(past=past)
     for record in read_records(file, None, tokenizer, "none")[0]:
         for turn in record.turns:
-            drafter.start(NOTHING)  # takes in past requests
+            drafter.start(NO_TOKENS)  # takes in past requests
             assert drafter.request is not None
             text = np.concatenate([turn.prompt, turn.answer]).astype(np.int32)
             drafter.request.append(np.minimum(text.view(np.uint32), drafter.vocabulary))

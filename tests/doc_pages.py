@@ -29,8 +29,8 @@ from ngramkit.basics.errors import (
     UsageError,
 )
 from ngramkit.basics.kinds import KINDS
-from ngramkit.formats.opening import CLASSES
-from ngramkit_cli.errors import INTERRUPTED, exit_code
+from ngramkit.formats.opening import CLASS_OF_KIND
+from ngramkit_cli.errors import EXIT_INTERRUPTED, exit_code
 from ngramkit_cli.main import app
 
 ROOT = Path(__file__).parents[1]
@@ -44,7 +44,7 @@ SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOT
 FORMATS = [
     "manifest",
     "safetensors",
-    *(CLASSES[kind].__module__.rpartition(".")[2] for kind in KINDS),
+    *(CLASS_OF_KIND[kind].__module__.rpartition(".")[2] for kind in KINDS),
     "history",
     "request_log",
     "evidence",
@@ -208,7 +208,7 @@ def exit_codes() -> str:
     meanings = ["failed, or would change", "usage", "bad input or artifact", "network or Hub"]
     for family, meaning in zip(families, meanings, strict=True):
         rows.append(f"| {exit_code(family(''))} | {meaning} |")
-    return "\n".join([*rows, f"| {INTERRUPTED} | interrupted |"])
+    return "\n".join([*rows, f"| {EXIT_INTERRUPTED} | interrupted |"])
 
 
 def record() -> str:

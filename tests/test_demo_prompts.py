@@ -2,7 +2,7 @@ import textwrap
 
 from ngramkit.corpus.stdlib import is_held_out
 from ngramkit.demo import MAX_PROMPT_CHARS, MIN_PROMPT_CHARS, demo_prompts
-from ngramkit.evaluate.demo import HEAD, LINE
+from ngramkit.evaluate.demo import TABLE_HEAD, TABLE_LINE
 
 
 def test_prompts_are_held_out_code_of_ordinary_length():
@@ -25,4 +25,4 @@ def test_the_first_prompts_come_from_different_files():
 
 def test_the_table_fits_a_terminal():
     widest = ("cacheback", "12.34", "12345", "12345", "12.3 (11.5 to 13.4)", "NOT identical")
-    assert len(LINE.format(*HEAD)) == len(LINE.format(*widest)) < 80
+    assert len(TABLE_LINE.format(*TABLE_HEAD)) == len(TABLE_LINE.format(*widest)) < 80

@@ -11,7 +11,7 @@ import doc_pages
 import pytest
 
 from benchmarks._figures import FIGURES
-from ngramkit.formats.opening import CLASSES
+from ngramkit.formats.opening import CLASS_OF_KIND
 
 COMMANDS = dict(doc_pages.leaves())
 SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
@@ -105,7 +105,9 @@ def test_a_name_is_defined_in_the_file_that_a_page_gives(name):
 
 
 def test_the_bytes_of_every_kind_are_on_the_page_of_formats():
-    assert {kind.__module__.rpartition(".")[2] for kind in CLASSES.values()} <= {*doc_pages.FORMATS}
+    assert {kind.__module__.rpartition(".")[2] for kind in CLASS_OF_KIND.values()} <= {
+        *doc_pages.FORMATS
+    }
 
 
 def test_links_of_the_pages_lead_to_files():

@@ -15,7 +15,7 @@ from site_pages import relinked
 
 import ngramkit
 from ngramkit.drafters.registry import DRAFTERS
-from ngramkit.kernels.jit import TESTED, is_tested
+from ngramkit.kernels.jit import TESTED_NUMBA, is_tested
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -49,7 +49,7 @@ def test_who_made_it_and_where_it_runs_is_told_to_the_index():
 
 def test_a_numba_that_was_not_tested_is_not_installed():
     (bound,) = [need for need in PROJECT["project"]["dependencies"] if need.startswith("numba")]
-    assert bound == f"numba>={'.'.join(map(str, TESTED[0]))}"
+    assert bound == f"numba>={'.'.join(map(str, TESTED_NUMBA[0]))}"
     assert is_tested(pins(ROOT / "constraints.txt")["numba"])
 
 

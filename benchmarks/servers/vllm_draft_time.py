@@ -27,7 +27,7 @@ import torch
 from benchmarks import markdown
 from benchmarks._data import contexts, datastore
 from benchmarks._figures import machine
-from ngramkit.drafters.base import NOTHING, TokenArray, common_beginning
+from ngramkit.drafters.base import NO_TOKENS, TokenArray, common_beginning
 from ngramkit.drafters.sources import HISTORY_TOKENS
 from ngramkit.formats.history import History
 
@@ -46,7 +46,7 @@ class Answers:
 
     def __init__(self, turns: Sequence[tuple[TokenArray, TokenArray]], rows: int) -> None:
         self._queue = cycle(pair for pair in turns if sum(map(len, pair)) < LENGTH - CHAIN)
-        self._left = [NOTHING] * rows
+        self._left = [NO_TOKENS] * rows
 
     def step(
         self, chains: Sequence[Sequence[int]]
@@ -56,7 +56,7 @@ class Answers:
             drafted = np.array(chains[row], np.int32)
             if not len(left):
                 begun[row], left = next(self._queue)
-                drafted = NOTHING
+                drafted = NO_TOKENS
             right = common_beginning(drafted, left)
             written.append(left[: right + 1])
             self._left[row] = left[right + 1 :]

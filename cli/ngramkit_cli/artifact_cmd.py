@@ -14,7 +14,7 @@ from ngramkit.basics.terminal_text import many, size_text
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import facts as facts_table, figures
 from ngramkit_cli.shared_options import (
-    WHERE,
+    SOURCE_METAVAR,
     AnsweredQuestions,
     ExecutorOptions,
     Force,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ArtifactPath = Annotated[
     str,
-    artifact_argument(WHERE, "An artifact: its folder, or where else it is."),
+    artifact_argument(SOURCE_METAVAR, "An artifact: its folder, or where else it is."),
 ]
 Query = Annotated[
     str | None,

@@ -90,7 +90,7 @@ def _panel_of(entry: Any) -> str:
 def fit(formatter: Any) -> None:
     """Fit help to narrow terminals; the option parser assumes at least 50 columns."""
     columns = shutil.get_terminal_size().columns
-    if columns < screen.NARROW:
+    if columns < screen.NARROW_COLUMNS:
         formatter.width = min(formatter.width, max(columns - 2, 20))
         formatter.write_dl = functools.partial(formatter.write_dl, col_max=columns // 4)
 

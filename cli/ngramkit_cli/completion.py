@@ -32,7 +32,7 @@ def corpora() -> Named:
 
 def models(incomplete: str) -> Named:
     """Return the short names, and the models in the typed folder."""
-    from ngramkit.basics.models import DEFAULT, GGUF, HUB_IDS, describe_model
+    from ngramkit.basics.models import DEFAULT_MODEL, GGUF, HUB_IDS, describe_model
 
     folder = _folder(incomplete)
     here = [
@@ -40,7 +40,7 @@ def models(incomplete: str) -> Named:
         for path in sorted(Path(folder or ".").glob("*"))
         if path.suffix == GGUF or (path / "config.json").is_file()
     ]
-    return [(name, describe_model(name)) for name in (DEFAULT, *HUB_IDS)] + _typable(here)
+    return [(name, describe_model(name)) for name in (DEFAULT_MODEL, *HUB_IDS)] + _typable(here)
 
 
 def artifacts(*kinds: str) -> Callable[[str], Named]:

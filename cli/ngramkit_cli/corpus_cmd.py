@@ -171,15 +171,15 @@ class CorpusOptions:
 
     def _warn_of_demo(self, model: str, out: Output) -> None:
         """Warn if a Hub corpus is tokenised for the embedded model."""
-        from ngramkit.basics.models import DEFAULT
+        from ngramkit.basics.models import DEFAULT_MODEL
         from ngramkit.corpus.open import NAMED
 
         names = [str(part.corpus) for part in self._parts]
-        if model == DEFAULT and any(
+        if model == DEFAULT_MODEL and any(
             name.startswith("hf:") or (name in NAMED and NAMED[name].hub) for name in names
         ):
             out.say(
-                f"note: this will serve the embedded model {DEFAULT} only (a vocabulary of 4,096 "
-                "tokens); for your model, run:",
+                f"note: this will serve the embedded model {DEFAULT_MODEL} only (a vocabulary of "
+                "4,096 tokens); for your model, run:",
                 f"  {shlex.join(['ngramkit', *words_as_typed(), '--model', 'MODEL'])}",
             )

@@ -18,9 +18,9 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.machine import busy_note
 from ngramkit.basics.terminal_text import many
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.errors import INTERRUPTED
+from ngramkit_cli.errors import EXIT_INTERRUPTED
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import MOST_BYTES, PromptOptions
+from ngramkit_cli.prompt import MAX_PROMPT_BYTES, PromptOptions
 from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.screen import Screen
 from ngramkit_cli.shared_options import DrafterOrClass, SourceOptions, takes_urls, the_model
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"}
 TURN_ENDS = {"length": "; cut at --max-new-tokens", "interrupt": "; interrupted"}
 ASK = "> "
-HELP = "/exit (or Ctrl-D) ends, /new begins a new conversation, Ctrl-C ends an answer"
+CHAT_HELP = "/exit (or Ctrl-D) ends, /new begins a new conversation, Ctrl-C ends an answer"
 
 
 @takes_urls
@@ -91,7 +91,7 @@ def decode(
     artifacts = " ".join(answers[0].drafter.names) or None
     out.result(artifacts, **(results[0] if len(results) == 1 else {"answers": results}))
     if answers[-1].run.ended_by == "interrupt":
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def show_on(screen: Screen, out: Output) -> Callable[[str, bool], None]:
@@ -198,7 +198,7 @@ def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
 
 def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
     """Answer turns until /exit or the end of input."""
-    out.say(HELP)
+    out.say(CHAT_HELP)
     replies: list[Reply] = []
     for line in _typed_lines():
         if line in ("/exit", "/quit"):
@@ -207,7 +207,7 @@ def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply
             talk.clear()
             out.say("a new conversation")
         elif line.startswith("/"):
-            out.say(HELP)
+            out.say(CHAT_HELP)
         elif line:
             try:
                 replies.append(_ask(talk, line, screen, out))
@@ -219,9 +219,11 @@ def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply
 def _answer_lines(talk: Conversation, lines: IO[str], screen: Screen, out: Output) -> list[Reply]:
     """Answer every line as a separate prompt, until Ctrl-C."""
     replies: list[Reply] = []
-    while line := lines.readline(MOST_BYTES + 1):
-        if len(line) > MOST_BYTES:
-            raise InputError(f"a line must have at most {MOST_BYTES:,} characters", "shorten it")
+    while line := lines.readline(MAX_PROMPT_BYTES + 1):
+        if len(line) > MAX_PROMPT_BYTES:
+            raise InputError(
+                f"a line must have at most {MAX_PROMPT_BYTES:,} characters", "shorten it"
+            )
         if line.strip():
             talk.clear()
             replies.append(_ask(talk, line.rstrip("\r\n"), screen, out))
@@ -240,7 +242,7 @@ def _typed_lines() -> Iterator[str]:
             print(file=sys.stderr)
             return
         except KeyboardInterrupt:
-            print(f"\n{HELP}", file=sys.stderr)
+            print(f"\n{CHAT_HELP}", file=sys.stderr)
 
 
 def _ask(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:

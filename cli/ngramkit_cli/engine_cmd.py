@@ -111,7 +111,7 @@ def _facts(checked: CheckedEngine) -> dict[str, object]:
 
 
 def _passes(checked: CheckedEngine) -> list[str]:
-    from ngramkit.budget.crossover import ACCEPTANCE, CONTEXT, MOST_REQUESTS
+    from ngramkit.budget.crossover import ASSUMED_ACCEPTANCE, ASSUMED_CONTEXT, MOST_REQUESTS
 
     ends = f"From {checked.pays_below or 0:,} requests at once on, no draft pays."
     if checked.pays_below is None:
@@ -128,9 +128,9 @@ def _passes(checked: CheckedEngine) -> list[str]:
     ]
     return [
         f"Cost of passes by {checked.passes_by}, in passes over one token. Drafts for as many",
-        f"requests as the pass has tokens, with contexts of {CONTEXT:,} tokens, if {ACCEPTANCE} of",
-        "the tokens after accepted ones are accepted. Speed over no drafts; padded: all tokens of",
-        "each draft are verified, as in SGLang and in vLLM's fixed mode.",
+        f"requests as the pass has tokens, with contexts of {ASSUMED_CONTEXT:,} tokens, if",
+        f"{ASSUMED_ACCEPTANCE} of the tokens after accepted ones are accepted. Speed over no drafts;",
+        "padded: all tokens of each draft are verified, as in SGLang and in vLLM's fixed mode.",
         *figures(rows, ("tokens", "cost", "drafted for a request", "speed", "padded"), "right"),
         ends,
     ]

@@ -23,13 +23,13 @@ except ImportError:
     from click import get_current_context as get_current_context  # type: ignore[no-redef]
 
 # The exit codes are an interface; 0 is done.
-FAILED = 1  # also: `build --check` would build, or a pipe is closed
-INTERRUPTED = 130
+EXIT_FAILED = 1  # also: `build --check` would build, or a pipe is closed
+EXIT_INTERRUPTED = 130
 EXIT_CODES: dict[type[NgramkitError], int] = {UsageError: 2, InputError: 3, NetworkError: 4}
 
 
 def exit_code(error: NgramkitError) -> int:
-    return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), FAILED)
+    return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), EXIT_FAILED)
 
 
 NO_MEMORY = re.compile(r"out of memory|can't allocate memory|can't start new thread", re.IGNORECASE)

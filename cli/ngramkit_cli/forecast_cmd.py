@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.forecast import Forecasts
     from ngramkit.evaluate.replay_results import Tally
 
-SHOWN = 20  # rows of a table
+SHOWN_ROWS = 20  # rows of a table
 
 Concurrency = Annotated[
     int | None,
@@ -126,11 +126,11 @@ def _table(tallies: dict[str, Tally]) -> list[str]:
 
     rows = [
         [name, f"{t.tokens:,}", f"{passes_share(t):.3f}", f"{t.tokens_per_step:.2f}"]
-        for name, t in list(tallies.items())[:SHOWN]
+        for name, t in list(tallies.items())[:SHOWN_ROWS]
     ]
     head = ["", "output tokens", "passes share", "tokens/step"]
     lines = list(figures(rows, head, justify="right"))
-    more = len(tallies) - SHOWN
+    more = len(tallies) - SHOWN_ROWS
     return [*lines, f"and {more:,} more"] if more > 0 else lines
 
 
@@ -199,7 +199,7 @@ def pass_cost(*, files: Results, out_path: NewProfile, force: Force = False, out
 
     Example: ngramkit pass-cost runs/*.json --out server.json
     """
-    from ngramkit.budget.pass_times import SHOWN as SHOWN_PASS
+    from ngramkit.budget.pass_times import REPORTED_SIZE as SHOWN_PASS
 
     found = ngramkit.pass_cost(files, out_path, force=force)
     rows = [

@@ -17,7 +17,7 @@ import typer
 from ngramkit.basics.errors import NgramkitError
 from ngramkit_cli import screen
 from ngramkit_cli.command import App, Group
-from ngramkit_cli.errors import FAILED
+from ngramkit_cli.errors import EXIT_FAILED
 
 # Panel of the help -> command -> (module and attribute, summary), in the order of use
 PANELS = {
@@ -170,4 +170,4 @@ def run() -> None:
         screen.forget_stdout()
         if not isinstance(error, BrokenPipeError):
             print("error:", error, file=sys.stderr)
-        sys.exit(FAILED)
+        sys.exit(EXIT_FAILED)

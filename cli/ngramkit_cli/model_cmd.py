@@ -161,12 +161,12 @@ def use(*, model: ModelName = None, unset: Unset = False, out: Output) -> None:
 
     Example: ngramkit use vicuna-7b
     """
-    from ngramkit.basics.models import VARIABLE, settings_path
+    from ngramkit.basics.models import MODEL_VARIABLE, settings_path
 
     now = ngramkit.use(model, unset=unset)
     out.show(f"{now.name}{now.why and f' ({now.why})'}")
-    if now.why == VARIABLE and (model is not None or unset):
-        out.say(f"note: {VARIABLE} is set, and takes precedence")
+    if now.why == MODEL_VARIABLE and (model is not None or unset):
+        out.say(f"note: {MODEL_VARIABLE} is set, and takes precedence")
     out.result(model=now.name, why=now.why, settings=str(settings_path()))
 
 

@@ -21,8 +21,8 @@ from ngramkit.basics.errors import NgramkitError, UsageError
 from ngramkit.basics.terminal_text import size_text, visible, without_secrets
 from ngramkit_cli import screen
 from ngramkit_cli.errors import (
-    FAILED,
-    INTERRUPTED,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
     error_lines,
     exit_code,
     in_flags,
@@ -83,7 +83,7 @@ class Output:
             answer = input("> ")
         if answer.strip().lower() not in ("y", "yes"):
             self._to_stderr("nothing was changed")
-            raise typer.Exit(FAILED)
+            raise typer.Exit(EXIT_FAILED)
 
     @property
     def reporter(self) -> QuietReporter:
@@ -147,10 +147,10 @@ class Output:
         notes = [note for note in getattr(error, "__notes__", ()) if note != hint]
         if isinstance(error, KeyboardInterrupt):
             self._to_stderr("interrupted", *(f"  {note}" for note in notes))
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         if isinstance(error, BrokenPipeError):
             screen.forget_stdout()
-            raise typer.Exit(FAILED) from None
+            raise typer.Exit(EXIT_FAILED) from None
         self._fail(to_ngramkit_error(error), notes)
 
     def _fail(self, error: NgramkitError, notes: Sequence[str]) -> None:

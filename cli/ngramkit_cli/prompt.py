@@ -12,9 +12,9 @@ import typer
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit_cli.output import Output
-from ngramkit_cli.shared_options import RULE, TEMPLATES
+from ngramkit_cli.shared_options import TEMPLATE_RULE, TEMPLATES
 
-MOST_BYTES = 1 << 26  # per prompt, more than any model reads
+MAX_PROMPT_BYTES = 1 << 26  # per prompt, more than any model reads
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class PromptOptions:
     ] = False
     template: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"With --chat: {TEMPLATES}. Default: {RULE}."),
+        typer.Option(metavar="NAME", help=f"With --chat: {TEMPLATES}. Default: {TEMPLATE_RULE}."),
     ] = None
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="With --chat: the system message.")
@@ -87,16 +87,18 @@ def read_prompt(file: Path | None, model: str, out: Output) -> str:
 def _read_stdin() -> str:
     if sys.stdin is None:
         raise InputError("cannot read a prompt: stdin is closed", "give --prompt, or a file")
-    raw = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        raise InputError(f"stdin must have at most {MOST_BYTES:,} bytes", "shorten the prompt")
+    raw = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
+    if len(raw) > MAX_PROMPT_BYTES:
+        raise InputError(
+            f"stdin must have at most {MAX_PROMPT_BYTES:,} bytes", "shorten the prompt"
+        )
     return _decode(raw, "stdin")
 
 
 def _read_file(file: Path) -> str:
     from ngramkit.basics.untrusted import read_given
 
-    return _decode(read_given(file, MOST_BYTES, too_long="shorten the prompt"), str(file))
+    return _decode(read_given(file, MAX_PROMPT_BYTES, too_long="shorten the prompt"), str(file))
 
 
 def _decode(raw: bytes, where: str) -> str:

@@ -88,8 +88,8 @@ def bench(
 def _say(results: BenchResults, out: Output) -> None:
     from ngramkit.decode.options import GENERATE
     from ngramkit.evaluate.bench_results import shown
-    from ngramkit.evaluate.bench_runs import BASELINE
-    from ngramkit.evaluate.result_folder import TEXTS
+    from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER
+    from ngramkit.evaluate.result_folder import TEXT_FILES
     from ngramkit.evaluate.statistics import shown_interval
 
     rows = [
@@ -98,7 +98,7 @@ def _say(results: BenchResults, out: Output) -> None:
             f"{r.tokens_per_step:.2f}",
             f"{r.tokens_per_second:,.1f}",
             shown(r.speedup),
-            "" if r.drafter == BASELINE else shown_interval(r.speedup_low, r.speedup_high),
+            "" if r.drafter == BASELINE_DRAFTER else shown_interval(r.speedup_low, r.speedup_high),
         )
         for r in results.results
     ]
@@ -127,7 +127,9 @@ def _say(results: BenchResults, out: Output) -> None:
     ratios = [f"  {each}" for each in results.ratios()]
     if ratios:
         out.show("", "ratios of tokens/s", *ratios)
-    out.show("", f"{results.folder}/report.html, {', '.join(TEXTS)}, answers-*.jsonl, pictures")
+    out.show(
+        "", f"{results.folder}/report.html, {', '.join(TEXT_FILES)}, answers-*.jsonl, pictures"
+    )
 
 
 RecordFolder = Annotated[

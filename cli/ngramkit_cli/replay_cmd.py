@@ -283,7 +283,7 @@ def replay(
     --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64
     """
     from ngramkit.drafters.registry import DEFAULT_DRAFTER
-    from ngramkit.evaluate.result_folder import TEXTS
+    from ngramkit.evaluate.result_folder import TEXT_FILES
 
     budgets = whole_numbers(budget, "budget")
     if not keep_state and (seed is not None or repeat != 1 or prompts):
@@ -322,4 +322,4 @@ def replay(
     if html is not None:
         out.show(f"page: {html}")
     if out_path is not None:
-        out.show("", f"{out_path}/{', '.join(TEXTS)}, pictures")
+        out.show("", f"{out_path}/{', '.join(TEXT_FILES)}, pictures")

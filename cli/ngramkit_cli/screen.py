@@ -88,7 +88,7 @@ def forget_stdout() -> None:
 logger = logging.getLogger("ngramkit")
 LINE_SECONDS = 10.0  # between lines of progress
 NAME_WIDTH = 32  # characters of a stage's name
-NARROW = 70  # columns; narrower terminals show no figures next to a bar
+NARROW_COLUMNS = 70  # columns; narrower terminals show no figures next to a bar
 
 
 class QuietReporter(Reporter):
@@ -248,7 +248,7 @@ def _new_bars() -> Any:
 
     console = Console(stderr=True)
     percent = TextColumn("{task.percentage:>3.0f}%")
-    narrow = console.width < NARROW
+    narrow = console.width < NARROW_COLUMNS
     # Texts are cut to fit, but not the bar, the share and the clock.
     cut: Any = {"no_wrap": True, "overflow": "ellipsis"}
     rest = Column(ratio=1, **cut)
@@ -277,11 +277,11 @@ def short(amount: float) -> str:
 
 # Tables as lines of text. rich alone would cut figures on a narrow terminal.
 
-GAP = 2  # spaces between columns
+COLUMN_GAP = 2  # spaces between columns
 MIN_NAME, MIN_WORDS = 16, 20  # least widths of folded names and words
 NO_BREAK = "\xa0"  # no-break space
 MAX_TEXT = 98  # characters per line of text
-UNBOUNDED = 10_000  # columns without a terminal
+UNBOUNDED_COLUMNS = 10_000  # columns without a terminal
 
 
 def facts(title: str, rows: Mapping[str, object]) -> list[str]:
@@ -317,7 +317,7 @@ def figures(
     table = _grid(*between, justify) if most > 1 else _grid()
     for row in cells:
         _add(table, row)
-    return _lines(table, UNBOUNDED)
+    return _lines(table, UNBOUNDED_COLUMNS)
 
 
 def _folded(cells: list[list[str]], headed: bool, words: bool, columns: int) -> list[list[str]]:
@@ -352,7 +352,7 @@ def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
 
 def _width(cells: Sequence[Sequence[str]]) -> int:
     widths = _widths(cells)
-    return sum(widths) + GAP * (len(widths) - 1)
+    return sum(widths) + COLUMN_GAP * (len(widths) - 1)
 
 
 def _texts(rows: Sequence[Sequence[str]], head: Sequence[str], columns: int) -> list[str]:
@@ -400,7 +400,7 @@ def _wrap(text: str, width: int, first: str, others: str) -> list[str]:
 def _grid(*justify: Any) -> Any:
     from rich.table import Table
 
-    table = Table.grid(padding=(0, GAP, 0, 0))
+    table = Table.grid(padding=(0, COLUMN_GAP, 0, 0))
     for each in ("left", *justify):
         table.add_column(justify=each, overflow="fold")
     return table
@@ -421,10 +421,10 @@ def _lines(table: Any, columns: int) -> list[str]:
 
 
 def _columns(stream: IO[str] | None = None) -> int:
-    """Return the columns of the terminal (default: stdout's), UNBOUNDED without one."""
+    """Return the columns of the terminal (default: stdout's), UNBOUNDED_COLUMNS without one."""
     stream = stream or sys.stdout
     if stream is None or not stream.isatty():
-        return UNBOUNDED
+        return UNBOUNDED_COLUMNS
     from rich.console import Console
 
     return Console(file=stream).width

@@ -82,10 +82,10 @@ Out = Annotated[
 
 def the_model(given: str | None, out: Output) -> str:
     """Return and report the model's name."""
-    from ngramkit.basics.models import DEFAULT, chosen_model, describe_model
+    from ngramkit.basics.models import DEFAULT_MODEL, chosen_model, describe_model
 
     chosen = chosen_model(given)
-    known = "" if chosen.name == DEFAULT else describe_model(chosen.name)
+    known = "" if chosen.name == DEFAULT_MODEL else describe_model(chosen.name)
     out.say(f"model: {chosen.name}{known and f' = {known}'}{chosen.why and f' ({chosen.why})'}")
     return chosen.name
 
@@ -121,7 +121,7 @@ Memory = Annotated[
 
 # Sources of drafts.
 
-WHERE = "PATH|URL|hf://USER/NAME@REV"
+SOURCE_METAVAR = "PATH|URL|hf://USER/NAME@REV"
 DrafterName = Annotated[
     str | None,
     typer.Option(
@@ -166,7 +166,7 @@ Baseline = Annotated[
 
 def _source(kind: str, help: str) -> Any:
     complete = completion.artifacts(kind)
-    return typer.Option(metavar=WHERE, help=help, autocompletion=complete)
+    return typer.Option(metavar=SOURCE_METAVAR, help=help, autocompletion=complete)
 
 
 @dataclass(frozen=True)
@@ -299,13 +299,13 @@ AnsweredQuestions = Annotated[
         help="FastChat's or Spec-Bench's questions, or spec-bench or speed-bench:CONFIG.",
     ),
 ]
-RULE = "the model's own, else the one known for its name"
+TEMPLATE_RULE = "the model's own, else the one known for its name"
 TemplateOfQuestions = Annotated[
     str,
     typer.Option(
         "--template",
         metavar="NAME",
-        help=f"How conversations become prompts: {TEMPLATES}, or auto: {RULE}.",
+        help=f"How conversations become prompts: {TEMPLATES}, or auto: {TEMPLATE_RULE}.",
     ),
 ]
 

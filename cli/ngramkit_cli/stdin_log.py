@@ -13,7 +13,7 @@ from ngramkit.basics.errors import InputError, NgramkitError, UsageError
 from ngramkit.basics.progress import Reporter
 
 STDIN = Path("-")
-NAME = "standard input"  # in messages
+STDIN_NAME = "standard input"  # in messages
 
 
 class _Renaming(Reporter):
@@ -32,7 +32,7 @@ class _Renaming(Reporter):
         self._reporter.fetched(source, commit)
 
     def note(self, text: str) -> None:
-        self._reporter.note(text.replace(self._path, NAME))
+        self._reporter.note(text.replace(self._path, STDIN_NAME))
 
 
 @contextmanager
@@ -57,6 +57,6 @@ def with_stdin(files: Sequence[Path], reporter: Reporter) -> Iterator[tuple[list
             logs = [copy if each == STDIN else each for each in files]
             yield logs, _Renaming(reporter, str(copy))
         except NgramkitError as error:
-            error.args = (str(error).replace(str(copy), NAME), *error.args[1:])
-            error.hint = error.hint.replace(str(copy), NAME)
+            error.args = (str(error).replace(str(copy), STDIN_NAME), *error.args[1:])
+            error.hint = error.hint.replace(str(copy), STDIN_NAME)
             raise

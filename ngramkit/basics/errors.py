@@ -146,7 +146,7 @@ def given_paths(name: str, value: Any) -> list[Path]:
 # Errors of the Hub's clients: huggingface_hub, datasets, fsspec, transformers.
 
 TRY_AGAIN = "check the network, then run the same command again"
-AGAIN = {"model": "check the network, or give a model that is on this machine"}
+TRY_AGAIN_FOR = {"model": "check the network, or give a model that is on this machine"}
 RETRIED_LATER = {429: "too many requests", 500: "an internal error", 503: "it is unavailable"}
 
 
@@ -193,7 +193,7 @@ def from_hub(error: BaseException, name: str, what: str = "dataset") -> Ngramkit
     if refused is not None:
         return _refused(refused, name, what)
     if caused(httpx.TransportError, ConnectionError, TimeoutError):
-        return NetworkError(f"cannot reach the Hub for {name}", AGAIN.get(what, TRY_AGAIN))
+        return NetworkError(f"cannot reach the Hub for {name}", TRY_AGAIN_FOR.get(what, TRY_AGAIN))
     return None
 
 
@@ -205,7 +205,7 @@ def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
     if status in (401, 403):
         return NetworkError(f"cannot access {name}: the Hub refuses it", _log_in_hint(name, status))
     answer = f"the Hub answers {status} for {name}: {RETRIED_LATER.get(status, 'an error')}"
-    return NetworkError(answer, AGAIN.get(what, TRY_AGAIN))
+    return NetworkError(answer, TRY_AGAIN_FOR.get(what, TRY_AGAIN))
 
 
 def _log_in_hint(name: str, status: int) -> str:

@@ -12,8 +12,8 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import parse_json, read_plain
 
-DEFAULT = "demo"
-VARIABLE = "NGRAMKIT_MODEL"
+DEFAULT_MODEL = "demo"
+MODEL_VARIABLE = "NGRAMKIT_MODEL"
 
 HUB_IDS = {
     "vicuna-7b": "lmsys/vicuna-7b-v1.5",
@@ -54,7 +54,7 @@ def packaged_gguf(name: str) -> Path | None:
 
 
 def describe_model(name: str) -> str:
-    if name == DEFAULT:
+    if name == DEFAULT_MODEL:
         return "embedded"
     if packaged_gguf(name) is not None:
         package, _, file = PACKAGES[name]
@@ -150,7 +150,7 @@ def embedded_model() -> str:
 
 
 def _resolve(name: str) -> str:
-    if name == DEFAULT:
+    if name == DEFAULT_MODEL:
         return embedded_model()
     if name in HUB_IDS:
         return HUB_IDS[name]
@@ -162,8 +162,8 @@ def _resolve(name: str) -> str:
     if "/" not in name:
         raise UsageError(
             f"unknown model {name!r}",
-            f"{meant(name, [DEFAULT, *HUB_IDS])}; or give a Hub id (owner/name), a folder or a "
-            "GGUF file",
+            f"{meant(name, [DEFAULT_MODEL, *HUB_IDS])}; or give a Hub id (owner/name), a folder or "
+            "a GGUF file",
         )
     return name
 
@@ -186,11 +186,11 @@ def chosen_model(name: str | Path | None = None) -> ChosenModel:
         raise UsageError("model must not be empty", "name one, or leave it out", option="model")
     if name is not None:
         return ChosenModel(as_name(name), "")
-    if variable := os.environ.get(VARIABLE):
-        return ChosenModel(variable, VARIABLE)
+    if variable := os.environ.get(MODEL_VARIABLE):
+        return ChosenModel(variable, MODEL_VARIABLE)
     if setting := read_settings().get("model"):
         return ChosenModel(setting, "chosen with: ngramkit use")
-    return ChosenModel(DEFAULT, "default")
+    return ChosenModel(DEFAULT_MODEL, "default")
 
 
 def named_model(name: str | Path | None, reporter: Reporter) -> ModelRef:
@@ -212,7 +212,7 @@ def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
         return chosen_model()
     settings = {key: value for key, value in read_settings().items() if key != "model"}
     model = None if model is None else as_name(model)
-    if model is not None and model != DEFAULT:
+    if model is not None and model != DEFAULT_MODEL:
         source = resolve_model(model)
         is_local = model not in HUB_IDS and Path(source).exists()
         _require_some_model(Path(source))
@@ -242,7 +242,7 @@ class KnownModel(Result):
 def models() -> Rows[KnownModel]:
     """Return the models with short names, and the default one."""
     chosen = chosen_model()
-    names = dict.fromkeys([DEFAULT, *HUB_IDS, chosen.name])
+    names = dict.fromkeys([DEFAULT_MODEL, *HUB_IDS, chosen.name])
     why = {chosen.name: chosen.why}
     return Rows(
         KnownModel(name, describe_model(name), HUB_IDS.get(name), why.get(name, ""))

@@ -121,7 +121,7 @@ def read_plain(
         return file.read(size)  # read(most) would allocate `most` bytes
 
 
-AGAIN = "build or pull the artifact again"
+TRY_AGAIN = "build or pull the artifact again"
 
 
 def parse_json(
@@ -142,7 +142,7 @@ def parse_json(
     if _count(text, "[", "{", ",") >= most_values:
         raise error(f"{where}: it holds more than {most_values:,} values", hint)
     try:
-        body = json.loads(text, **STRICT) if strict else json.loads(text)
+        body = json.loads(text, **STRICT_JSON) if strict else json.loads(text)
         if strict and (not text.isascii() or _count(text, "\\u")):
             json.dumps(body, ensure_ascii=False).encode()  # raises for a lone surrogate
     except RecursionError as failure:
@@ -167,7 +167,7 @@ def read_json(
     strict: bool = False,
     most_bytes: int = LIMITS.json_bytes,
     error: type[InputError] = ArtifactError,
-    hint: str = AGAIN,
+    hint: str = TRY_AGAIN,
 ) -> Any:
     raw = read_plain(path, most_bytes, error=error, hint=hint)
     return parse_json(raw, str(path), strict=strict, error=error, hint=hint)
@@ -200,7 +200,7 @@ def _finite(text: str) -> float:
     return value
 
 
-STRICT: dict[str, Any] = {
+STRICT_JSON: dict[str, Any] = {
     "object_pairs_hook": _no_key_twice,
     "parse_constant": _no_constant,
     "parse_float": _finite,

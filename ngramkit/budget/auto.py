@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.budget.costs import (
-    FADE,
+    FADE_PER_PASS,
     MAX_NODES,
     RECENT_PASSES,
     Costs,
@@ -25,9 +25,16 @@ from ngramkit.budget.costs import (
 )
 from ngramkit.budget.pause import Pause
 from ngramkit.drafters.base import DraftTree
-from ngramkit.kernels.draft_cut import LEVELS, RUNS, cells, chances, cut, update_record
+from ngramkit.kernels.draft_cut import (
+    RUN_CLASSES,
+    SHARE_CLASSES,
+    cells,
+    chances,
+    cut,
+    update_record,
+)
 
-CALIBRATED = np.ones(RUNS, np.float32)
+CALIBRATED = np.ones(RUN_CLASSES, np.float32)
 # A share of matches is not a probability: a single match gives 1.0. Acceptance of such shares by
 # the tokens drafted correctly before them: Vicuna 7B's answers to MT-Bench, continuations from a
 # datastore of 10 million tokens of chat and from the context.
@@ -37,7 +44,7 @@ SHARES_OF_MATCHES = np.array([0.4, 0.5, 0.6, 0.65, 0.7, 0.8], np.float32)
 @dataclass(eq=False)
 class DrafterState:
     record: npt.NDArray[np.float32] = field(
-        default_factory=lambda: np.zeros((LEVELS, RUNS, 2), np.float32)
+        default_factory=lambda: np.zeros((SHARE_CLASSES, RUN_CLASSES, 2), np.float32)
     )
     pause: Pause = field(default_factory=Pause)
 
@@ -156,8 +163,8 @@ class AutoBudget:
         if self._drafts:
             more += self._drafter_time(drafting)
             self._state.pause.judge(len(written) - 1, more)
-        self._tokens = FADE * self._tokens + len(written)
-        self._time = FADE * self._time + 1 + more
+        self._tokens = FADE_PER_PASS * self._tokens + len(written)
+        self._time = FADE_PER_PASS * self._time + 1 + more
         tree, tokens = self._whole, np.array(written, np.int32)
         if len(tree):
             self._run = update_record(
@@ -166,7 +173,7 @@ class AutoBudget:
                 tree.scores,
                 tokens,
                 self._state.record,
-                FADE,
+                FADE_PER_PASS,
                 self._run,
             )
 
@@ -190,4 +197,4 @@ def compile_kernels() -> None:
     scores, record = np.array([0.5, 0.2], np.float32), DrafterState().record
     cut(parents, scores, record, CALIBRATED, 0, np.linspace(1.0, 2.0, 3), 1.5)
     chances(parents, scores, record, CALIBRATED, 0)
-    update_record(tokens, parents, scores, tokens, record, FADE, 0)
+    update_record(tokens, parents, scores, tokens, record, FADE_PER_PASS, 0)

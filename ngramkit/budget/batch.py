@@ -12,16 +12,18 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.budget.costs import FADE, RECENT_PASSES, PassCosts, usual_seconds
+from ngramkit.budget.costs import FADE_PER_PASS, RECENT_PASSES, PassCosts, usual_seconds
 from ngramkit.budget.pass_timer import TimedPass
 from ngramkit.budget.pass_times import PassTimes
 from ngramkit.budget.pause import TRIAL_SHARE, Pause
-from ngramkit.kernels.draft_cut import BELIEF
+from ngramkit.kernels.draft_cut import SCORE_WEIGHT
 
 Scores = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 MAX_DRAFTED = 1 << 12  # tokens of a pass that trials try
-SLOW = 4.0  # times what other sizes predict: a size's first pass that takes longer does not count
+SLOW_FIRST_PASS = (
+    4.0  # times what other sizes predict: a size's first pass that takes longer does not count
+)
 
 
 class BatchBudget:
@@ -58,7 +60,7 @@ class BatchBudget:
         """Return the sum of verified scores over the number of accepted tokens."""
         if not self._corrects:
             return 1.0
-        return (self._expected + BELIEF) / (self._accepted + BELIEF)
+        return (self._expected + SCORE_WEIGHT) / (self._accepted + SCORE_WEIGHT)
 
     def step(
         self, lengths: Sequence[int], context: float = 0.0, requests: int | None = None
@@ -69,8 +71,8 @@ class BatchBudget:
         `requests`: those of the pass, by default those with a length above 0. Observations fade, so
         that scores which never paid are tried again.
         """
-        self._expected *= FADE
-        self._accepted *= FADE
+        self._expected *= FADE_PER_PASS
+        self._accepted *= FADE_PER_PASS
         if isinstance(self.cost, int | float):
             return self.cost * self._correction
         drafting = sum(length > 0 for length in lengths)
@@ -157,7 +159,7 @@ class BatchBudget:
                 self._begun.add(size)
                 near = float(self._measured.factors(np.log2([size + 1.0]), requests)[0])
                 # Kernels may compile in this pass, whose time would keep the size from drafts long.
-                if unit and seconds > SLOW * unit * near:
+                if unit and seconds > SLOW_FIRST_PASS * unit * near:
                     return
             self._measured.learn(size, requests, seconds)
 

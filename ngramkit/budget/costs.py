@@ -20,13 +20,13 @@ import numpy.typing as npt
 from ngramkit.budget.model_cost import ModelCost, free_tokens
 from ngramkit.budget.model_size import model_size
 from ngramkit.budget.pause import TRIAL_SHARE
-from ngramkit.budget.profile import NOISY, Profile, context_class
+from ngramkit.budget.profile import MAX_SPREAD, Profile, context_class
 
 Costs = npt.NDArray[np.float64]
 Samples = deque[list[float]]  # seconds at pace 1, each in a separate list
 
 MAX_NODES = 96  # draft nodes of a pass
-FADE = 63 / 64  # decay per pass: about the latest 64 passes count
+FADE_PER_PASS = 63 / 64  # decay per pass: about the latest 64 passes count
 RECENT_PASSES = 15  # latest passes of a size, whose median is its time
 ENOUGH_PASSES = 3  # a median of so many ignores one disturbed pass
 
@@ -213,7 +213,7 @@ class _ContextTimes:
         if len(seconds) < ENOUGH_PASSES:
             return False
         quarter = len(seconds) // 4
-        return seconds[-1 - quarter] <= (1 + NOISY) * seconds[quarter]
+        return seconds[-1 - quarter] <= (1 + MAX_SPREAD) * seconds[quarter]
 
     def learn(self, rows: int, seconds: float) -> None:
         size = size_class(rows)

@@ -8,8 +8,8 @@ import numpy as np
 
 from ngramkit.budget.pass_times import PassTimes
 
-ACCEPTANCE = 0.6  # of a typical drafted token, if those before it were accepted
-CONTEXT = 1024  # tokens
+ASSUMED_ACCEPTANCE = 0.6  # of a typical drafted token, if those before it were accepted
+ASSUMED_CONTEXT = 1024  # tokens
 MOST_REQUESTS = 4096
 
 
@@ -23,8 +23,8 @@ def gain(
     times: PassTimes,
     requests: int,
     length: int,
-    acceptance: float = ACCEPTANCE,
-    context: float = CONTEXT,
+    acceptance: float = ASSUMED_ACCEPTANCE,
+    context: float = ASSUMED_CONTEXT,
 ) -> Gain:
     """Return what drafts of at most `length` tokens gain for `requests` at once.
 
@@ -39,7 +39,7 @@ def gain(
 
 
 def stops_paying(
-    times: PassTimes, length: int, acceptance: float = ACCEPTANCE, *, padded: bool = False
+    times: PassTimes, length: int, acceptance: float = ASSUMED_ACCEPTANCE, *, padded: bool = False
 ) -> int | None:
     """Return the least number of requests from which on no draft pays.
 

@@ -23,9 +23,9 @@ from ngramkit.corpus.json_records import is_document
 from ngramkit.formats.replacing import whole_file
 
 MOST_REQUESTS = 1 << 20
-FULL = 0.6  # least share of a run's time in which all its requests were writing
-LENGTHS = 2.0  # most ratio of two runs' mean contexts
-HINT = "see docs/logs.md for the runs that are needed"
+MIN_SHARE_AT_FULL_LOAD = 0.6  # least share of a run's time in which all its requests were writing
+MAX_RATIO_OF_CONTEXTS = 2.0  # most ratio of two runs' mean contexts
+NEEDED_RUNS = "see docs/logs.md for the runs that are needed"
 
 
 @dataclass(frozen=True)
@@ -99,20 +99,20 @@ def profile_of(runs: Sequence[BenchmarkRun]) -> Profile:
         listed = ", ".join(map(str, found)) or "none"
         raise UsageError(
             f"files must hold runs with 1 request at once and with more, got {listed}",
-            HINT,
+            NEEDED_RUNS,
             option="files",
         )
     models = sorted({run.model for run in runs})
     if len(models) > 1:
         raise UsageError(
-            f"files must be runs of one model, got {', '.join(models)}", HINT, option="files"
+            f"files must be runs of one model, got {', '.join(models)}", NEEDED_RUNS, option="files"
         )
     contexts = [run.context for run in runs]
-    if max(contexts) > LENGTHS * min(contexts):
+    if max(contexts) > MAX_RATIO_OF_CONTEXTS * min(contexts):
         raise UsageError(
             "files must be runs with prompts and answers of the same lengths, got means of "
             f"{min(contexts):,.0f} to {max(contexts):,.0f} tokens",
-            HINT,
+            NEEDED_RUNS,
             option="files",
         )
     context = round(sum(contexts) / len(contexts))
@@ -125,12 +125,12 @@ def profile_of(runs: Sequence[BenchmarkRun]) -> Profile:
 
 def read_runs(path: Path) -> list[BenchmarkRun]:
     """Read one JSON object, or one per line."""
-    text = read_plain(path, LIMITS.json_bytes, error=InputError, hint=HINT)
+    text = read_plain(path, LIMITS.json_bytes, error=InputError, hint=NEEDED_RUNS)
     lines = [line for line in text.splitlines() if line.strip()]
     whole = len(lines) < 2 or is_document(*lines[:2])
     bodies = [text] if whole else lines
     return [
-        _run(parse_json(body, where, hint=HINT), where)
+        _run(parse_json(body, where, hint=NEEDED_RUNS), where)
         for number, body in enumerate(bodies, 1)
         for where in [str(path) if whole else f"{path}, line {number}"]
     ]
@@ -138,7 +138,7 @@ def read_runs(path: Path) -> list[BenchmarkRun]:
 
 def _run(body: Any, where: str) -> BenchmarkRun:
     if not isinstance(body, dict) or "median_tpot_ms" not in body:
-        raise InputError(f"cannot read {where}: it has no median_tpot_ms", HINT)
+        raise InputError(f"cannot read {where}: it has no median_tpot_ms", NEEDED_RUNS)
     requests: Any = body.get("max_concurrency")
     if not whole_number(requests, 1, MOST_REQUESTS):
         raise InputError(
@@ -151,14 +151,14 @@ def _run(body: Any, where: str) -> BenchmarkRun:
         )
     failed = body.get("failed") or 0
     if failed:
-        raise InputError(f"cannot use {where}: {failed!r:.20} requests failed", HINT)
+        raise InputError(f"cannot use {where}: {failed!r:.20} requests failed", NEEDED_RUNS)
     names = ("median_tpot_ms", "mean_tpot_ms", "output_throughput", "completed",
              "total_input_tokens", "total_output_tokens")  # fmt: skip
     median, mean, throughput, completed, read, written = (
         _positive(body, name, where) for name in names
     )
     full = throughput * mean / 1e3 / requests
-    if full < FULL:
+    if full < MIN_SHARE_AT_FULL_LOAD:
         raise InputError(
             f"cannot use {where}: of {requests:,} requests only {full * requests:,.1f} were "
             "writing at a time",
@@ -171,7 +171,9 @@ def _run(body: Any, where: str) -> BenchmarkRun:
 def _positive(body: dict[str, Any], name: str, where: str) -> float:
     value = body.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e15:
-        raise InputError(f"cannot read {where}: {name} must be above 0, got {value!r:.40}", HINT)
+        raise InputError(
+            f"cannot read {where}: {name} must be above 0, got {value!r:.40}", NEEDED_RUNS
+        )
     return float(value)
 
 

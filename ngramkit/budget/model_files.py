@@ -17,7 +17,7 @@ from ngramkit.gguf.model_folders import find_gguf
 CONFIG = "config.json"
 WEIGHTS = (".safetensors", ".bin")
 # Instead of weights: an index of shards, checked on loading, or an adapter of another model.
-NAMING = (".index.json", "adapter_config.json")
+NAMES_WEIGHT_FILES = (".index.json", "adapter_config.json")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def require_model(folder: Path) -> None:
     names = {file.name for file in folder.iterdir()}
     if CONFIG not in names:
         raise InputError(f"cannot open {folder}: it has no {CONFIG}", "check the path")
-    if not any(name.endswith(WEIGHTS + NAMING) for name in names):
+    if not any(name.endswith(WEIGHTS + NAMES_WEIGHT_FILES) for name in names):
         raise InputError(
             f"cannot open {folder}: it has no {' or '.join(f'*{end}' for end in WEIGHTS)}",
             "download the model again",

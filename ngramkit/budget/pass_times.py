@@ -14,8 +14,8 @@ from ngramkit.budget.model_cost import ModelCost, free_tokens
 from ngramkit.budget.model_size import ModelSize
 from ngramkit.budget.profile import Pass, Profile
 
-SHOWN = 9  # tokens of the pass whose cost is reported
-MOST_COST = SHOWN - 0.01
+REPORTED_SIZE = 9  # tokens of the pass whose cost is reported
+MOST_COST = REPORTED_SIZE - 0.01
 UNBOUNDED = 1e9  # tokens, the maximum of `free`
 Floats = npt.NDArray[np.float64]
 Cost = float | Mapping[int, float] | str | Path | None
@@ -63,9 +63,9 @@ def pass_times(cost: Cost = None, size: ModelSize | None = None, device: str = "
     """Return the times of passes that a user gives.
 
     `cost`: times by tokens, such as {1: 57, 9: 109} or "1:57,9:109"; the path of a profile of
-    `ngramkit pass-cost` or `ngramkit calibrate`; the time of a pass of SHOWN tokens in passes of
-    one, where T tokens take 1 + T / free; None: those of a model of `size` on `device`, by formula.
-    Raises UsageError or InputError for an invalid cost.
+    `ngramkit pass-cost` or `ngramkit calibrate`; the time of a pass of REPORTED_SIZE tokens in
+    passes of one, where T tokens take 1 + T / free; None: those of a model of `size` on `device`,
+    by formula. Raises UsageError or InputError for an invalid cost.
     """
     if isinstance(cost, str):
         cost = _read(cost)
@@ -81,12 +81,12 @@ def pass_times(cost: Cost = None, size: ModelSize | None = None, device: str = "
     if cost is None:
         return ModelCost(free_tokens(device), size)
     require_between("pass_cost", cost, 1, MOST_COST)
-    return ModelCost(min((SHOWN - cost) / max(cost - 1, 1e-12), UNBOUNDED))
+    return ModelCost(min((REPORTED_SIZE - cost) / max(cost - 1, 1e-12), UNBOUNDED))
 
 
 def cost_shown(times: PassTimes) -> float:
-    """Return the time of a pass of SHOWN tokens in passes of one."""
-    one, shown = times.times(np.array([1.0, SHOWN]))
+    """Return the time of a pass of REPORTED_SIZE tokens in passes of one."""
+    one, shown = times.times(np.array([1.0, REPORTED_SIZE]))
     return float(shown / one)
 
 
@@ -105,7 +105,7 @@ def _profile(path: Path) -> Profile:
     if not path.is_file():
         raise InputError(
             f"no such profile: {path}",
-            f"give one of ngramkit pass-cost, or the cost of a pass of {SHOWN} tokens",
+            f"give one of ngramkit pass-cost, or the cost of a pass of {REPORTED_SIZE} tokens",
             option="pass_cost",
         )
     return Profile.load(path)

@@ -6,7 +6,7 @@ pauses.
 
 from __future__ import annotations
 
-CREDIT = 2.0  # tokens that drafts may lose before the first pause; a quarter of the limit
+INITIAL_CREDIT = 2.0  # tokens that drafts may lose before the first pause; a quarter of the limit
 TRIAL_SHARE = 0.02  # share of the time that failing drafts and trials of sizes may cost
 
 
@@ -15,8 +15,8 @@ class Pause:
 
     __slots__ = ("_wait", "credit")
 
-    def __init__(self, credit: float = CREDIT) -> None:
-        self.credit = min(credit, CREDIT)
+    def __init__(self, credit: float = INITIAL_CREDIT) -> None:
+        self.credit = min(credit, INITIAL_CREDIT)
         self._wait = 0
 
     def begin(self) -> None:
@@ -31,7 +31,7 @@ class Pause:
         return True
 
     def judge(self, gained: float, spent: float) -> None:
-        self.credit = min(self.credit + gained - spent, 4 * CREDIT)
+        self.credit = min(self.credit + gained - spent, 4 * INITIAL_CREDIT)
         if self.credit < 0:
             self._wait = int(-self.credit / TRIAL_SHARE)
             self.credit = 0.0

@@ -19,7 +19,7 @@ def context_class(length: int) -> int:
     return length.bit_length() // 2
 
 
-NOISY = 0.25  # spread above which times are not trusted
+MAX_SPREAD = 0.25  # spread above which times are not trusted
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Profile:
 
     @property
     def noise(self) -> float:
-        """Return the median spread; above NOISY the machine was busy."""
+        """Return the median spread; above MAX_SPREAD the machine was busy."""
         return float(np.median([each.spread for each in self.passes]))
 
     def measured(self) -> npt.NDArray[np.float64]:

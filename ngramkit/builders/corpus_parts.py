@@ -48,7 +48,7 @@ from ngramkit.formats.artifact import Layout, require_layout, token_dtype
 from ngramkit.formats.resumable_writer import SCRATCH
 from ngramkit.formats.safetensors import Array, open_arrays
 
-MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task with a tokenizer and batches of text
+TASK_MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task with a tokenizer and batches of text
 TOKENIZER = "tokenizer.safetensors"
 EVALUATION = "evaluation.safetensors"
 BATCH_DOCUMENTS = 4096  # documents read from a part at a time
@@ -117,7 +117,7 @@ def encode_parts(
             f"part-{number:05d}",
             encode_part,
             (part, encoding, marking),
-            memory=MEMORY,
+            memory=TASK_MEMORY,
             key=(number, part.first, part.limit, marking),
         )
         for number, part in enumerate(parts)
@@ -149,7 +149,7 @@ def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> 
                     f"rows-{number:05d}",
                     count_part,
                     (piece,),
-                    memory=MEMORY,
+                    memory=TASK_MEMORY,
                     key=(number,),
                 )
                 for number, piece in enumerate(pieces, before)

@@ -51,7 +51,7 @@ from ngramkit.formats.safetensors import Array, WrongFileError, open_arrays, sha
 from ngramkit.remote.fetch import fetch_artifact
 from ngramkit.remote.publishing import build_at, require_out
 
-SAMPLES = 64  # rows per range
+SAMPLED_ROWS = 64  # rows per range
 
 Ngram = tuple[int, ...]
 Range = tuple[Ngram | None, Ngram | None]  # [first, second); None is unbounded
@@ -276,7 +276,7 @@ def even_ranges(
     `ngrams(number, rows)` returns the n-grams [n, length] at `rows` (int64[n]) of a list.
     """
     parts = max(-(-sum(sizes) // most), 1)
-    step = max(sum(sizes) // (parts * SAMPLES), 1)
+    step = max(sum(sizes) // (parts * SAMPLED_ROWS), 1)
     sample: list[Ngram] = []
     before = 0  # rows
     for number, size in enumerate(sizes):

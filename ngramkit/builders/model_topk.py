@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ngramkit.basics.errors import InputError
-from ngramkit.formats.model_bigram import LOWEST
+from ngramkit.formats.model_bigram import MIN_LOG_PROBABILITY
 from ngramkit.formats.safetensors import Array
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _best(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         normaliser = values.logsumexp(dim=1, keepdim=True)
         best = select_likeliest(values, k)
         ids.append(best.to(torch.int32))
-        probs = (values.gather(1, best) - normaliser).clamp(float(LOWEST), 0.0)
+        probs = (values.gather(1, best) - normaliser).clamp(float(MIN_LOG_PROBABILITY), 0.0)
         log_probs.append(probs.to(torch.float16))
     return torch.cat(ids), torch.cat(log_probs)
 

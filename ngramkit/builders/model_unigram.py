@@ -30,7 +30,7 @@ from ngramkit.formats.safetensors import Array
 if TYPE_CHECKING:
     import torch
 
-ROWS = 8192  # embeddings multiplied at a time
+EMBEDDINGS_AT_ONCE = 8192  # embeddings multiplied at a time
 
 
 def build_model_unigram(
@@ -106,5 +106,7 @@ def _lengths(vectors: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
     """Return every row's length in the inner product a' C b: float32[n]."""
     import torch
 
-    parts = [((part @ covariance) * part).sum(dim=1) for part in torch.split(vectors, ROWS)]
+    parts = [
+        ((part @ covariance) * part).sum(dim=1) for part in torch.split(vectors, EMBEDDINGS_AT_ONCE)
+    ]
     return torch.cat(parts).clamp(min=0).sqrt()

@@ -34,7 +34,7 @@ HEADER_BYTES = 1024  # upper bound
 FROZEN_RULE = "most frequent followers per byte, 1"
 DATASTORE_RULE = "most new n-grams per token, 2"
 PASSAGE_TOKENS = 64
-ORDERS = (2, 3)  # lengths of the counted n-grams
+COUNTED_ORDERS = (2, 3)  # lengths of the counted n-grams
 ANSWER_WORTH = 8  # worth of an n-gram of the answers, relative to one of the split
 TRAINED_ONE_IN, MAX_TRAINED_TOKENS = 16, 1 << 21  # the training split
 
@@ -285,7 +285,7 @@ def choose_passages(
     rows = np.array([(len(texts) + i, 0, len(a)) for i, a in enumerate(given)], np.int64)
     split = int((trained[:, 2] - trained[:, 1]).sum())
     total = sum(map(len, given))
-    table = new_wanted(split + total, ORDERS)
+    table = new_wanted(split + total, COUNTED_ORDERS)
     where = text_table([*texts, *given])
     want(table, where, trained, 1, False)
     want(table, where, rows.reshape(-1, 3), ANSWER_WORTH, False)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ngramkit.basics.errors import BadRecordError, InputError, UsageError
 from ngramkit.basics.machine import Lock, start_python
-from ngramkit.basics.models import DEFAULT, resolve_model
+from ngramkit.basics.models import DEFAULT_MODEL, resolve_model
 
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
@@ -141,7 +141,7 @@ def known_for(model: str) -> str | None:
     >>> known_for("vicuna-7b"), known_for("me/Llama-2-7b-chat-hf"), known_for("mistral-7b")
     ('vicuna', 'llama-2', None)
     """
-    if model == DEFAULT:
+    if model == DEFAULT_MODEL:
         return "none"  # it continues code
     for name in (model, resolve_model(model)):
         last = name.rstrip("/").rsplit("/", 1)[-1].lower()

@@ -28,7 +28,7 @@ METHODS = ("exact", "minhash")
 MIN_SIMILARITY = 0.8
 RUN_WORDS = 5
 PERMUTATIONS = 128
-SEED = 0
+MINHASH_SEED = 0
 DIGEST_BYTES = 16
 DUPLICATES, EVALUATION = "duplicates", "evaluation"
 
@@ -162,14 +162,16 @@ def word_runs(text: str) -> list[str]:
 def sketch(text: str) -> bytes:
     from rensa import RMinHash
 
-    return bytes(RMinHash.from_token_sets([word_runs(text)], PERMUTATIONS, SEED)[0].__getstate__())
+    return bytes(
+        RMinHash.from_token_sets([word_runs(text)], PERMUTATIONS, MINHASH_SEED)[0].__getstate__()
+    )
 
 
 def parse_sketch(state: bytes) -> Any:
     """Return the rensa.RMinHash of a `sketch` by the same rensa version."""
     from rensa import RMinHash
 
-    minhash = RMinHash(num_perm=PERMUTATIONS, seed=SEED)
+    minhash = RMinHash(num_perm=PERMUTATIONS, seed=MINHASH_SEED)
     minhash.__setstate__(state)
     return minhash
 
@@ -178,5 +180,5 @@ def _minhash_index() -> Any:
     from rensa import RMinHashDeduplicator
 
     return RMinHashDeduplicator(
-        threshold=MIN_SIMILARITY, num_perm=PERMUTATIONS, use_lsh=True, seed=SEED
+        threshold=MIN_SIMILARITY, num_perm=PERMUTATIONS, use_lsh=True, seed=MINHASH_SEED
     )

@@ -34,7 +34,7 @@ from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.readers import READERS, read_parquet, row_places
 from ngramkit.corpus.rows import ReaderOptions
 from ngramkit.corpus.unpacking import MAX_RATIO
-from ngramkit.formats.manifest import NAME, read_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest
 from ngramkit.formats.outputs import PROGRESS
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.remote.urls import has_magic, label, open_storage, path_label, plain_path
@@ -46,7 +46,7 @@ HIDDEN, OTHER_KINDS, ABOUT = "hidden", "of kinds that are not read", "about the 
 LINKS, SPECIAL = "links that do not lead to a file", "pipes, sockets or devices"
 SEEKABLE = (".parquet", ".arrow")  # formats that are read by seeking
 PLAIN = (".txt", ".md", ".py")  # files without columns
-SEEN = 3  # files of a kind that are inspected at a URL
+INSPECTED_FILES = 3  # files of a kind that are inspected at a URL
 DATASETS = "hf://datasets/"
 # Keys of a storage's listing that change with a file's content.
 VERSION_KEYS = (
@@ -250,7 +250,7 @@ def holds_mark(files: FileSource) -> bool:
     At a URL the first tables decide.
     """
     tables = [i for i in range(files.parts) if files.path(i).suffix.lower() == ".parquet"]
-    seen = tables if isinstance(files, LocalSource) else tables[:SEEN]
+    seen = tables if isinstance(files, LocalSource) else tables[:INSPECTED_FILES]
     return any(_is_marked(files, i) for i in seen)
 
 
@@ -319,7 +319,9 @@ def _matches(path: Path, left_out: Counter[str]) -> Iterator[Path]:
 def _readable_files_in(folder: Path, left_out: Counter[str]) -> list[Path]:
     """Return readable files outside artifacts and builds."""
     below = list(walk_files(folder))
-    built = {path.parent for path in below if path.name == NAME and _is_artifact(path.parent)}
+    built = {
+        path.parent for path in below if path.name == MANIFEST_FILE and _is_artifact(path.parent)
+    }
     built |= {
         path.parent
         for path in below
@@ -457,7 +459,7 @@ def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
             return [entry]
         below = storage.find(path, detail=True)
         built = {name.rpartition("/")[0] for name in below if name.endswith(".safetensors")}
-        built = {folder for folder in built if f"{folder}/{NAME}" in below}
+        built = {folder for folder in built if f"{folder}/{MANIFEST_FILE}" in below}
         entries = [
             file
             for name, file in below.items()

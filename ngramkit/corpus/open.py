@@ -26,7 +26,7 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.terminal_text import many
-from ngramkit.corpus.agent_sessions.read import WARNING
+from ngramkit.corpus.agent_sessions.read import PRIVACY_WARNING
 from ngramkit.corpus.agent_sessions.source import SessionSource, sessions_of
 from ngramkit.corpus.decontamination import (
     EvaluationTexts,
@@ -48,9 +48,9 @@ from ngramkit.corpus.mixing import Mixture, Weighted
 from ngramkit.corpus.rows import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
 from ngramkit.corpus.stdlib import DEFAULT_SPLIT, stdlib_split
-from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
+from ngramkit.corpus.texts import ANY_SIZE, TEXTS_NAME as TEXTS, Spool, Spooling, Texts, read_texts
 from ngramkit.corpus.unpacking import MAX_DOCUMENT
-from ngramkit.formats.manifest import NAME
+from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.remote.fetch import is_hub_name
 from ngramkit.remote.urls import as_path, as_url, has_magic, is_url, plain_path
 
@@ -399,7 +399,7 @@ def _corpus(name: str, origin: Origin, selection: Selection) -> Corpus:
         marked = holds_mark(source)
     private = sessions or marked
     if private:
-        why = WARNING if sessions else f"{name} has texts of a private artifact"
+        why = PRIVACY_WARNING if sessions else f"{name} has texts of a private artifact"
         origin.reporter.note(f"{why}: what is built from {name} is marked private")
     return Corpus(source, selection, origin.reading.max_document, origin.private or private)
 
@@ -469,7 +469,7 @@ def is_artifact(source: str | Path) -> bool:
     """Return whether `source` names an artifact; may access a URL's storage."""
     url = as_url(source)
     if url is None:
-        return is_hub_name(source) or (as_path(source) / NAME).is_file()
+        return is_hub_name(source) or (as_path(source) / MANIFEST_FILE).is_file()
     if has_magic(url) or has_readable_suffix(plain_path(url)):
         return False
     from ngramkit.remote.file_cache import find_remote

@@ -29,7 +29,7 @@ from ngramkit.corpus.rows import (
     table_rows,
 )
 
-NAME = "texts"  # the default name
+TEXTS_NAME = "texts"  # the default name
 ANY_SIZE = 1 << 62  # bytes
 DATASET_BATCH_ROWS = 1000
 BATCH_CHARACTERS, BATCH_ROWS = 1 << 24, 1 << 16  # of a batch in the temporary file
@@ -128,7 +128,10 @@ def _arrow_rows(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
         if batches is None:
             _require_no_column(reading, name)
             column = texts if isinstance(texts, pa.Array) else pa.chunked_array(texts)
-            batches, reading = pa.table({NAME: column}).to_reader(), replace(reading, column=NAME)
+            batches, reading = (
+                pa.table({TEXTS_NAME: column}).to_reader(),
+                replace(reading, column=TEXTS_NAME),
+            )
         maker = RowMaker.of(Columns.of_schema(batches.schema), name, reading)
         yield from table_rows(name, maker, batches, reading)
     except (pa.ArrowException, UnicodeError) as error:

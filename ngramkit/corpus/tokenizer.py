@@ -28,9 +28,9 @@ from ngramkit.basics.models import ModelRef, embedded_model
 from ngramkit.basics.terminal_text import REPLACEMENT
 from ngramkit.basics.untrusted import parse_json, read_plain, whole_number
 from ngramkit.formats.tokenizer_record import (
-    DECISIVE,
-    FORM,
-    PROBES,
+    DECISIVE_PARTS,
+    FINGERPRINT_FORM,
+    PROBE_TEXTS,
     TokenizerRecord,
     encodes,
     fingerprint,
@@ -45,8 +45,8 @@ NAMES = (
 )  # fmt: skip
 SLOW_TOKENIZER = re.compile(r"vocab|merges|tekken|\.(model|spm|tiktoken|tokenizer|gguf)$")  # files
 MAX_FILE_BYTES = 1 << 28  # the largest tokenizers take an eighth of it
-AGAIN = "download the model again"
-CACHE = TextCache("tokenizers", 256, 1 << 29)
+TRY_AGAIN = "download the model again"
+TOKENIZER_CACHE = TextCache("tokenizers", 256, 1 << 29)
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space in SentencePiece's tokens
 CACHE_VERSION = 2  # version of a cache entry
 PANIC = "PanicException"  # pyo3's, for Rust panics; a BaseException that cannot be imported
@@ -191,16 +191,18 @@ class TokenizerFiles:
         """Return a JSON object, {} without the file, or raise InputError."""
         if name not in self:
             return {}
-        body = parse_json(self.text(name), str(self.folder / name), hint=AGAIN)
+        body = parse_json(self.text(name), str(self.folder / name), hint=TRY_AGAIN)
         if not isinstance(body, dict):
-            raise InputError(f"{self.folder / name} must hold a JSON object", AGAIN)
+            raise InputError(f"{self.folder / name} must hold a JSON object", TRY_AGAIN)
         return body
 
     def text(self, name: str) -> str:
         try:
             return self.contents[name].decode("utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(f"cannot read {self.folder / name}: {reason(error)}", AGAIN) from error
+            raise InputError(
+                f"cannot read {self.folder / name}: {reason(error)}", TRY_AGAIN
+            ) from error
 
     def chat_template(self) -> str | None:
         if TEMPLATE in self:
@@ -235,9 +237,9 @@ def find_files(model: ModelRef) -> TokenizerFiles:
     for path in (folder / name for name in NAMES):
         if path.is_file():
             try:
-                content = read_plain(path, MAX_FILE_BYTES, error=InputError, hint=AGAIN)
+                content = read_plain(path, MAX_FILE_BYTES, error=InputError, hint=TRY_AGAIN)
             except OSError as error:
-                raise InputError(f"cannot read {path}: {reason(error)}", AGAIN) from error
+                raise InputError(f"cannot read {path}: {reason(error)}", TRY_AGAIN) from error
             contents[path.name] = content
     return TokenizerFiles(source, folder, contents)
 
@@ -299,9 +301,9 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tup
     # transformers overrides the files of some Hub ids, so the id is part of the key.
     source = None if Path(files.source).is_dir() else files.source
     versions = [version_of("transformers"), tokenizers.__version__]
-    decisive = json.dumps([CACHE_VERSION, versions, source, contents, DECISIVE, PROBES])
+    decisive = json.dumps([CACHE_VERSION, versions, source, contents, DECISIVE_PARTS, PROBE_TEXTS])
     key = f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
-    cached = _parse(CACHE.get(key) or "")
+    cached = _parse(TOKENIZER_CACHE.get(key) or "")
     if cached is not None:
         return cached
     _require_safe(files)
@@ -309,7 +311,7 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tup
     known = digests(backend)
     facts = {"special": special, "encode_special_tokens": backend.encode_special_tokens}
     head = json.dumps({**facts, "digests": known._asdict()})
-    CACHE.put(key, f"{head}\n{backend.to_str()}")
+    TOKENIZER_CACHE.put(key, f"{head}\n{backend.to_str()}")
     return (backend, special), known
 
 
@@ -325,7 +327,7 @@ def _parse(text: str) -> tuple[Loaded, Digests] | None:
         is_sound = (
             whole_number(known.vocabulary, 1, 1 << 31)
             and SHA256.fullmatch(known.fingerprint)
-            and FORM.fullmatch(known.encodes)
+            and FINGERPRINT_FORM.fullmatch(known.encodes)
         )
         return ((backend, special), known) if is_sound else None
     except Exception as error:  # tokenizers raises bare Exceptions
@@ -346,10 +348,10 @@ def _require_safe(files: TokenizerFiles) -> None:
     try:
         vocabulary = Tokenizer.from_str(text).get_vocab()
     except Exception as error:  # tokenizers raises bare Exceptions
-        raise InputError(f"cannot read the tokenizer {path}: {error}", AGAIN) from error
+        raise InputError(f"cannot read the tokenizer {path}: {error}", TRY_AGAIN) from error
     if max(vocabulary.values(), default=0) >= LIMITS.vocabulary:
         raise InputError(
-            f"{path} is not a tokenizer: its ids must be below {LIMITS.vocabulary:,}", AGAIN
+            f"{path} is not a tokenizer: its ids must be below {LIMITS.vocabulary:,}", TRY_AGAIN
         )
 
 
@@ -402,7 +404,9 @@ def refuse_fault(error: BaseException, model: str) -> None:
     """Raise InputError for the bare Exceptions and Rust panics of tokenizers."""
     if type(error) is Exception or type(error).__name__ == PANIC:
         message = str(error).partition("\n")[0]
-        raise InputError(f"cannot run the tokenizer of {model}: {message:.200}", AGAIN) from error
+        raise InputError(
+            f"cannot run the tokenizer of {model}: {message:.200}", TRY_AGAIN
+        ) from error
 
 
 def digests(backend: Any) -> Digests:

@@ -28,7 +28,7 @@ from ngramkit.formats.safetensors import Array
 MAX_DOCUMENT = 64 << 20  # bytes
 MAX_RATIO = 16  # unpacked Arrow data per byte of the file, or of the largest document
 BLOCK_BYTES = 1 << 20
-SMALLER = "leave it out, or raise max_document"
+HOW_TO_SHRINK = "leave it out, or raise max_document"
 MAX_LAYERS = 2  # compressions of one file; servers compress compressed files again
 GZIP, ZSTD = b"\x1f\x8b", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 UNSUPPORTED = {b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z"}
@@ -54,7 +54,7 @@ def whole(file: IO[bytes], most: int, where: str, head: bytes = b"") -> bytes:
 
 
 def lines(
-    file: IO[bytes], most: int, where: str, hint: str = SMALLER, head: bytes = b""
+    file: IO[bytes], most: int, where: str, hint: str = HOW_TO_SHRINK, head: bytes = b""
 ) -> Iterator[tuple[int, bytes]]:
     r"""Yield (number, line) of non-blank lines, without a byte order mark.
 
@@ -97,7 +97,7 @@ def require_utf_8(start: bytes, where: str) -> None:
         raise InputError(f"{where} must be UTF-8, got {WIDE[start[:2]]}", "convert it to UTF-8")
 
 
-def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
+def too_large(where: str, most: int, hint: str = HOW_TO_SHRINK) -> InputError:
     return InputError(
         f"cannot read {where}: a document of more than {most:,} bytes", hint, option="max_document"
     )

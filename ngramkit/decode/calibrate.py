@@ -18,7 +18,7 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Tabular
 from ngramkit.basics.terminal_text import device_text
-from ngramkit.budget.profile import NOISY, Pass, Profile
+from ngramkit.budget.profile import MAX_SPREAD, Pass, Profile
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import open_pending_model
 from ngramkit.drafters.base import DraftTree
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ngramkit.decode.base import Verifier
     from ngramkit.decode.load import LanguageModel
 
-DAY = 86_400  # seconds
+DAY_SECONDS = 86_400  # seconds
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,7 +71,7 @@ def calibrate(
     `ngramkit.decode`. Raises UsageError for `seconds` outside 0 to 86,400; NgramkitError, saving
     nothing, if there was too little time or the machine was too noisy.
     """
-    require_between("seconds", seconds, 0, DAY)
+    require_between("seconds", seconds, 0, DAY_SECONDS)
     require_package("matplotlib", "draw the heat map")
     options = DecodeOptions(
         model,
@@ -83,7 +83,7 @@ def calibrate(
     )
     loaded = open_pending_model(options).load()
     profile = measure(loaded, seconds=seconds, reporter=reporter)
-    if profile.noise > NOISY:
+    if profile.noise > MAX_SPREAD:
         raise NgramkitError(
             f"cannot calibrate: the machine is too noisy, a typical pass took {profile.noise:.0%} "
             "longer than the best",
@@ -97,16 +97,16 @@ def calibrate(
     return calibration
 
 
-SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
-CONTEXTS = (32, 128, 512, 2048, 8192)
+MEASURED_SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
+MEASURED_CONTEXTS = (32, 128, 512, 2048, 8192)
 LEAST_ROUNDS = 4
 
 
 def measure(
     model: LanguageModel,
     *,
-    sizes: Sequence[int] = SIZES,
-    contexts: Sequence[int] = CONTEXTS,
+    sizes: Sequence[int] = MEASURED_SIZES,
+    contexts: Sequence[int] = MEASURED_CONTEXTS,
     seconds: float = 10.0,
     reporter: Reporter = SILENT,
 ) -> Profile:

@@ -35,8 +35,8 @@ from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
 from ngramkit.drafters.registry import NoDraft
 
-WARM_UP = 4  # tokens
-ENOUGH = 10.0  # seconds of a comparison
+WARM_UP_TOKENS = 4  # tokens
+ENOUGH_SECONDS = 10.0  # seconds of a comparison
 NEAR_TIE = 4.0  # units in the last place of the best logit, of a 16-bit model
 
 CatchUp = Callable[[float], None]  # lets the other sides reach this number of tokens
@@ -124,8 +124,8 @@ def compare(
     warm_up(decoder, prompt, make_drafter())
     warm_up(alone, prompt, NoDraft())
     if plain is not None:
-        short = decoder.with_options(max_new_tokens=WARM_UP)
-        answer_by(GENERATE, plain)(short, prompt[-WARM_UP:])
+        short = decoder.with_options(max_new_tokens=WARM_UP_TOKENS)
+        answer_by(GENERATE, plain)(short, prompt[-WARM_UP_TOKENS:])
     written: list[Decoded] = []
 
     def write(catch_up: CatchUp) -> None:
@@ -147,7 +147,7 @@ def compare(
             drafted = _finished(decoder.complete(prompt, drafter))
             generated = None if plain is None else answer_by(GENERATE, plain)(decoder, prompt)
         comparisons.append(Comparison(drafted, baseline, generate=generated))
-        if time.perf_counter() - started > ENOUGH:
+        if time.perf_counter() - started > ENOUGH_SECONDS:
             break
     speedups = tuple(each.baseline.seconds / each.drafted.seconds for each in comparisons)
     if in_turns:
@@ -168,8 +168,8 @@ def warm_up(decoder: Decoder, prompt: TokenArray, drafter: Drafter) -> None:
     """Write a few tokens, so that imports and kernels are not measured."""
     if decoder.is_auto and not isinstance(drafter, NoDraft):
         compile_kernels()
-    short = decoder.with_options(max_new_tokens=WARM_UP, stop=())
-    _finished(short.complete(prompt[-WARM_UP:], drafter))
+    short = decoder.with_options(max_new_tokens=WARM_UP_TOKENS, stop=())
+    _finished(short.complete(prompt[-WARM_UP_TOKENS:], drafter))
 
 
 def in_lockstep(

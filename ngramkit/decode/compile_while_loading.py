@@ -40,8 +40,8 @@ TOKENIZERS = {
     token_dtype(size).itemsize: TokenizerRecord(f"none-{size}", size, f"{size:064}", 0)
     for size in (64, 1 << 17)
 }
-TOKENS = np.tile(np.array([1, 2, 3, 4, 2, 3, 5], np.int32), 12)
-BUDGET = 8  # nodes
+COMPILED_PROMPT = np.tile(np.array([1, 2, 3, 4, 2, 3, 5], np.int32), 12)
+COMPILED_BUDGET = 8  # nodes
 A = TypeVar("A", bound=Artifact)
 
 
@@ -89,7 +89,7 @@ def needs_artifacts(drafter: str) -> bool:
 
 def start(program: str, tasks: Sequence[str], *, out: int, errors: int) -> subprocess.Popen[str]:
     folder = code_folder.folder()
-    env = {} if folder is None else {code_folder.VARIABLE: str(folder)}
+    env = {} if folder is None else {code_folder.CACHE_VARIABLE: str(folder)}
     return start_python(
         program, *tasks, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=errors
     )
@@ -130,22 +130,22 @@ def draft_first(name: str, sources: Mapping[str, Any]) -> None:
 
 
 def serve_request(drafter: Drafter, **options: Any) -> None:
-    drafter.start(TOKENS, **options)
+    drafter.start(COMPILED_PROMPT, **options)
     for _ in range(2):
-        tree = drafter.draft(BUDGET)
+        tree = drafter.draft(COMPILED_BUDGET)
         rows = len(tree) + 1
         evidence = Evidence(
-            np.concatenate([TOKENS[-1:], tree.token_ids]).astype(np.int32),
+            np.concatenate([COMPILED_PROMPT[-1:], tree.token_ids]).astype(np.int32),
             np.concatenate([np.array([-1]), tree.parents + 1]).astype(np.int32),
             np.tile(np.arange(4, dtype=np.int32), (rows, 1)),
             np.full((rows, 4), -1.5, np.float32),
         )
-        drafter.accept(TOKENS[:2], evidence)
+        drafter.accept(COMPILED_PROMPT[:2], evidence)
     drafter.finish()
 
 
 def tiny_sources(folder: Path, tokenizer: TokenizerRecord) -> dict[str, Any]:
-    """Write artifacts of TOKENS; return all sources that `load_drafter` takes.
+    """Write artifacts of COMPILED_PROMPT; return all sources that `load_drafter` takes.
 
     Python sorts the datastore, so that the build kernels are not compiled.
     """
@@ -153,7 +153,7 @@ def tiny_sources(folder: Path, tokenizer: TokenizerRecord) -> dict[str, Any]:
 
     vocabulary = tokenizer.vocabulary  # also the separator
     dtype = token_dtype(vocabulary)
-    text = [*TOKENS.tolist(), vocabulary]
+    text = [*COMPILED_PROMPT.tolist(), vocabulary]
     datastore = {
         "tokens": np.array(text, dtype),
         "suffix_array": np.array(sorted(range(len(text)), key=lambda at: text[at:]), np.int32),
@@ -208,7 +208,7 @@ def write_tiny(
 ) -> A:
     path = folder / kind.kind
     sharded = kind in (TokenStore, Datastore)
-    counts = {"tokens": len(TOKENS), **counts}
+    counts = {"tokens": len(COMPILED_PROMPT), **counts}
     with ArtifactWriter(path, kind.kind, {"id": tokenizer.id}) as writer:
         writer.write("shard-00000.safetensors" if sharded else TABLE, arrays)
         writer.commit(tokenizer, parameters=parameters or {}, corpus={"id": "none"}, counts=counts)

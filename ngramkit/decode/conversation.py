@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ngramkit.decode.reference_files import Reference
     from ngramkit.decode.result import Decoded
 
-NEW_TOKENS = 1024  # maximum tokens of an answer
+DEFAULT_NEW_TOKENS = 1024  # maximum tokens of an answer
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +74,7 @@ class Conversation:
         verify: str | None = None,
         template: str | None = None,
         system: str | None = None,
-        max_new_tokens: int = NEW_TOKENS,
+        max_new_tokens: int = DEFAULT_NEW_TOKENS,
         stop: Sequence[str] = (),
         temperature: float = 0.0,
         top_k: int = 0,

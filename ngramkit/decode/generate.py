@@ -256,15 +256,15 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
     "output_attentions": (None, False),
     "output_hidden_states": (None, False),
 }
-CACHES = ("past_key_values", "cache_params")  # the second is Mamba's
+CACHE_ARGUMENTS = ("past_key_values", "cache_params")  # the second is Mamba's
 # Made by transformers for every call, or without effect on the text.
 KNOWN_INPUTS = {
-    "attention_mask", "position_ids", *CACHES, "use_cache", "logits_to_keep", "cache_position",
-    "streamer",
+    "attention_mask", "position_ids", *CACHE_ARGUMENTS, "use_cache", "logits_to_keep",
+    "cache_position", "streamer",
 }  # fmt: skip
 # Inputs that transformers passes for images, also for a prompt without any.
-VISION = {"mm_encoder_outputs": "images or videos (mm_encoder_outputs)"}
-TYPES = ("mm_token_type_ids", "token_type_ids")  # 0 is text, in vision models
+VISION_ARGUMENTS = {"mm_encoder_outputs": "images or videos (mm_encoder_outputs)"}
+TOKEN_TYPE_ARGUMENTS = ("mm_token_type_ids", "token_type_ids")  # 0 is text, in vision models
 
 
 def refuse_unsupported(
@@ -278,8 +278,8 @@ def refuse_unsupported(
         raise _refusal(f"cache_implementation={config.cache_implementation}", "that cache is lossy")
     for name, value in inputs.items():
         if name not in KNOWN_INPUTS and not _asks_for_nothing(model, name, value):
-            raise _refusal(VISION.get(name, name))
-    for name in CACHES:
+            raise _refusal(VISION_ARGUMENTS.get(name, name))
+    for name in CACHE_ARGUMENTS:
         cache = inputs.get(name)
         if cache is not None and any(map(_holds_tokens, cache.layers)):
             raise _refusal(name, "the prompt is read again")
@@ -294,7 +294,11 @@ def refuse_unsupported(
 
 
 def _asks_for_nothing(model: Any, name: str, value: Any) -> bool:
-    if name in TYPES and value is not None and hasattr(model.config, "vision_config"):
+    if (
+        name in TOKEN_TYPE_ARGUMENTS
+        and value is not None
+        and hasattr(model.config, "vision_config")
+    ):
         return not bool(value.any())
     return value is None or value is False or (isinstance(value, dict) and not value)
 

@@ -24,7 +24,7 @@ from ngramkit.gguf.model_folders import model_part, tokenizer_folder
 from ngramkit.gguf.tokenizer import end_ids
 
 IN_FULL = 2_000_000_000  # parameters: float32 up to here, bfloat16 above
-LARGEST = 1 << 24  # the maximum of any size or count in the metadata
+MAX_METADATA_NUMBER = 1 << 24  # the maximum of any size or count in the metadata
 MORE_THAN_FILED = 4  # maximum ratio of parameters to filed numbers: tied weights, buffers
 log = logging.getLogger(__name__)
 
@@ -77,9 +77,17 @@ def _require_sane(header: Header) -> None:
     """Raise InputError if sizes in the metadata do not fit the tensors."""
     name = header.text("general.architecture")
     for key, value in header.metadata.items():
-        if key.startswith(f"{name}.") and isinstance(value, int) and not 0 <= value <= LARGEST:
+        if (
+            key.startswith(f"{name}.")
+            and isinstance(value, int)
+            and not 0 <= value <= MAX_METADATA_NUMBER
+        ):
             raise broken(header.path, f"{key:.80} is {value}")
-        if key.startswith(f"{name}.") and isinstance(value, np.ndarray) and value.size > LARGEST:
+        if (
+            key.startswith(f"{name}.")
+            and isinstance(value, np.ndarray)
+            and value.size > MAX_METADATA_NUMBER
+        ):
             raise broken(header.path, f"{key:.80} lists {value.size:,} numbers")
     layers = header.whole(f"{name}.block_count")
     if not 0 < layers <= len(header.tensors):

@@ -14,9 +14,9 @@ from ngramkit.decode.generation import with_stop_strings
 from ngramkit.drafters.create import load_drafter
 from ngramkit.inspection import open_artifact
 
-FOLDER = "artifact"
+ARTIFACT_FOLDER = "artifact"
 # kind -> (drafter, what load_drafter calls the artifact)
-USES = {
+DRAFTER_BY_KIND = {
     "datastore": ("blend", "datastores"),
     "frozen-table": ("cacheback", "frozen_table"),
     "model-bigram": ("ngrammys", "bigram"),
@@ -48,7 +48,7 @@ def generate(
     given = {"stop_strings": stop_strings, "tokenizer": tokenizer, **options}
     opened = open_artifact(artifact)
     _require_fit(opened, model, tokenizer)
-    name, role = USES[opened.kind]
+    name, role = DRAFTER_BY_KIND[opened.kind]
     sources: dict[str, Any] = {role: [opened] if role == "datastores" else opened}
     return model.generate(
         inputs,
@@ -67,10 +67,13 @@ def _fetch(home: Any, revision: str | None) -> Path:
     if home is None:
         raise ValueError("artifact must be given outside custom_generate, like artifact=FOLDER")
     if Path(home).is_dir():
-        return Path(home) / FOLDER
+        return Path(home) / ARTIFACT_FOLDER
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(home, revision=revision, allow_patterns=f"{FOLDER}/*")) / FOLDER
+    return (
+        Path(snapshot_download(home, revision=revision, allow_patterns=f"{ARTIFACT_FOLDER}/*"))
+        / ARTIFACT_FOLDER
+    )
 
 
 def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:

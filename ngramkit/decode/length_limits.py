@@ -20,7 +20,7 @@ from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.load import context_of
 from ngramkit.drafters.base import DraftTree, TokenArray
 
-ORIGINAL = "original_max_position_embeddings"
+LENGTH_BEFORE_SCALING = "original_max_position_embeddings"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,10 @@ def rope_edges(config: Any) -> Edges:
         if kind in ("longrope", "su"):
             # Frequencies change at the rope's length. Some modeling code reads the whole text
             # again at the config's.
-            lengths |= {rope.get(ORIGINAL), getattr(config, ORIGINAL, None)}
+            lengths |= {
+                rope.get(LENGTH_BEFORE_SCALING),
+                getattr(config, LENGTH_BEFORE_SCALING, None),
+            }
         elif "dynamic" in kind:
             dynamic = int(config.max_position_embeddings)
             lengths.add(dynamic)

@@ -27,7 +27,7 @@ from ngramkit.gguf.model_folders import find_gguf
 
 # Minimum probabilities by device: a draft node costs almost nothing on a GPU.
 LEAST_SCORES = {"cpu": 0.1, "cuda": 0.005}
-DRIVER = Path("/proc/driver/nvidia/version")
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True)
@@ -265,6 +265,6 @@ def software_facts() -> dict[str, str]:
     facts = {name: version(name) for name in ("transformers", "torch", "ngramkit")}
     if torch.cuda.is_available():
         facts["cuda"] = str(torch.version.cuda)
-    if DRIVER.is_file():
-        facts["driver"] = DRIVER.read_text(encoding="utf-8").partition("\n")[0]
+    if NVIDIA_DRIVER.is_file():
+        facts["driver"] = NVIDIA_DRIVER.read_text(encoding="utf-8").partition("\n")[0]
     return facts

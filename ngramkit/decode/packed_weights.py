@@ -34,21 +34,23 @@ from ngramkit.basics.errors import first_line
 from ngramkit.basics.machine import processor
 
 LOG = logging.getLogger("ngramkit")
-CACHE = TextCache("packing", 1024)  # one text per shape
+PACKING_CACHE = TextCache("packing", 1024)  # one text per shape
 PACKED, PLAIN = "packed\n", "plain\n"
 # Decisions of this process for undecided shapes, so that reloaded models compute the same.
-GUESSES: dict[str, bool] = {}
-ROWS = (1, 16)  # rows of a pass without and with drafts
-SAMPLE = 1 << 25  # bytes of weights to time per shape; exceeds most CPU caches
+WORTH_PACKING: dict[str, bool] = {}
+TIMED_ROWS = (1, 16)  # rows of a pass without and with drafts
+TIMED_BYTES = 1 << 25  # bytes of weights to time per shape; exceeds most CPU caches
 ROUNDS, SECONDS = 9, 0.3  # limits per process and shape
 KEPT_ROUNDS = 45  # latest rounds of all processes
-ALIKE = 1.1  # ratio of an interval's bounds; below it both kinds are equally fast
+MAX_RATIO_OF_EQUALS = 1.1  # ratio of an interval's bounds; below it both kinds are equally fast
 MOST_FREED = 1 << 26  # bytes of freed weights before their memory is returned to the system
-WORTH = 0.98  # packed time / plain time, over ROWS, that is worth packing
-COMPARED = 4096  # rows of a shared weight per step of its fingerprint
+MAX_RATIO_TO_PACK = 0.98  # packed time / plain time, over TIMED_ROWS, that is worth packing
+HASHED_ROWS = 4096  # rows of a shared weight per step of its fingerprint
 # Relative to the output's norm. Another summation order moves a float32 by a millionth.
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.02, torch.float16: 0.005}
-MAPPED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r.-p [0-9a-f]+ \S+ [1-9]\d* ")  # private file maps
+MAPPED_FILE = re.compile(
+    r"([0-9a-f]+)-([0-9a-f]+) r.-p [0-9a-f]+ \S+ [1-9]\d* "
+)  # private file maps
 
 
 class PackedLinear(nn.Linear):
@@ -232,7 +234,7 @@ def _fingerprint(weight: torch.Tensor) -> torch.Tensor:
     """
     factors = torch.randn(weight.shape[1], generator=torch.Generator().manual_seed(0))
     with torch.inference_mode(False), torch.no_grad():
-        return torch.cat([part.float() @ factors for part in torch.split(weight, COMPARED)])
+        return torch.cat([part.float() @ factors for part in torch.split(weight, HASHED_ROWS)])
 
 
 def _owners(model: nn.Module) -> Counter[int]:
@@ -307,7 +309,7 @@ def product(inputs: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | Non
 def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
     try:
         first = pack(linears[0].weight)
-        if not all(_agrees(linears[0], first, rows) for rows in ROWS):
+        if not all(_agrees(linears[0], first, rows) for rows in TIMED_ROWS):
             return "the output differs"
         return "" if _gain(shape, linears) else "packed ones are not faster"
     except (RuntimeError, AttributeError, TypeError) as error:
@@ -330,20 +332,20 @@ def inputs_for(linear: nn.Linear, rows: int) -> torch.Tensor:
 
 def _gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
     key = _key(shape)
-    if key in GUESSES:
-        return GUESSES[key]
-    known = CACHE.get(key) or ""
+    if key in WORTH_PACKING:
+        return WORTH_PACKING[key]
+    known = PACKING_CACHE.get(key) or ""
     if known in (PACKED, PLAIN):
         return known == PACKED
-    plain = linears[: max(1, SAMPLE // linears[0].weight.nbytes)]
+    plain = linears[: max(1, TIMED_BYTES // linears[0].weight.nbytes)]
     packed = [partial(product, packed=pack(each.weight), bias=each.bias) for each in plain]
     ratios = [*_numbers(known), *ratios_of(plain, packed)][-KEPT_ROUNDS:]
     gains = verdict(ratios)
     if gains is None:
-        CACHE.put(key, " ".join(f"{ratio:.4f}" for ratio in ratios) + "\n")
-        GUESSES[key] = median(ratios) <= WORTH
-        return GUESSES[key]
-    CACHE.put(key, PACKED if gains else PLAIN)
+        PACKING_CACHE.put(key, " ".join(f"{ratio:.4f}" for ratio in ratios) + "\n")
+        WORTH_PACKING[key] = median(ratios) <= MAX_RATIO_TO_PACK
+        return WORTH_PACKING[key]
+    PACKING_CACHE.put(key, PACKED if gains else PLAIN)
     return gains
 
 
@@ -362,7 +364,7 @@ def ratios_of(plain: Layers, packed: Layers) -> list[float]:
     """Return packed time / plain time of each round."""
     ratios: list[float] = []
     began = time.perf_counter()
-    inputs = [inputs_for(plain[0], rows) for rows in ROWS]  # type: ignore[arg-type]
+    inputs = [inputs_for(plain[0], rows) for rows in TIMED_ROWS]  # type: ignore[arg-type]
     for number in range(ROUNDS):
         seconds = {}
         for which in (False, True) if number % 2 else (True, False):
@@ -376,17 +378,17 @@ def ratios_of(plain: Layers, packed: Layers) -> list[float]:
 def verdict(ratios: Sequence[float]) -> bool | None:
     """Return whether packed layers are faster; None if undecided.
 
-    The 95 % interval of the median must exclude WORTH or, after KEPT_ROUNDS, be narrow.
+    The 95 % interval of the median must exclude MAX_RATIO_TO_PACK or, after KEPT_ROUNDS, be narrow.
     """
     ordered, count = sorted(ratios), len(ratios)
     outside = int((count - 2 * sqrt(count)) / 2)
     low, high = ordered[outside], ordered[-1 - outside]
     if count < ROUNDS:
         return None
-    if high <= WORTH:
+    if high <= MAX_RATIO_TO_PACK:
         return True
-    equal = count >= KEPT_ROUNDS and high < ALIKE * low
-    return False if low > WORTH or equal else None
+    equal = count >= KEPT_ROUNDS and high < MAX_RATIO_OF_EQUALS * low
+    return False if low > MAX_RATIO_TO_PACK or equal else None
 
 
 def seconds_of(layers: Layers, inputs: torch.Tensor) -> float:
@@ -407,7 +409,7 @@ def _mapped_files() -> list[tuple[int, int]]:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return [(int(begin, 16), int(end, 16)) for begin, end in MAPPED.findall(maps)]
+    return [(int(begin, 16), int(end, 16)) for begin, end in MAPPED_FILE.findall(maps)]
 
 
 def _forget(address: int, size: int, mapped: Sequence[tuple[int, int]]) -> None:

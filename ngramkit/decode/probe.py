@@ -26,7 +26,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.basics.cache import TextCache
-from ngramkit.decode.length_limits import ORIGINAL, rope_edges, ropes
+from ngramkit.decode.length_limits import LENGTH_BEFORE_SCALING, rope_edges, ropes
 from ngramkit.decode.load import context_of, digest_of, software_facts
 from ngramkit.decode.masks import TreeMasks
 from ngramkit.decode.packed_weights import devices_of
@@ -35,22 +35,22 @@ from ngramkit.decode.verify_tree import TreeVerifier, takes_positions
 from ngramkit.drafters.base import DraftTree
 
 LOG = logging.getLogger("ngramkit")
-CACHE = TextCache("probes", 4096)
-PROMPT = 4  # tokens
+PROBE_CACHE = TextCache("probes", 4096)
+PROMPT_TOKENS = 4  # tokens
 # Passes: siblings, nodes of a chain under the last of them, kept nodes of that path.
 PASSES = ((0, 6, 4), (5, 3, 2), (0, 0, 0), (3, 2, 1))
 # Chains, mostly cut off, and single tokens, which some models read with other kernels.
 CHAINS = ((0, 6, 4), (0, 3, 2), (0, 0, 0), (0, 2, 2), *[(0, 0, 0)] * 5, (0, 4, 1), (0, 0, 0))
-WIDE = (48, 16)  # siblings and chain nodes of the pass beyond a window
-WINDOW = 32  # tokens, for models without one
+SIZE_BEYOND_WINDOW = (48, 16)  # siblings and chain nodes of the pass beyond a window
+DEFAULT_WINDOW = 32  # tokens, for models without one
 LONGEST_WINDOW = 16_384  # tokens; no layer of transformers has a longer one
-FAR = (2, 4)  # siblings and chain nodes of passes around a length in the config
+SIZE_AROUND_LENGTH = (2, 4)  # siblings and chain nodes of passes around a length in the config
 # Tolerances, as shares of the logits' spread.
 IN_16_BITS = 0.1
 TOLERANCES = {torch.float32: 0.01}
 EXACT = {torch.float32: 0.0001}  # for chains
-GENERATED = 3  # rows compared with those of generate
-MOST_ROWS = 0.75  # share of rows; in 16 bits near ties between experts fall either way
+GENERATED_ROWS = 3  # rows compared with those of generate
+MAX_SHARE_OF_ROWS = 0.75  # share of rows; in 16 bits near ties between experts fall either way
 
 Kind = type[TreeVerifier | BatchVerifier]
 
@@ -79,7 +79,7 @@ def fits(model: Any, kind: Kind) -> bool:
         finally:
             hook.remove()
         key = _key(model, kind) if fit else None
-        where = "on disk" if key and CACHE.put(key, "fits\n") else "in this process"
+        where = "on disk" if key and PROBE_CACHE.put(key, "fits\n") else "in this process"
         LOG.info(
             "%s: %d passes probed %s, which %s; cached %s", model.config.model_type,
             probes.passes - before, kind.__name__, "fits" if fit else "does not fit", where,
@@ -91,7 +91,7 @@ def is_probed(model: Any, kind: Kind) -> bool:
     answers = _probes(model).fits
     if kind.__name__ not in answers:
         key = _key(model, kind)
-        if key is not None and CACHE.get(key) is not None:
+        if key is not None and PROBE_CACHE.get(key) is not None:
             answers[kind.__name__] = True
     return kind.__name__ in answers
 
@@ -145,7 +145,7 @@ def agrees_with_plain_passes(model: Any, kind: Kind) -> bool:
                 return False
             if not issubclass(kind, TreeVerifier):
                 return True  # its rows are plain continuations, however many and long
-            return all(_agrees_beyond(model, each) for each in windows(model) or [WINDOW])
+            return all(_agrees_beyond(model, each) for each in windows(model) or [DEFAULT_WINDOW])
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -168,18 +168,20 @@ def windows(model: Any) -> list[int]:
 def lengths(model: Any) -> list[int]:
     """Return the config's lengths where positions may change or end, except rope edges."""
     config = model.config.get_text_config()
-    named = {context_of(model), getattr(config, ORIGINAL, None)}
-    named |= {rope.get(ORIGINAL) for rope in ropes(config)}
+    named = {context_of(model), getattr(config, LENGTH_BEFORE_SCALING, None)}
+    named |= {rope.get(LENGTH_BEFORE_SCALING) for rope in ropes(config)}
     known = rope_edges(config).lengths
     return sorted(
-        each for each in named if each is not None and each > 2 * sum(FAR) and each not in known
+        each
+        for each in named
+        if each is not None and each > 2 * sum(SIZE_AROUND_LENGTH) and each not in known
     )
 
 
 def _agrees_in_turn(model: Any, kind: Kind) -> bool:
     """Compare passes of one request with a plain pass over the accepted tokens."""
     tokens = _spread_tokens(model)
-    text = [next(tokens) for _ in range(PROMPT)]
+    text = [next(tokens) for _ in range(PROMPT_TOKENS)]
     verifier = kind(model, room=len(text))
     parts = [verifier.prefill(np.array(text, np.int32)).clone()]
     is_chain = issubclass(kind, ChainVerifier)
@@ -190,13 +192,15 @@ def _agrees_in_turn(model: Any, kind: Kind) -> bool:
         verifier.keep(path)
         text += [root, *tree.token_ids[path].tolist()]
     logits = torch.cat(parts)
-    plain = _plain(model, text, use_cache=False)[PROMPT - 1 :]
+    plain = _plain(model, text, use_cache=False)[PROMPT_TOKENS - 1 :]
     tolerance = TOLERANCES.get(model.dtype, IN_16_BITS)
     if is_chain:
         fits = _are_near(logits, plain, EXACT.get(model.dtype, IN_16_BITS), share=1.0)
     else:
         fits = _are_near(logits, plain, tolerance)
-    return fits and _are_near(logits[-GENERATED:], _generated(model, text), tolerance, share=0.6)
+    return fits and _are_near(
+        logits[-GENERATED_ROWS:], _generated(model, text), tolerance, share=0.6
+    )
 
 
 def _plain(model: Any, text: list[int], begin: int = 0, **inputs: Any) -> torch.Tensor:
@@ -208,8 +212,8 @@ def _plain(model: Any, text: list[int], begin: int = 0, **inputs: Any) -> torch.
 
 
 def _generated(model: Any, text: list[int]) -> torch.Tensor:
-    """Return the logits [GENERATED, V] of `generate` after the last tokens of a text."""
-    forced = text[1 - GENERATED :]
+    """Return the logits [GENERATED_ROWS, V] of `generate` after the last tokens of a text."""
+    forced = text[1 - GENERATED_ROWS :]
     left = iter([*forced, text[0]])
 
     def force(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -225,7 +229,7 @@ def _generated(model: Any, text: list[int]) -> torch.Tensor:
         output = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),  # without one, 0 in the text counts as padding
-            max_new_tokens=GENERATED,
+            max_new_tokens=GENERATED_ROWS,
             logits_processor=LogitsProcessorList([force]),
             return_dict_in_generate=True,
             output_logits=True,
@@ -242,7 +246,9 @@ def _agrees_around(model: Any, kind: Kind, length: int) -> bool:
     """
     if not takes_positions(model):
         return True
-    siblings, chain = FAR if issubclass(kind, TreeVerifier) else (0, sum(FAR))
+    siblings, chain = (
+        SIZE_AROUND_LENGTH if issubclass(kind, TreeVerifier) else (0, sum(SIZE_AROUND_LENGTH))
+    )
     has_rope = getattr(model.config.get_text_config(), "rope_parameters", None) is not None
     tokens = _spread_tokens(model)
     root, tree = next(tokens), _made_up_tree(tokens, siblings, chain)
@@ -269,7 +275,7 @@ def _agrees_around(model: Any, kind: Kind, length: int) -> bool:
 def _agrees_beyond(model: Any, window: int) -> bool:
     """Compare one wide pass where a window ends among outsized keys and values."""
     tokens = _spread_tokens(model)
-    siblings, chain = WIDE
+    siblings, chain = SIZE_BEYOND_WINDOW
     nodes = siblings + chain
     length = window + nodes // 2
     context = context_of(model)
@@ -287,7 +293,7 @@ def _agrees_beyond(model: Any, window: int) -> bool:
 
 
 def _are_near(
-    logits: torch.Tensor, plain: torch.Tensor, tolerance: float, share: float = MOST_ROWS
+    logits: torch.Tensor, plain: torch.Tensor, tolerance: float, share: float = MAX_SHARE_OF_ROWS
 ) -> bool:
     """Return whether `share` of the rows [n, V] are within `tolerance` of their spread."""
     plain = plain.float()

@@ -11,10 +11,10 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import many
 from ngramkit.basics.untrusted import read_given
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.drafters.references import NONE, ReferenceTexts
+from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 
 Reference = str | Path | Sequence[int]  # text, a text file, or token ids
-MOST_BYTES = 4 << 20  # bytes of a reference file; encoding takes 30 times as much memory
+MAX_REFERENCE_BYTES = 4 << 20  # bytes of a reference file; encoding takes 30 times as much memory
 
 
 def open_references(
@@ -25,7 +25,7 @@ def open_references(
     Raises InputError for a file that is not readable text, UsageError for an empty text.
     """
     if not len(references):
-        return NONE
+        return NO_REFERENCES
     texts = ReferenceTexts([_reference_ids(each, tokenizer) for each in references])
     count = many(len(texts), "reference")
     reporter.note(f"drafting from {count} too, {texts.tokens:,} tokens")
@@ -47,7 +47,9 @@ def _reference_ids(reference: Reference, tokenizer: TextTokenizer) -> Any:
 
 
 def read_reference(file: Path) -> str:
-    raw = read_given(file, MOST_BYTES, too_long="give the part that the answer will repeat")
+    raw = read_given(
+        file, MAX_REFERENCE_BYTES, too_long="give the part that the answer will repeat"
+    )
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

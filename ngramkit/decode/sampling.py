@@ -11,7 +11,7 @@ import numpy as np
 
 from ngramkit.basics.arguments import check_fields
 from ngramkit.basics.errors import InputError, UsageError, require_between
-from ngramkit.drafters.base import TOPS
+from ngramkit.drafters.base import MAX_EVIDENCE_TOKENS
 
 if TYPE_CHECKING:
     import torch
@@ -151,7 +151,7 @@ def _not_numbers() -> InputError:
     )
 
 
-def best_and_tops(logits: torch.Tensor, count: int = TOPS) -> tuple[Choose, Tops]:
+def best_and_tops(logits: torch.Tensor, count: int = MAX_EVIDENCE_TOKENS) -> tuple[Choose, Tops]:
     """Return the argmax of logits [rows, V] and each row's `count` likeliest tokens.
 
     topk may order ties differently; argmax costs a pass and runs only for ties and NaN.

@@ -12,8 +12,8 @@ from ngramkit.corpus.chat import AUTO, OWN, Message, Template, find_template
 from ngramkit.corpus.tokenizer import TextTokenizer, byte_tokens
 from ngramkit.drafters.base import TokenArray
 
-SEEN = 6  # last tokens that affect the text of the next one (spaces, bytes)
-CHARACTER = 4  # maximum bytes of a UTF-8 character
+TOKENS_OF_CONTEXT = 6  # last tokens that affect the text of the next one (spaces, bytes)
+MAX_CHARACTER_BYTES = 4  # maximum bytes of a UTF-8 character
 
 
 def chat_ids(
@@ -89,7 +89,7 @@ class TextStream:
         self._run = bytearray()  # held-back new byte tokens
         self._ids: list[int] = []  # a window of the last tokens
         self._known = 0  # tokens of the window whose text is known
-        whole = self._move([int(token) for token in prompt[-2 * SEEN :]])
+        whole = self._move([int(token) for token in prompt[-2 * TOKENS_OF_CONTEXT :]])
         # The known text and, if it ends inside a character, the text without that character.
         self._before = [whole, *self._shorter(whole)]
 
@@ -131,8 +131,11 @@ class TextStream:
         return piece
 
     def _move(self, ids: list[int]) -> str:
-        """Keep the last SEEN to SEEN + 3 tokens, from a whole character on; return their text."""
-        for count in range(SEEN, SEEN + CHARACTER):
+        """Keep the last tokens from a whole character on; return their text.
+
+        They are TOKENS_OF_CONTEXT tokens, or up to three more.
+        """
+        for count in range(TOKENS_OF_CONTEXT, TOKENS_OF_CONTEXT + MAX_CHARACTER_BYTES):
             self._ids = ids[-count:]
             text = self._decode(self._ids)
             byte = self._byte_of.get(self._ids[0]) if self._ids else None
@@ -143,7 +146,7 @@ class TextStream:
         return text
 
     def _shorter(self, whole: str) -> Iterator[str]:
-        for count in range(1, CHARACTER):
+        for count in range(1, MAX_CHARACTER_BYTES):
             if whole.endswith(REPLACEMENT):
                 whole = self._decode(self._ids[:-count])
                 yield whole

@@ -15,10 +15,10 @@ from math import inf
 import torch
 
 LEAST_PAUSE, MOST_PAUSE = 1.0, 8.0  # seconds between trials; doubles while nothing changes
-SLOW = 3.0  # times the usual pass; slower ones cause a trial after the least pause
-MEMORY = 0.9  # decay per pass of the usual pass time
-GAIN = 0.8  # share of the used count's time that another count must stay below
-SHARE = 0.02  # maximum share of the time for trials
+SLOW_PASS = 3.0  # times the usual pass; slower ones cause a trial after the least pause
+DECAY_PER_PASS = 0.9  # decay per pass of the usual pass time
+MAX_RATIO_TO_SWITCH = 0.8  # share of the used count's time that another count must stay below
+MAX_SHARE_FOR_TRIALS = 0.02  # maximum share of the time for trials
 ROUNDS, PRODUCTS = 2, 10  # the slowest round counts
 ROWS, WIDTH, COLUMNS = 16, 512, 1024  # shape of the products; rows per thread
 
@@ -44,8 +44,12 @@ class Threads:
     def adapt(self, passing: float = 0.0) -> None:
         """Choose again if it is time; the latest pass took `passing` seconds."""
         self._notice()
-        slow = passing > SLOW * self._usual > 0
-        self._usual = MEMORY * self._usual + (1 - MEMORY) * passing if self._usual else passing
+        slow = passing > SLOW_PASS * self._usual > 0
+        self._usual = (
+            DECAY_PER_PASS * self._usual + (1 - DECAY_PER_PASS) * passing
+            if self._usual
+            else passing
+        )
         pause = min(LEAST_PAUSE, self._pause) if slow else self._pause
         if self._most > 1 and self._now() >= self._last + pause:
             self._choose()
@@ -66,15 +70,19 @@ class Threads:
     def _choose(self) -> None:
         began, seconds, least = self._now(), {}, inf
         for count in sorted({self._most, self._most - 1, self._most // 2}):
-            seconds[count] = self._trial(count, self._most, least / GAIN)
+            seconds[count] = self._trial(count, self._most, least / MAX_RATIO_TO_SWITCH)
             least = min(least, seconds[count])
         best = min(seconds, key=seconds.__getitem__)
-        changes = best != self._used and seconds[best] < GAIN * seconds.get(self._used, 0.0)
+        changes = best != self._used and seconds[best] < MAX_RATIO_TO_SWITCH * seconds.get(
+            self._used, 0.0
+        )
         if changes:
             self._used, self._usual = best, 0.0
         longer = min(max(2 * self._pause, LEAST_PAUSE), MOST_PAUSE)
         self._last = self._now()
-        self._pause = max(LEAST_PAUSE if changes else longer, (self._last - began) / SHARE)
+        self._pause = max(
+            LEAST_PAUSE if changes else longer, (self._last - began) / MAX_SHARE_FOR_TRIALS
+        )
         self._give(self._used)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ngramkit.drafters.base import (
-    NOTHING,
+    NO_TOKENS,
     BaseDrafter,
     DraftTree,
     Evidence,
@@ -25,8 +25,8 @@ from ngramkit.drafters.recycling import Matrix
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.automaton import extend, in_corpus, longest_repeat, new_automaton
 
-AGREEMENT = 0.8  # probability that the next token of a chain is right
-ROOM = 1 << 11  # initial capacity of an automaton, in tokens
+AGREEMENT_PROBABILITY = 0.8  # probability that the next token of a chain is right
+INITIAL_CAPACITY = 1 << 11  # initial capacity of an automaton, in tokens
 
 
 class Automaton(BaseDrafter):
@@ -59,15 +59,15 @@ class Automaton(BaseDrafter):
         self._table = search_table(self._shards)
         self._eos = eos_of(datastores[0].tokenizer) if datastores else -1
         self._matrix = Matrix()
-        self._live = LiveContext(NOTHING)
-        self._automaton = new_automaton(ROOM)
+        self._live = LiveContext(NO_TOKENS)
+        self._automaton = new_automaton(INITIAL_CAPACITY)
         self._bound = 0  # no suffix of the context longer than this can match in the corpus
 
     def start(self, prompt: TokenArray) -> None:
         if not self.keep:
             self._matrix.clear()
-        self._live = LiveContext(NOTHING)
-        self._automaton = new_automaton(max(ROOM, 2 * len(prompt)))
+        self._live = LiveContext(NO_TOKENS)
+        self._automaton = new_automaton(max(INITIAL_CAPACITY, 2 * len(prompt)))
         self._bound = 0
         self._append(prompt)
 
@@ -93,7 +93,7 @@ class Automaton(BaseDrafter):
         if matched < self.threshold or not len(chain):
             return self._matrix.draft(int(self._live.tokens[-1]), budget)
         depths = np.arange(len(chain), dtype=np.int32)
-        scores = (AGREEMENT ** (depths + 1)).astype(np.float32)
+        scores = (AGREEMENT_PROBABILITY ** (depths + 1)).astype(np.float32)
         sources = np.full(len(chain), source, np.uint8)
         return DraftTree(chain, depths - np.int32(1), scores, sources)
 

@@ -21,9 +21,9 @@ from ngramkit.kernels import arrays
 from ngramkit.kernels.arrays import NO_TOKEN
 
 TokenArray = npt.NDArray[np.int32]
-NOTHING: TokenArray = np.empty(0, np.int32)
-TOPS = 8  # maximum tokens in a row of Evidence
-COUNTS = ("tokens", "leaders", "rows", "k")  # manifest counts that give an artifact's size
+NO_TOKENS: TokenArray = np.empty(0, np.int32)
+MAX_EVIDENCE_TOKENS = 8  # maximum tokens in a row of Evidence
+COUNTS_IN_LABEL = ("tokens", "leaders", "rows", "k")  # manifest counts that give an artifact's size
 
 
 class Source(IntEnum):
@@ -57,7 +57,7 @@ class DraftTree:
 
     @staticmethod
     def empty() -> DraftTree:
-        return DraftTree(NOTHING, NOTHING, np.empty(0, np.float32), np.empty(0, np.uint8))
+        return DraftTree(NO_TOKENS, NO_TOKENS, np.empty(0, np.float32), np.empty(0, np.uint8))
 
     def first(self, nodes: int) -> DraftTree:
         """Return the tree of the first `nodes` nodes."""
@@ -158,7 +158,7 @@ def describe(artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None = 
     for kind in dict.fromkeys(artifact.kind for artifact in artifacts):
         alike = [artifact for artifact in artifacts if artifact.kind == kind]
         counts = alike[0].manifest.counts
-        unit = next((name for name in COUNTS if name in counts), None)
+        unit = next((name for name in COUNTS_IN_LABEL if name in counts), None)
         parts.append(f"{len(alike)} {kind}s" if len(alike) > 1 else kind)
         if unit is not None:
             parts.append(f"{_short(sum(each.manifest.counts[unit] for each in alike))} {unit}")

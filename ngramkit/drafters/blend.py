@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.drafters.base import (
-    NOTHING,
+    NO_TOKENS,
     BaseDrafter,
     DraftTree,
     Evidence,
@@ -116,7 +116,7 @@ class Blend(BaseDrafter):
             self.past.refresh()
             self.shared.refresh()
         self.request = self.workspace.request(self._known(prompt), self.past, texts)
-        self.request.begin(self.workspace, len(prompt), NOTHING)
+        self.request.begin(self.workspace, len(prompt), NO_TOKENS)
 
     def draft(self, budget: int) -> DraftTree:
         return self.workspace.draft(self._begun, budget)
@@ -131,7 +131,7 @@ class Blend(BaseDrafter):
     @property
     def _begun(self) -> BlendRequest:
         if self.request is None:
-            self.start(NOTHING)
+            self.start(NO_TOKENS)
         assert self.request is not None
         return self.request
 

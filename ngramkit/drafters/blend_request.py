@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
 from ngramkit.drafters.past_requests import PastRequests, Shards
-from ngramkit.drafters.references import NONE, ReferenceTexts
+from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.kernels.blend import copied_text
@@ -38,12 +38,12 @@ from ngramkit.kernels.blend.references import new_edits
 from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run
 from ngramkit.kernels.packed_arguments import Packed
 
-CHECKPOINTS = 64  # checkpoints of a request's learnt state, for `rewind`
-ROOM = 256  # minimum spare capacity of a live context, in tokens
+MAX_CHECKPOINTS = 64  # checkpoints of a request's learnt state, for `rewind`
+MIN_SPARE_TOKENS = 256  # minimum spare capacity of a live context, in tokens
 CHAIN_NODES = 64  # maximum nodes predicted from for a chain, and its maximum tokens
 PAST_ROWS = 1 << 13  # rows of the memos of past requests, which change often
-PAST = ("past_at_start", "past_since")  # sources that depend on the tenant
-TRUSTED = (*PAST, "copying", "evidence")  # sources that learn a trust
+PAST_TRUST = ("past_at_start", "past_since")  # sources that depend on the tenant
+TRUST_ARRAYS = (*PAST_TRUST, "copying", "evidence")  # sources that learn a trust
 Trust = npt.NDArray[np.float64]
 States = npt.NDArray[np.int64]
 
@@ -71,7 +71,7 @@ class PastTables:
             at_start = before.origins[0]  # so that its memos stay valid
         else:
             at_start = PastTable(shards.at_start)
-        self.origins: tuple[PastTable, PastTable] = at_start, since  # in the order of PAST
+        self.origins: tuple[PastTable, PastTable] = at_start, since  # in the order of PAST_TRUST
 
 
 class SharedSources:
@@ -92,10 +92,10 @@ class SharedSources:
         self._artifacts = artifacts  # keeps the arrays alive whose addresses the sources have
         self._tables: WeakKeyDictionary[PastRequests, PastTables] = WeakKeyDictionary()
         self._trusts: WeakKeyDictionary[PastRequests, Trust] = WeakKeyDictionary()
-        first = [getattr(sources, name).trust.ravel() for name in TRUSTED]
+        first = [getattr(sources, name).trust.ravel() for name in TRUST_ARRAYS]
         self.first_trust: Trust = np.concatenate(first)
         self.trust_ends: list[int] = np.cumsum([len(part) for part in first]).tolist()
-        self._past_trust = slice(0, self.trust_ends[len(PAST) - 1])
+        self._past_trust = slice(0, self.trust_ends[len(PAST_TRUST) - 1])
         kinds = sources.copying.trust.shape[1]
         begin = self._past_trust.stop + copied_text.SAME * kinds
         self.same = slice(begin, begin + kinds)  # the trust in answers to the same prompt
@@ -145,15 +145,15 @@ class BlendRequest:
         workspace: Workspace,
         prompt: TokenArray,
         past: PastRequests | None = None,
-        references: ReferenceTexts = NONE,
+        references: ReferenceTexts = NO_REFERENCES,
     ) -> None:
         self._shared = shared
         self.past = past
         self.tables: PastTables | None = None
-        room = len(prompt) + max(ROOM, len(prompt) // 4)
+        room = len(prompt) + max(MIN_SPARE_TOKENS, len(prompt) // 4)
         self.live = shared.live.of_same_type(new_live(shared.vocabulary, room))
         self._evidence: Packed | None = None  # its own table, once evidence is given
-        self._references = NONE
+        self._references = NO_REFERENCES
         self._edits = new_edits(0)  # with rows once there are references
         self._answer: TokenArray | None = None  # to the same prompt; the kernels read it
         self._first_trust = shared.trust_in(past)
@@ -167,8 +167,8 @@ class BlendRequest:
         self._place = shared.place.of_same_type(place)
         self.place = self._place.address
         self.bound: dict[Workspace, Packed] = {}  # its sources, by workspace
-        self._checkpoints = np.empty((CHECKPOINTS, len(self._learnt)), np.int64)  # a ring
-        self._sizes: deque[int] = deque(maxlen=CHECKPOINTS)  # tokens at each, the newest last
+        self._checkpoints = np.empty((MAX_CHECKPOINTS, len(self._learnt)), np.int64)  # a ring
+        self._sizes: deque[int] = deque(maxlen=MAX_CHECKPOINTS)  # tokens at each, the newest last
         self._kept = 0  # checkpoints made, including overwritten ones
         self.prompt = self.size = 0
         self.catch_up(workspace)
@@ -221,12 +221,12 @@ class BlendRequest:
     def append(self, tokens: TokenArray) -> tuple[int, int]:
         """Append tokens, int32[n], for a kernel to count; return their begin and end."""
         if len(tokens):
-            self._checkpoints[self._kept % CHECKPOINTS] = self._learnt
+            self._checkpoints[self._kept % MAX_CHECKPOINTS] = self._learnt
             self._sizes.append(self.size)
             self._kept += 1
         begin, end = self.size, self.size + len(tokens)
         if end > len(self.live.parts.tokens):
-            live = grown(self.live.parts, end + max(ROOM, end // 4))
+            live = grown(self.live.parts, end + max(MIN_SPARE_TOKENS, end // 4))
             self.live = self._shared.live.of_same_type(live)
             self.bound.clear()
         self.live.parts.tokens[begin:end] = tokens
@@ -268,7 +268,7 @@ class BlendRequest:
         begin = self._sizes[-1] if self._sizes else 0
         learnt = self._first_learnt()
         if begin:
-            learnt = self._checkpoints[(self._kept - 1) % CHECKPOINTS]
+            learnt = self._checkpoints[(self._kept - 1) % MAX_CHECKPOINTS]
         workspace.run(self, REWIND, begin, self.size)
         self._learnt[:] = learnt
         if begin == 0:
@@ -367,7 +367,7 @@ class Workspace:
         self,
         prompt: TokenArray,
         past: PastRequests | None = None,
-        references: ReferenceTexts = NONE,
+        references: ReferenceTexts = NO_REFERENCES,
     ) -> BlendRequest:
         return BlendRequest(self._shared, self, prompt, past, references)
 
@@ -433,9 +433,9 @@ class Workspace:
             inside = dict(self.sources.inside)
             inside["evidence"] = request.evidence(inside["evidence"])
             if request.tables is not None:
-                inside |= zip(PAST, map(self._packed, request.tables.origins), strict=True)
+                inside |= zip(PAST_TRUST, map(self._packed, request.tables.origins), strict=True)
             trusts = np.split(request.trust, self._shared.trust_ends[:-1])
-            for name, trust in zip(TRUSTED, trusts, strict=True):
+            for name, trust in zip(TRUST_ARRAYS, trusts, strict=True):
                 part = inside[name].copy()
                 part.point("trust", trust.reshape(part.parts.trust.shape))
                 sources.put(name, part)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, TokenArray, describe
+from ngramkit.drafters.base import NO_TOKENS, BaseDrafter, DraftTree, Evidence, TokenArray, describe
 from ngramkit.drafters.options import require_options
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.kernels.arrays import Array, read_only
@@ -31,9 +31,9 @@ DEEPER_SHARE = 6  # the paper's 16 of 96; a smaller budget keeps the proportion
 # have the next token at all, how that falls with the rank of recency, and the probability that each
 # further token of a follower is then right.
 RECENT, FALL, AGREEMENT = 0.6, 1.5, 0.67
-SMALLEST = 256  # entries
+MIN_CAPACITY = 256  # entries
 ENTRIES = ("rows", "owners", "previous", "following")  # one value per entry
-LISTS = ("newest", "oldest", "lengths")  # one value per owner
+FOLLOWER_LISTS = ("newest", "oldest", "lengths")  # one value per owner
 
 
 class Cacheback(BaseDrafter):
@@ -80,14 +80,14 @@ class Cacheback(BaseDrafter):
         falling = np.arange(1, followers + 1) ** -FALL
         self._shares = RECENT * falling / falling.sum()  # float64[FC], by rank
         self._table = DynamicTable(self.leader_len, self.follower_len, leaders, followers)
-        self._tail = NOTHING  # int32[up to LL + FL - 1], no whole window yet
+        self._tail = NO_TOKENS  # int32[up to LL + FL - 1], no whole window yet
 
     def start(self, prompt: TokenArray) -> None:
         if not self.keep:
             self._table = DynamicTable(
                 self.leader_len, self.follower_len, self.leaders, self.followers
             )
-        self._tail = NOTHING
+        self._tail = NO_TOKENS
         self._learn(np.asarray(prompt, np.int32))
 
     def draft(self, budget: int) -> DraftTree:
@@ -143,9 +143,9 @@ def _frozen_arrays(
 class DynamicTable:
     def __init__(self, leader_len: int, follower_len: int, leaders: int, followers: int) -> None:
         self._leaders, self._followers = leaders, followers
-        self.leader_pool = _new_pool(leader_len, min(SMALLEST, leaders), 1)
+        self.leader_pool = _new_pool(leader_len, min(MIN_CAPACITY, leaders), 1)
         room = len(self.leader_pool.rows)
-        self.follower_pool = _new_pool(follower_len, min(SMALLEST, room * followers), room)
+        self.follower_pool = _new_pool(follower_len, min(MIN_CAPACITY, room * followers), room)
 
     def make_room(self, windows: int) -> None:
         self.leader_pool = _grown(self.leader_pool, windows, self._leaders, 1)
@@ -180,7 +180,7 @@ def _grown(pool: Pool, more: int, most: int, owners: int) -> Pool:
     used = int(pool.state[USED])
     for name in ENTRIES:
         getattr(grown, name)[:used] = getattr(pool, name)[:used]
-    for name in LISTS:
+    for name in FOLLOWER_LISTS:
         getattr(grown, name)[: len(pool.newest)] = getattr(pool, name)
     grown.state[:] = pool.state
     replace_all(grown)

@@ -17,7 +17,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.drafters.base import Drafter, DraftTree, Source
 
-METHODS = {  # methods of a drafter, with their arguments
+DRAFTER_METHODS = {  # methods of a drafter, with their arguments
     "start": ("prompt",),
     "draft": ("budget",),
     "accept": ("tokens", "evidence"),
@@ -25,24 +25,28 @@ METHODS = {  # methods of a drafter, with their arguments
 }
 INTEGERS, NUMBERS = "iu", "iuf"  # kinds of dtypes
 ANY_VOCABULARY = 1 << 31  # ids, if no model reads the drafts
-ROUNDING = 1e-3  # excess over 1 that a sum of probabilities may have
+MAX_ROUNDING = 1e-3  # excess over 1 that a sum of probabilities may have
 
 
 def require_drafter(given: Any, *, or_maker: bool = False) -> Any:
     """Return `given` if it is a drafter or, with `or_maker`, makes one. Raises UsageError."""
-    own = [name for name in METHODS if hasattr(given, name)]
+    own = [name for name in DRAFTER_METHODS if hasattr(given, name)]
     is_class = isinstance(given, type)
-    if or_maker and callable(given) and (not own or (is_class and len(own) == len(METHODS))):
+    if (
+        or_maker
+        and callable(given)
+        and (not own or (is_class and len(own) == len(DRAFTER_METHODS)))
+    ):
         return given
-    if is_class or len(own) < len(METHODS):
-        missing = ", ".join(name for name in METHODS if name not in own)
+    if is_class or len(own) < len(DRAFTER_METHODS):
+        missing = ", ".join(name for name in DRAFTER_METHODS if name not in own)
         lacks = f", which lacks {missing}" if own and missing else ""
         raise UsageError(
             f"drafter must be a drafter or its name, got {visible(repr(given), 60)}{lacks}",
-            f"give an object with {', '.join(METHODS)}, or a function that makes one",
+            f"give an object with {', '.join(DRAFTER_METHODS)}, or a function that makes one",
             option="drafter",
         )
-    for name, arguments in METHODS.items():
+    for name, arguments in DRAFTER_METHODS.items():
         try:
             inspect.signature(getattr(given, name)).bind(*arguments)
         except TypeError as error:
@@ -85,7 +89,7 @@ def _sound(tree: Any, budget: int, vocabulary: int) -> DraftTree:
     if len(token_ids) > budget:
         raise ValueError(f"it must have at most {budget} nodes, got {len(token_ids)}")
     parents = _column("parents", tree.parents, INTEGERS, -1, len(token_ids) - 1)
-    scores = _column("scores", tree.scores, NUMBERS, 0, 1 + ROUNDING)
+    scores = _column("scores", tree.scores, NUMBERS, 0, 1 + MAX_ROUNDING)
     source = _column("source", tree.source, INTEGERS, 0, max(Source))
     sound = DraftTree(
         np.ascontiguousarray(token_ids, np.int32),

@@ -9,11 +9,11 @@ from typing import Any
 
 from ngramkit.basics.errors import UsageError, require_between
 
-SWITCH = {"true": True, "yes": True, "on": True, "1": True,
+SWITCH_VALUES = {"true": True, "yes": True, "on": True, "1": True,
           "false": False, "no": False, "off": False, "0": False}  # fmt: skip
 
 # Type of an option -> accepted types, and its name in errors; only bool accepts True.
-TYPES: dict[type, tuple[Any, str]] = {
+OPTION_TYPES: dict[type, tuple[Any, str]] = {
     int: (numbers.Integral, "a whole number"),
     float: (numbers.Real, "a number"),
     bool: (bool, "true or false"),
@@ -38,7 +38,7 @@ class DrafterOption:
         """Raise UsageError for a wrong type or a value out of bounds."""
         if value is None and self.default is None:
             return
-        accepted, description = TYPES[self.type]
+        accepted, description = OPTION_TYPES[self.type]
         if not isinstance(value, accepted) or isinstance(value, bool) != (self.type is bool):
             raise UsageError(f"{self.name} must be {description}, got {value!r}", option=self.name)
         if self.least is not None:
@@ -55,7 +55,7 @@ class DrafterOption:
     def read(self, text: str) -> Any:
         value: Any = text
         if self.type is bool:
-            value = SWITCH.get(text.lower(), text)
+            value = SWITCH_VALUES.get(text.lower(), text)
         else:
             with contextlib.suppress(ValueError):
                 value = self.type(text)
@@ -66,7 +66,7 @@ class DrafterOption:
 MAX_DEPTH = 31  # maximum depth of nodes that kernels.suffix.draft_tree counts
 MAX_OCCURRENCES = 1024  # maximum occurrences that kernels.blend.counts reads at a time
 
-OPTIONS: dict[str, tuple[DrafterOption, ...]] = {
+DRAFTER_OPTIONS: dict[str, tuple[DrafterOption, ...]] = {
     "blend": (
         DrafterOption("scan", "read all occurrences up to this number", 48, 1, MAX_OCCURRENCES),
         DrafterOption("sample", "read this many of more occurrences", 256, 8, MAX_OCCURRENCES),
@@ -120,5 +120,5 @@ OPTIONS: dict[str, tuple[DrafterOption, ...]] = {
 
 def require_options(drafter: str, **values: Any) -> None:
     """Raise UsageError for an option of a wrong type or out of bounds."""
-    for option in OPTIONS[drafter]:
+    for option in DRAFTER_OPTIONS[drafter]:
         option.check(values[option.name])

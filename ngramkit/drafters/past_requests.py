@@ -34,19 +34,26 @@ from ngramkit.formats.request_log import Mark
 from ngramkit.formats.safetensors import Array
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
-CAPACITY = 4_000_000  # tokens
-REBUILD = 1 << 11  # tokens; merging as many into the newest takes 0.25 ms
-NEWEST = 1 << 16  # tokens
-RATIO = 64  # minimum ratio of lengths of two suffix arrays that are not merged
-MOST = 3  # maximum suffix arrays of an origin at rest
-LAG = 256  # 1/LAG of the tokens is added before a merged suffix array is searched
-PART = 16  # 1/PART of the tokens is dropped, or added to a saved index, at a time
-ANSWERS = 4  # answers found by their prompts hold 1/ANSWERS of the capacity at most
-ENTRY = 64  # extra tokens that an answer counts for: it takes 250 bytes and 4 per token
+DEFAULT_CAPACITY = 4_000_000  # tokens
+MIN_MERGED_TOKENS = 1 << 11  # tokens; merging as many into the newest takes 0.25 ms
+MAX_NEWEST_TOKENS = 1 << 16  # tokens
+MIN_RATIO_OF_LENGTHS = 64  # minimum ratio of lengths of two suffix arrays that are not merged
+MAX_ARRAYS_AT_REST = 3  # maximum suffix arrays of an origin at rest
+SHARE_BEFORE_SEARCH = (
+    256  # 1/SHARE_BEFORE_SEARCH of the tokens is added before a merged suffix array is searched
+)
+SHARE_DROPPED = 16  # 1/SHARE_DROPPED of the tokens is dropped, or added to a saved index, at a time
+SHARE_OF_ANSWERS = (
+    4  # answers found by their prompts hold 1/SHARE_OF_ANSWERS of the capacity at most
+)
+ENTRY_TOKENS = 64  # extra tokens that an answer counts for: it takes 250 bytes and 4 per token
 
 
 class Shards(NamedTuple):
-    """Past requests by origin, oldest first: at most MOST + 1 suffix arrays, 2 of the newest."""
+    """Past requests by origin, oldest first.
+
+    An origin has at most MAX_ARRAYS_AT_REST + 1 suffix arrays, two of the newest requests.
+    """
 
     at_start: tuple[DatastoreShard, ...] = ()  # there at start, or when the log was rewritten
     since: tuple[DatastoreShard, ...] = ()  # added since by any process, except the newest
@@ -68,9 +75,9 @@ class PastRequests:
         history: History | None = None,
         *,
         tokenizer: TokenizerRecord | None = None,
-        capacity: int = CAPACITY,
-        rebuild_tokens: int = REBUILD,
-        newest_tokens: int = NEWEST,
+        capacity: int = DEFAULT_CAPACITY,
+        rebuild_tokens: int = MIN_MERGED_TOKENS,
+        newest_tokens: int = MAX_NEWEST_TOKENS,
         background: bool = True,
         prompts: bool = True,
         read_only: bool = False,
@@ -90,13 +97,13 @@ class PastRequests:
         self._capacity = capacity
         self._rebuild_tokens = rebuild_tokens
         self._newest_tokens = min(newest_tokens, capacity)
-        self._part = max(rebuild_tokens, capacity // PART)
+        self._part = max(rebuild_tokens, capacity // SHARE_DROPPED)
         self._background = background
         self._prompts = prompts
         self._saves = history is not None and not read_only
         self.forgetful = forgetful
         self._answers: dict[int, TokenArray] = {}  # by their prompts' hashes, the newest last
-        self._held = 0  # tokens of the answers, with ENTRY for each
+        self._held = 0  # tokens of the answers, with ENTRY_TOKENS for each
         self._state = _State()
         if history is not None:
             index, added, _ = history.newest(capacity)
@@ -143,13 +150,13 @@ class PastRequests:
         name = self._name(prompt)
         self._drop_answer(name)
         self._answers[name] = np.array(answer, np.int32)
-        self._held += len(answer) + ENTRY
-        while self._held > max(self._capacity // ANSWERS, len(answer) + ENTRY):
+        self._held += len(answer) + ENTRY_TOKENS
+        while self._held > max(self._capacity // SHARE_OF_ANSWERS, len(answer) + ENTRY_TOKENS):
             self._drop_answer(next(iter(self._answers)))
 
     def _drop_answer(self, name: int) -> None:
         if (answer := self._answers.pop(name, None)) is not None:
-            self._held -= len(answer) + ENTRY
+            self._held -= len(answer) + ENTRY_TOKENS
 
     def _name(self, prompt: Array) -> int:
         ids = np.asarray(prompt, np.int32).view(np.uint32)
@@ -197,7 +204,9 @@ class PastRequests:
         if full and newest:
             tail = merge_shards(newest[0], tail)
             newest = ()
-        begin = self._begin_of_newest(tail.tokens) if full and len(since) <= MOST else 0
+        begin = (
+            self._begin_of_newest(tail.tokens) if full and len(since) <= MAX_ARRAYS_AT_REST else 0
+        )
         if begin:
             since = (*since, cut_shard(tail, 0, begin))
             tail = cut_shard(tail, begin, len(tail.tokens))
@@ -233,7 +242,9 @@ class PastRequests:
         for origin, shards in enumerate(origins):
             for i in range(len(shards) - 1, 0, -1):
                 older, newer = shards[i - 1 : i + 1]
-                if len(shards) > MOST or len(older.tokens) < RATIO * len(newer.tokens):
+                if len(shards) > MAX_ARRAYS_AT_REST or len(
+                    older.tokens
+                ) < MIN_RATIO_OF_LENGTHS * len(newer.tokens):
                     return self._with_job(state, partial(_merged, older, newer), origin, i - 1, 2)
         return state
 
@@ -242,7 +253,7 @@ class PastRequests:
         origin: int, first: int, count: int,
     ) -> _State:  # fmt: skip
         """Return the state with a job, due after a fixed number of tokens."""
-        until = state.sorted_end + max(self._rebuild_tokens, state.tokens // LAG)
+        until = state.sorted_end + max(self._rebuild_tokens, state.tokens // SHARE_BEFORE_SEARCH)
         due = until if self._background else 0
         job = _Job(work, due, origin, first, count, after=state.saving)
         return state._replace(job=job)
@@ -251,7 +262,7 @@ class PastRequests:
         state = self._state
         if state.saving is not None and not state.saving.is_alive():
             state = self._state = state._replace(saving=None)
-        part = max(self._rebuild_tokens, state.tokens // PART)
+        part = max(self._rebuild_tokens, state.tokens // SHARE_DROPPED)
         merging = state.job is not None and state.job.is_alive()  # one at a time: less memory
         if self._saves and not (merging or state.saving) and state.sorted_end - state.saved >= part:
             job = _Job(self._save)

@@ -7,37 +7,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, Source, TokenArray
+from ngramkit.drafters.base import NO_TOKENS, BaseDrafter, DraftTree, Evidence, Source, TokenArray
 from ngramkit.drafters.options import require_options
-from ngramkit.kernels.recycling import K, fill_tree, fixed_tree, recycle
+from ngramkit.kernels.recycling import CANDIDATES_PER_TOKEN, fill_tree, fixed_tree, recycle
 
 # The probability of a candidate by rank. Not measured: chosen so that 80 nodes resemble the
 # published tree: 8, 21, 25, 15, 8 and 3 nodes by level; these give 8, 23, 29, 13, 6 and 1.
-CHANCES = np.array([0.44, 0.13, 0.07, 0.045, 0.032, 0.025, 0.02, 0.017])
-MOST_TOKENS = 1 << 20  # ids above are not learnt
-SHAPE = 64  # nodes of the first tree
+CHANCE_BY_RANK = np.array([0.44, 0.13, 0.07, 0.045, 0.032, 0.025, 0.02, 0.017])
+MAX_VOCABULARY = 1 << 20  # ids above are not learnt
+FIRST_TREE_NODES = 64  # nodes of the first tree
 
 
 class Matrix:
     def __init__(self) -> None:
         self.clear()
-        self._shape = fixed_tree(CHANCES, SHAPE)
+        self._shape = fixed_tree(CHANCE_BY_RANK, FIRST_TREE_NODES)
 
     def clear(self) -> None:
-        self._rows = np.full((1, K), -1, np.int32)
+        self._rows = np.full((1, CANDIDATES_PER_TOKEN), -1, np.int32)
 
     def learn(self, evidence: Evidence) -> None:
         tokens = np.ascontiguousarray(evidence.token_ids, np.int32)
-        highest = min(int(tokens.max(initial=0)), MOST_TOKENS - 1)
+        highest = min(int(tokens.max(initial=0)), MAX_VOCABULARY - 1)
         if highest >= len(self._rows):
-            grown = np.full((max(highest + 1, 2 * len(self._rows)), K), -1, np.int32)
+            grown = np.full(
+                (max(highest + 1, 2 * len(self._rows)), CANDIDATES_PER_TOKEN), -1, np.int32
+            )
             grown[: len(self._rows)] = self._rows
             self._rows = grown
         recycle(self._rows, tokens, np.ascontiguousarray(evidence.top_ids, np.int32))
 
     def draft(self, last: int, budget: int) -> DraftTree:
         if budget > len(self._shape[0]):
-            self._shape = fixed_tree(CHANCES, 2 * budget)
+            self._shape = fixed_tree(CHANCE_BY_RANK, 2 * budget)
         tokens, parents, scores = fill_tree(self._rows, last, *self._shape, budget)
         return DraftTree(tokens, parents, scores, np.full(len(tokens), Source.MODEL, np.uint8))
 
@@ -56,7 +58,7 @@ class Recycling(BaseDrafter):
         require_options("recycling", keep=keep)
         self.keep = keep
         self._matrix = Matrix()
-        self._last = NOTHING
+        self._last = NO_TOKENS
 
     def start(self, prompt: TokenArray) -> None:
         if not self.keep:

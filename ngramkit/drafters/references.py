@@ -17,9 +17,9 @@ from ngramkit.drafters.base import Drafter, DraftTree, Source, TokenArray, tree_
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
-RECENT = 32  # maximum last tokens of the context that are matched
-INSIDE = 5  # last tokens of a prompt that must match inside a reference
-MOST_TOKENS = 1 << 27  # in all references
+MAX_MATCHED_TOKENS = 32  # maximum last tokens of the context that are matched
+MIN_MATCH_INSIDE = 5  # last tokens of a prompt that must match inside a reference
+MAX_REFERENCE_TOKENS = 1 << 27  # in all references
 
 
 class ReferenceTexts:
@@ -33,9 +33,10 @@ class ReferenceTexts:
         self.texts = [_token_ids(text, number) for number, text in enumerate(texts, start=1)]
         self.tokens = sum(map(len, self.texts))
         self._begins = len(self.texts) if begins is None else begins
-        if self.tokens > MOST_TOKENS:
+        if self.tokens > MAX_REFERENCE_TOKENS:
             raise UsageError(
-                f"references must have at most {MOST_TOKENS:,} tokens, got {self.tokens:,}",
+                f"references must have at most {MAX_REFERENCE_TOKENS:,} tokens, "
+                f"got {self.tokens:,}",
                 "give the parts that matter",
                 option="references",
             )
@@ -60,7 +61,7 @@ class ReferenceTexts:
         """
         from ngramkit.kernels.blend.references import follow_beginning
 
-        if any(_holds(each, text[-INSIDE:]) for each in self.texts):
+        if any(_holds(each, text[-MIN_MATCH_INSIDE:]) for each in self.texts):
             return
         start = 0
         for place, each in zip(places, self.texts[: self._begins], strict=False):
@@ -75,7 +76,7 @@ def reference_texts(given: Given) -> ReferenceTexts:
     if isinstance(given, ReferenceTexts):
         return given
     require_list("references", given)
-    return ReferenceTexts(given) if len(given) else NONE
+    return ReferenceTexts(given) if len(given) else NO_REFERENCES
 
 
 def start(drafter: Drafter, prompt: TokenArray, references: Given) -> None:
@@ -119,8 +120,8 @@ class Cursor:
         self._trust = new_copying().trust[REFERENCE:]
         self._edits = new_edits()
         self._size = len(prompt)
-        self._recent = np.full(RECENT, NO_TOKEN, np.int32)
-        last = np.asarray(prompt[-RECENT:], np.int32)[::-1]
+        self._recent = np.full(MAX_MATCHED_TOKENS, NO_TOKEN, np.int32)
+        last = np.asarray(prompt[-MAX_MATCHED_TOKENS:], np.int32)[::-1]
         self._recent[: len(last)] = last
         self._texts.place_at_start(self._places, np.asarray(prompt, np.int32))
 
@@ -191,10 +192,10 @@ def _token_ids(text: Any, number: int) -> TokenArray:
 
 
 def _holds(tokens: Array, some: TokenArray) -> bool:
-    if min(len(tokens), len(some)) < INSIDE:
+    if min(len(tokens), len(some)) < MIN_MATCH_INSIDE:
         return False
-    hits = np.flatnonzero(tokens[: len(tokens) - INSIDE + 1] == some[0])
-    for offset in range(1, INSIDE):
+    hits = np.flatnonzero(tokens[: len(tokens) - MIN_MATCH_INSIDE + 1] == some[0])
+    for offset in range(1, MIN_MATCH_INSIDE):
         hits = hits[tokens[hits + offset] == some[offset]]
     return len(hits) > 0
 
@@ -212,4 +213,4 @@ def _sort(texts: Sequence[TokenArray]) -> list[tuple[Array, Array, Array]]:
     return [(arrays["tokens"], arrays["suffix_array"], arrays["first_token"])]
 
 
-NONE = ReferenceTexts(())
+NO_REFERENCES = ReferenceTexts(())

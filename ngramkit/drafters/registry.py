@@ -9,7 +9,7 @@ from ngramkit.basics.errors import UsageError, meant
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray
-from ngramkit.drafters.options import OPTIONS, DrafterOption
+from ngramkit.drafters.options import DRAFTER_OPTIONS, DrafterOption
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def drafters(name: str | None = None) -> Rows[AboutDrafter]:
 
 def drafter_options(name: str) -> list[DrafterOption]:
     drafter_entry(name)
-    return list(OPTIONS.get(name, ()))
+    return list(DRAFTER_OPTIONS.get(name, ()))
 
 
 class NoDraft(BaseDrafter):

@@ -12,7 +12,7 @@ import numpy as np
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import (
-    NOTHING,
+    NO_TOKENS,
     BaseDrafter,
     DraftTree,
     Evidence,
@@ -25,7 +25,7 @@ from ngramkit.drafters.options import require_options
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.rest import draft
 
-FREQUENT = 511  # occurrences of a match beyond which its draft is memoized
+MEMOIZED_OCCURRENCES = 511  # occurrences of a match beyond which its draft is memoized
 MEMOIZED, LARGE = 4096, 128  # maximum drafts, and maximum nodes of each
 NEVER = 1 << 62
 Memo = dict[tuple[int, bytes], DraftTree]  # by budget and match
@@ -65,7 +65,7 @@ class Rest(BaseDrafter):
         self._max_match = max_match
         shared = _MEMOS.setdefault(datastores[0], {}) if len(datastores) == 1 else {}
         self._memo = shared.setdefault(self._rules.tobytes(), {})
-        self._live = LiveContext(NOTHING)
+        self._live = LiveContext(NO_TOKENS)
         self._bound = 0  # no suffix of the context longer than this can match
 
     def start(self, prompt: TokenArray) -> None:
@@ -74,7 +74,7 @@ class Rest(BaseDrafter):
 
     def draft(self, budget: int) -> DraftTree:
         context = self._live.tokens
-        most = FREQUENT if budget <= LARGE else NEVER
+        most = MEMOIZED_OCCURRENCES if budget <= LARGE else NEVER
         tree, match, frequent = draft(self._table, context, self._bound, budget, self._rules, most)
         # A match of the maximum length may be cut short, so it does not bound the next one.
         self._bound = match if match < self._max_match else len(context)

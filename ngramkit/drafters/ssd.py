@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.drafters.base import (
-    NOTHING,
+    NO_TOKENS,
     BaseDrafter,
     DraftTree,
     Evidence,
@@ -21,10 +21,10 @@ from ngramkit.drafters.base import (
 )
 from ngramkit.drafters.options import require_options
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.references import NONE, Cursor, Given
+from ngramkit.drafters.references import NO_REFERENCES, Cursor, Given
 from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.formats.safetensors import Array
-from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge_drafts
+from ngramkit.kernels.ssd import RECORDED_LENGTHS, draft, learn, merge_drafts
 
 
 class _Origin:
@@ -32,7 +32,9 @@ class _Origin:
         self.drafted: tuple[Array, Array, Array, int] | None = None  # the last one, for `learn`
         self._rules = rules
         self._least = least
-        self._record = np.zeros((LENGTHS, 2))  # acceptance by match length, see kernels.ssd
+        self._record = np.zeros(
+            (RECORDED_LENGTHS, 2)
+        )  # acceptance by match length, see kernels.ssd
         self._shards: tuple[DatastoreShard, ...] = ()  # of `_table`
         self._table = search_table(())
 
@@ -76,8 +78,8 @@ class Ssd(BaseDrafter):
         rules = np.array([query, continuation, eos_of(past.tokenizer)], np.int64)
         self._continuation = continuation
         self._origins = [_Origin(rules, least_score) for _ in past.shards]
-        self._live = LiveContext(NOTHING)
-        self._cursor = Cursor(NONE, NOTHING)
+        self._live = LiveContext(NO_TOKENS)
+        self._cursor = Cursor(NO_REFERENCES, NO_TOKENS)
         self._prompt_tokens = 0
 
     def start(self, prompt: TokenArray, references: Given = ()) -> None:
@@ -113,4 +115,4 @@ class Ssd(BaseDrafter):
     def finish(self) -> None:
         if self._live.length:
             self._past.remember(self._live.tokens, self._prompt_tokens)
-        self._live, self._cursor = LiveContext(NOTHING), Cursor(NONE, NOTHING)
+        self._live, self._cursor = LiveContext(NO_TOKENS), Cursor(NO_REFERENCES, NO_TOKENS)

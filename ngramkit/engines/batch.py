@@ -24,9 +24,9 @@ from ngramkit.budget.batch import BatchBudget
 from ngramkit.budget.pass_timer import Clock, PassTimer
 from ngramkit.budget.pass_times import PassTimes
 from ngramkit.budget.pause import Pause
-from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.base import NO_TOKENS, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.blend_request import Job
-from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
+from ngramkit.drafters.references import NO_REFERENCES, Given, ReferenceTexts, reference_texts
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import DraftConfig
@@ -39,9 +39,11 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
 MAX_DEFAULT_THREADS = 4
-SHARE = 128  # minimum nodes per thread: fewer are drafted before another thread is awake
-LAGGING = 8  # rows per version that past requests may lag: a lookup takes 0.1 ms
-FIRST = 20  # exit priority of Finalize
+MIN_NODES_PER_THREAD = (
+    128  # minimum nodes per thread: fewer are drafted before another thread is awake
+)
+ROWS_PER_VERSION = 8  # rows per version that past requests may lag: a lookup takes 0.1 ms
+EXIT_PRIORITY = 20  # exit priority of Finalize
 
 Rows = Sequence[npt.ArrayLike]
 Keep = Callable[[DraftTree], DraftTree]
@@ -98,7 +100,7 @@ class BatchDrafter:
         self.history = source.history
         self.grows = self.history is not None and self.history.stores
         if self.grows:  # before the wait for the writing thread
-            Finalize(self, _finish_all, (self.history, self.sessions), exitpriority=FIRST)
+            Finalize(self, _finish_all, (self.history, self.sessions), exitpriority=EXIT_PRIORITY)
 
     @classmethod
     def open(
@@ -144,7 +146,7 @@ class BatchDrafter:
             workspace.drafts([Job(request, prompt[1:2], 2) for request in requests], 0.0)
             requests[0].append(prompt[:1])
             requests[0].rewind(workspace, 4)
-            workspace.drafts([Job(workspace.request(prompt[:1], past), NOTHING, 2)])
+            workspace.drafts([Job(workspace.request(prompt[:1], past), NO_TOKENS, 2)])
 
     def request_texts(self) -> RequestTexts:
         """Return what an adapter keeps of the texts that requests bring."""
@@ -231,7 +233,7 @@ class BatchDrafter:
                     session.request.rest()
         written = self._written(sessions, contexts)
         facts = [asked[i] if asked else None for i in wanted]
-        lag = len(wanted) // LAGGING
+        lag = len(wanted) // ROWS_PER_VERSION
         jobs = [
             self._job(session, row, new, sizes[i], lag, begun.get(session), fact)
             for session, row, new, i, fact in zip(
@@ -267,7 +269,7 @@ class BatchDrafter:
         self, sessions: Sequence[Session], rows: Sequence[TokenArray]
     ) -> Sequence[TokenArray]:
         new = [
-            NOTHING if session.request is None else row[session.kept :]
+            NO_TOKENS if session.request is None else row[session.kept :]
             for session, row in zip(sessions, rows, strict=True)
         ]
         if not new:
@@ -292,7 +294,7 @@ class BatchDrafter:
         """
         session.outcome = None
         workspace = self._workspaces[0]
-        given: Given = NONE
+        given: Given = NO_REFERENCES
         if asked is not None and len(asked.references):
             given = asked.references
         refers = given is not session.references or (prompt is not None and len(given) > 0)
@@ -342,7 +344,7 @@ class BatchDrafter:
     ) -> list[DraftTree]:
         if not jobs:
             return []
-        worth = sum(job.size for job in jobs) // SHARE
+        worth = sum(job.size for job in jobs) // MIN_NODES_PER_THREAD
         parts = max(min(len(self._workspaces), len(jobs), worth), 1)
         if parts == 1:
             alone: list[DraftTree] = self._workspaces[0].prepare(jobs, cost)()

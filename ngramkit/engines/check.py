@@ -32,9 +32,9 @@ from ngramkit.drafters.create import require_kind
 from ngramkit.drafters.registry import drafter_entry
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines import sglang_server_options, vllm_server_options
-from ngramkit.engines.config import ENGINES, VARIABLE, DraftConfig, existing_history
+from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
-from ngramkit.engines.vllm_modes import KNOWN, V1, why_not_v2
+from ngramkit.engines.vllm_modes import KNOWN_GAINS, V1_SETTING, why_not_v2
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
@@ -45,12 +45,12 @@ from ngramkit.remote.urls import as_path, as_url
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
 
-TEXT = "The answer to the question is that"  # the prompt
-PROMPT = 16  # tokens of a datastore that are the prompt without a tokenizer
+PROMPT_TEXT = "The answer to the question is that"  # the prompt
+PROMPT_TOKENS = 16  # tokens of a datastore that are the prompt without a tokenizer
 SHOWN_TOKENS = tuple(1 << i for i in range(10))  # of passes
 # Engine -> what the options of its server mean for drafts.
 EFFECTS = {"vllm": vllm_server_options.effects, "sglang": sglang_server_options.effects}
-CALLS = 20  # timed calls, whose median is shown
+TIMED_CALLS = 20  # timed calls, whose median is shown
 
 
 @dataclass(frozen=True)
@@ -147,14 +147,14 @@ def check_engine(
         )
     effects_of_options = tuple(EFFECTS[engine](options)) if options else ()
     about = ENGINES[engine]
-    source = VARIABLE if draft is None else "what was given"
+    source = CONFIG_VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
     if config is None:
-        source, config = f"none: {VARIABLE} is not set", DraftConfig()
+        source, config = f"none: {CONFIG_VARIABLE} is not set", DraftConfig()
     if model is None and config == DraftConfig(drafter=config.drafter):
         raise UsageError(
             "cannot check an engine without a configuration or a model",
-            f"set {VARIABLE}, or give model",
+            f"set {CONFIG_VARIABLE}, or give model",
             option="model",
         )
     require_fit(config, engine)
@@ -177,7 +177,7 @@ def check_engine(
     context, text = _context(tokenizer, artifacts)
     seconds = []
     chain = np.zeros(0, np.int32)
-    for _ in range(CALLS if len(context) else 0):
+    for _ in range(TIMED_CALLS if len(context) else 0):
         drafter.sessions.clear()
         started = time.perf_counter()
         chain = drafter.chain_batch([context], [budget])[0].token_ids
@@ -271,11 +271,11 @@ def vllm_modes() -> Iterator[CheckedMode]:
     """Yield the modes of Model Runner V2, then V1."""
     why = why_not_v2(version_of(ENGINES["vllm"].distribution))
     ngram = """--speculative-config '{"method": "ngram", "num_speculative_tokens": K}'"""
-    for mode in KNOWN:
+    for mode in KNOWN_GAINS:
         options = f"{ngram} {mode.options}".strip()
         yield CheckedMode("V2", mode.name, options, why is None, why or mode.known)
     known = "deprecated by vLLM; synchronous scheduling only"
-    yield CheckedMode("V1", "trimmed", f"--speculative-config '{V1}'", True, known)
+    yield CheckedMode("V1", "trimmed", f"--speculative-config '{V1_SETTING}'", True, known)
 
 
 def require_engine(engine: str) -> None:
@@ -288,7 +288,7 @@ def require_usable(engine: str) -> None:
     try:
         require_fit(DraftConfig.from_environment() or DraftConfig(), engine)
     except NgramkitError as error:
-        raise type(error)(f"{VARIABLE} cannot be used: {one_line(error)}") from None
+        raise type(error)(f"{CONFIG_VARIABLE} cannot be used: {one_line(error)}") from None
 
 
 def require_fit(config: DraftConfig, engine: str) -> None:
@@ -315,8 +315,8 @@ def _context(
     tokenizer: TextTokenizer | None, artifacts: Sequence[Artifact]
 ) -> tuple[npt.NDArray[np.int32], str | None]:
     if tokenizer is not None:
-        return tokenizer.encode(TEXT), TEXT
+        return tokenizer.encode(PROMPT_TEXT), PROMPT_TEXT
     for artifact in artifacts:
         if isinstance(artifact, Datastore):
-            return np.array(artifact.shards[0].tokens[:PROMPT], np.int32), None
+            return np.array(artifact.shards[0].tokens[:PROMPT_TOKENS], np.int32), None
     return np.zeros(0, np.int32), None

@@ -20,12 +20,12 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.history import History, require_no_other
-from ngramkit.formats.manifest import NAME
+from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.remote.urls import as_url
 
-VARIABLE = "NGRAMKIT_DRAFT"
-PATHS = (*TABLES, "history", "metrics")
-SWITCHES = ("pause", "clock", "store", "history_prompts")
+CONFIG_VARIABLE = "NGRAMKIT_DRAFT"
+PATH_KEYS = (*TABLES, "history", "metrics")
+SWITCH_KEYS = ("pause", "clock", "store", "history_prompts")
 TENANT_KEYS = ("lora", "salt", "key")  # properties that may name a request's tenant
 
 
@@ -43,7 +43,7 @@ ENGINES = {
     "llama-cpp": Engine("llama-cpp-python", ("0.3.36",), (), timed=True, priced=True),
     "tensorrt-llm": Engine("tensorrt-llm", ("1.2",), ("lora", "salt"), priced=True),
 }
-RANGES = {  # whole numbers: key -> least and most
+KEY_RANGES = {  # whole numbers: key -> least and most
     "tokens": (1, 64),
     "budget": (1, 512),
     "sessions": (1, 1 << 20),
@@ -101,7 +101,9 @@ class DraftConfig:
                 )
         values: dict[str, Any] = dict(given)
         values["datastores"] = tuple(map(_expanded, given.get("datastores", ())))
-        values |= {key: _expanded(given[key]) for key in PATHS if isinstance(given.get(key), str)}
+        values |= {
+            key: _expanded(given[key]) for key in PATH_KEYS if isinstance(given.get(key), str)
+        }
         if "drafter" in values:
             DrafterSpec.parse(values["drafter"])
         return cls(**values)
@@ -160,7 +162,7 @@ class DraftConfig:
         Raises InputError if there is no JSON object, UsageError as `parse`.
         """
         hint = 'write {"drafter": "blend"}, or the path of a file that holds such an object'
-        where = VARIABLE
+        where = CONFIG_VARIABLE
         if text.lstrip().startswith("{"):
             value = parse_json(text, where, strict=True, error=InputError, hint=hint)
         else:
@@ -169,7 +171,7 @@ class DraftConfig:
                 value = read_json(Path(_expanded(where)), strict=True, error=InputError, hint=hint)
             except (OSError, ValueError) as error:
                 raise InputError(
-                    f"cannot read {where}, which {VARIABLE} names: {reason(error)}", hint
+                    f"cannot read {where}, which {CONFIG_VARIABLE} names: {reason(error)}", hint
                 ) from None
         if not isinstance(value, dict):
             raise InputError(f"{where} must be a JSON object, got {type(value).__name__}", hint)
@@ -178,7 +180,7 @@ class DraftConfig:
     @classmethod
     def from_environment(cls) -> DraftConfig | None:
         """Return the configuration in NGRAMKIT_DRAFT, or None. Raises as `read`."""
-        text = os.environ.get(VARIABLE, "")
+        text = os.environ.get(CONFIG_VARIABLE, "")
         return cls.read(text) if text.strip() else None
 
 
@@ -193,7 +195,7 @@ def existing_history(config: DraftConfig) -> History | None:
     path = Path(config.history)
     if as_url(config.history) is not None:
         raise UsageError("history must be a local folder, got a URL", option="history")
-    one = (path / NAME).exists()
+    one = (path / MANIFEST_FILE).exists()
     if one and config.history_by is not None:
         raise ArtifactError(
             f"cannot use history_by: {path} is a single history, not a folder of histories",
@@ -225,13 +227,13 @@ def _check(key: str, value: Any, where: str) -> None:
             refuse('a list of folders or hf:// names, as ["hf://me/chat@v1"]')
     elif key == "history" and isinstance(value, bool):
         return
-    elif key == "drafter" or key in PATHS:
+    elif key == "drafter" or key in PATH_KEYS:
         if not isinstance(value, str) or not value:
             refuse("a folder, or true" if key == "history" else "a text")
     elif key == "history_by":
         if value not in TENANT_KEYS:
             refuse(f"one of {', '.join(TENANT_KEYS)}")
-    elif key in SWITCHES:
+    elif key in SWITCH_KEYS:
         if not isinstance(value, bool):
             refuse("true or false")
     elif key == "pass_cost":
@@ -244,6 +246,6 @@ def _check(key: str, value: Any, where: str) -> None:
         if key == "min_probability" and not (number and 0 <= value <= 1):
             refuse("0 to 1")
     else:
-        least, most = RANGES[key]
+        least, most = KEY_RANGES[key]
         if type(value) is not int or not least <= value <= most:
             refuse(f"a whole number, {least} to {most:,}")

@@ -12,13 +12,13 @@ from ngramkit.drafters.base import Drafter, DraftTree, Evidence, LiveContext, To
 from ngramkit.drafters.blend_request import Job
 from ngramkit.drafters.checked import drafts_of
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.references import NONE, ReferenceTexts, start
+from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts, start
 from ngramkit.engines.blend_source import RequestSource
-from ngramkit.kernels.draft_cut import LEVELS, RUNS, chances, update_record
+from ngramkit.kernels.draft_cut import RUN_CLASSES, SHARE_CLASSES, chances, update_record
 from ngramkit.kernels.tree_paths import best_path
 
-WIDTH = 4  # nodes of the tree per token of the chain that is its best path
-FADE = 0.99  # decay of the record of scores per draft
+NODES_PER_CHAIN_TOKEN = 4  # nodes of the tree per token of the chain that is its best path
+SCORE_DECAY = 0.99  # decay of the record of scores per draft
 
 
 class DrafterSource(RequestSource):
@@ -35,7 +35,7 @@ class DrafterSource(RequestSource):
         self,
         prompt: TokenArray,
         past: PastRequests | None = None,
-        references: ReferenceTexts = NONE,
+        references: ReferenceTexts = NO_REFERENCES,
     ) -> DrafterRequest:
         make = self.make if past is None else partial(self.make, past)
         return DrafterRequest(make, prompt, self.vocabulary, references)
@@ -66,7 +66,7 @@ class DrafterRequest:
         make: Callable[[], Drafter],
         prompt: TokenArray,
         vocabulary: int,
-        references: ReferenceTexts = NONE,
+        references: ReferenceTexts = NO_REFERENCES,
     ) -> None:
         self._make, self._vocabulary, self._references = make, vocabulary, references
         self._begin(prompt, len(prompt))
@@ -77,7 +77,7 @@ class DrafterRequest:
         # An unknown id is the vocabulary's size, and may be copied from the text.
         self._draft = drafts_of(self._drafter, self._vocabulary + 1)
         self._shares = getattr(self._drafter, "scores_are_shares", False)
-        self._record = np.zeros((LEVELS, RUNS, 2), np.float32)
+        self._record = np.zeros((SHARE_CLASSES, RUN_CLASSES, 2), np.float32)
         self._run, self._last = 0, DraftTree.empty()
         self._live = LiveContext(tokens)
         start(self._drafter, tokens[:prompt], self._references)
@@ -112,7 +112,7 @@ class DrafterRequest:
             last = self._last
             self._run = update_record(
                 last.token_ids, last.parents, last.scores, np.asarray(tokens, np.int32),
-                self._record, FADE, self._run,
+                self._record, SCORE_DECAY, self._run,
             )  # fmt: skip
         self._last = DraftTree.empty()
         self._live.append(tokens)
@@ -128,7 +128,7 @@ class DrafterRequest:
 
     def chain(self, length: int, cost: float) -> DraftTree:
         """Return the tree's best path if each token costs `cost` passes."""
-        tree = self.tree(WIDTH * length)
+        tree = self.tree(NODES_PER_CHAIN_TOKEN * length)
         scores = tree.scores
         if self._shares and len(tree):
             scores = chances(tree.parents, scores, self._record, SHARES_OF_MATCHES, self._run)

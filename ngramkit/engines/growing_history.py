@@ -33,21 +33,21 @@ from ngramkit.drafters.sources import PastUse
 from ngramkit.engines.config import DraftConfig
 from ngramkit.formats.eviction import Dropped, drop_older_than, halve_if_larger
 from ngramkit.formats.history import DAMAGED, History
-from ngramkit.formats.manifest import NAME
+from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.formats.replacing import PRIVATE
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
-TENANTS = 64  # histories in memory at once
-FOLDERS = 4096  # maximum tenants with a folder in one run; others are only in memory
-DIGITS = 32  # hex digits of a tenant's folder name
-WATCHED = 4096  # maximum requests that are watched
-WAITING = 4096  # maximum requests that wait to be written
-DAY = 86_400.0  # seconds
-LOOKS = 50  # searches for expired requests per age
+MAX_TENANTS_IN_MEMORY = 64  # histories in memory at once
+MAX_TENANT_FOLDERS = 4096  # maximum tenants with a folder in one run; others are only in memory
+FOLDER_NAME_DIGITS = 32  # hex digits of a tenant's folder name
+MAX_WATCHED_REQUESTS = 4096  # maximum requests that are watched
+MAX_WAITING_REQUESTS = 4096  # maximum requests that wait to be written
+DAY_SECONDS = 86_400.0  # seconds
+EXPIRY_CHECKS_PER_AGE = 50  # searches for expired requests per age
 LONGEST_PAUSE = 3600.0  # maximum seconds between two searches
 PART, LEAST = 16, 1 << 12  # an index lacks 1/PART of the searched tokens at most, or LEAST
-PATIENCE = 10.0  # seconds that an ending process waits for its thread
+EXIT_SECONDS = 10.0  # seconds that an ending process waits for its thread
 EXIT_PRIORITY = 10  # of Finalize, which also runs in multiprocessing children, unlike atexit
 
 
@@ -131,7 +131,7 @@ class GrowingHistory:
                 prompts=self._prompts,
                 read_only=True,
             )
-            if len(self._by_key) > TENANTS:
+            if len(self._by_key) > MAX_TENANTS_IN_MEMORY:
                 self._by_key.popitem(last=False)
         self._by_key.move_to_end(key)
         return past
@@ -181,12 +181,14 @@ class GrowingHistory:
 
     def _has_folder(self, key: str) -> bool:
         """Return whether a tenant may have a folder; anybody may send keys."""
-        return self._folder is not None and (key in self._read or len(self._read) < FOLDERS)
+        return self._folder is not None and (
+            key in self._read or len(self._read) < MAX_TENANT_FOLDERS
+        )
 
 
 def tenant_folder(key: str) -> str:
     raw = key.encode(errors="surrogatepass")  # JSON may hold half a surrogate pair
-    return hashlib.sha256(raw).hexdigest()[:DIGITS]
+    return hashlib.sha256(raw).hexdigest()[:FOLDER_NAME_DIGITS]
 
 
 class Folders:
@@ -203,7 +205,7 @@ class Folders:
 
     def all(self) -> list[Path]:
         found = self._folder.iterdir() if self._keyed else [self._folder]
-        return [folder for folder in found if (folder / NAME).exists()]
+        return [folder for folder in found if (folder / MANIFEST_FILE).exists()]
 
 
 class HistoryWriter:
@@ -221,7 +223,7 @@ class HistoryWriter:
         days: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        age = None if days is None else days * DAY
+        age = None if days is None else days * DAY_SECONDS
         self._work = _Writing(folders, most, searched, age, clock)
         self._process = 0  # id of the thread's process; a forked child has no thread
         if days is not None:
@@ -234,7 +236,7 @@ class HistoryWriter:
     def put(self, key: str, tokens: TokenArray, prompt: int) -> None:
         if self._process != os.getpid():
             self._start()
-        if self._work.queue.qsize() >= WAITING:
+        if self._work.queue.qsize() >= MAX_WAITING_REQUESTS:
             self._work.complain("requests finish faster than they are written: some are not")
         else:
             self._work.queue.put((key, tokens, prompt))
@@ -281,7 +283,7 @@ class _Writing:
         written = threading.Event()
         self.queue.put(written)
         if threading.current_thread() is not self._thread:
-            written.wait(PATIENCE)
+            written.wait(EXIT_SECONDS)
 
     def end(self) -> None:
         self.flush()
@@ -326,7 +328,7 @@ class _Writing:
             History(history.path, history.manifest).extend_index(self._searched)
 
     def _pause(self) -> float:
-        return min(max((self._age or 0.0) / LOOKS, 1.0), LONGEST_PAUSE)
+        return min(max((self._age or 0.0) / EXPIRY_CHECKS_PER_AGE, 1.0), LONGEST_PAUSE)
 
     def _expire_if_due(self) -> None:
         now = self._clock()
@@ -368,7 +370,9 @@ class Departures:
         now = dict(running)
         left = {name: self._seen[name] for name in sorted(self._seen.keys() - now.keys())}
         self._seen.update(now)
-        while len(self._seen) > max(WATCHED, len(now)):  # some never report that they were aborted
+        while len(self._seen) > max(
+            MAX_WATCHED_REQUESTS, len(now)
+        ):  # some never report that they were aborted
             del self._seen[next(iter(self._seen))]
         return left
 

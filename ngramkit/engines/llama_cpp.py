@@ -30,8 +30,8 @@ from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.drafters.references import reference_texts, require_references
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.spec import DrafterSpec
-from ngramkit.engines.batch import FIRST, Asked, BatchDrafter
-from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
+from ngramkit.engines.batch import EXIT_PRIORITY, Asked, BatchDrafter
+from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig, existing_history
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.engines.request_parameters import is_off
@@ -40,10 +40,12 @@ from ngramkit.engines.request_texts import Encode, given_texts, token_ids
 # Cost of a drafted token in passes, if they are not timed: a pass of two tokens took 1.6
 # passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread).
 MIN_PROBABILITY = 0.6
-FORCED = 0.9  # probability of a token that a grammar forces: others may spell the same text
-WRITTEN = 8  # last tokens of a text that a grammar reads
-TOKENS = 8
-SESSIONS = 8
+FORCED_PROBABILITY = (
+    0.9  # probability of a token that a grammar forces: others may spell the same text
+)
+WRITTEN_TOKENS = 8  # last tokens of a text that a grammar reads
+DEFAULT_DRAFT_TOKENS = 8
+MAX_SESSIONS = 8
 
 
 class Drafter:
@@ -63,10 +65,10 @@ class Drafter:
         vocabulary: int | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
-        config = config or DraftConfig.from_environment() or DraftConfig(sessions=SESSIONS)
+        config = config or DraftConfig.from_environment() or DraftConfig(sessions=MAX_SESSIONS)
         config.require_fit("llama-cpp")
         if not _has_artifacts(config):
-            hint = f"give vocabulary=llama.n_vocab(), or name artifacts in {VARIABLE}"
+            hint = f"give vocabulary=llama.n_vocab(), or name artifacts in {CONFIG_VARIABLE}"
             vocabulary = config.require_vocabulary(vocabulary, hint)
         given = config.min_probability, config.pass_cost
         self.timed = given == (None, None) and config.clock is not False
@@ -80,7 +82,7 @@ class Drafter:
         self.history, self.statistics = self._batch.history, self._batch.statistics
         self._vocabulary = config.vocabulary if vocabulary is None else vocabulary
         self._config, self._clock = config, clock
-        self._length = config.tokens or TOKENS
+        self._length = config.tokens or DEFAULT_DRAFT_TOKENS
         self.enabled = True
         self._checked = False
         self._asked = Asked(None)  # what the current request gives
@@ -91,7 +93,7 @@ class Drafter:
         self._grammars: weakref.WeakKeyDictionary[Any, LlamaGrammar] = weakref.WeakKeyDictionary()
         if self._batch.grows:
             self._batch.tells()
-            Finalize(self, _finish_all, (self._batch, self._texts), exitpriority=FIRST + 1)
+            Finalize(self, _finish_all, (self._batch, self._texts), exitpriority=EXIT_PRIORITY + 1)
 
     def __call__(self, input_ids: npt.NDArray[np.intc], /, **options: Any) -> npt.NDArray[np.intc]:
         """Return intc[k], tokens that may follow `input_ids`, intc[n]."""
@@ -240,11 +242,11 @@ def _fit_to_grammar(
 ) -> DraftTree:
     if grammar is None:
         return chain
-    forced = grammar.forced_tokens(text[-WRITTEN:].tolist())
+    forced = grammar.forced_tokens(text[-WRITTEN_TOKENS:].tolist())
     if forced and chain.token_ids[: len(forced)].tolist() != forced:
         ids = np.array(forced, np.int32)
         parents = np.arange(-1, len(ids) - 1, dtype=np.int32)
-        scores = np.full(len(ids), FORCED, np.float32)
+        scores = np.full(len(ids), FORCED_PROBABILITY, np.float32)
         return DraftTree(ids, parents, scores, np.full(len(ids), Source.MODEL, np.uint8))
     count = grammar.allowed_length(chain.token_ids.tolist())
     ids, parents = chain.token_ids[:count], chain.parents[:count]

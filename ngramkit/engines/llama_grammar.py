@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-MOST = 80  # maximum characters of a forced text
+MAX_FORCED_CHARACTERS = 80  # maximum characters of a forced text
 SPACE = ord(" ")
-SPACED = b":,{[}]"  # after these, models write a space or none, by habit
-USUALLY = b":,"  # as json.dumps does
-REFUSED = -1e30  # logits below this are refused
+FOLLOWED_BY_SPACE = b":,{[}]"  # after these, models write a space or none, by habit
+USUALLY_SPACED = b":,"  # as json.dumps does
+REFUSED_BELOW_LOGIT = -1e30  # logits below this are refused
 TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
@@ -35,7 +35,7 @@ class Habits:
     """The choice of a space if a grammar leaves it open: as the last time."""
 
     def __init__(self) -> None:
-        self._spaced = {character: character in USUALLY for character in SPACED}
+        self._spaced = {character: character in USUALLY_SPACED for character in FOLLOWED_BY_SPACE}
 
     def learn(self, text: bytes) -> None:
         for character, following in pairwise(text):
@@ -52,7 +52,7 @@ class Habits:
 def forced_text(grammar: Grammar, last: int, habits: Habits) -> bytes:
     """Advance the grammar by the text that it forces after `last`, and return it."""
     text = bytearray()
-    while len(text) < MOST:
+    while len(text) < MAX_FORCED_CHARACTERS:
         choices = grammar.next()
         character = None if choices is None else habits.choose(last, choices)
         if character is None:
@@ -134,4 +134,4 @@ class _Copy:
         data = rows.ctypes.data_as(ctypes.POINTER(api.llama_token_data))
         array = api.llama_token_data_array(data, len(rows), -1, False)
         api.llama_sampler_apply(self._sampler, ctypes.byref(array))  # keeps their order
-        return set(rows["id"][rows["logit"] > REFUSED].tolist())
+        return set(rows["id"][rows["logit"] > REFUSED_BELOW_LOGIT].tolist())

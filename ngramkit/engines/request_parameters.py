@@ -7,7 +7,7 @@ from typing import Any
 
 DRAFT_KEY = "ngramkit"  # false: nothing is drafted for the request
 HISTORY_KEY = "ngramkit_history"  # the request's tenant; false: it is not remembered
-OFF = ("false", "off", "no", "0")  # texts that mean false
+OFF_VALUES = ("false", "off", "no", "0")  # texts that mean false
 LONGEST_TENANT = 4096  # characters of a tenant's key
 
 
@@ -20,12 +20,12 @@ def forbids_remembering(parameters: Mapping[str, Any]) -> bool:
 
 
 def is_off(value: object) -> bool:
-    """Return whether a parameter is false, 0, or one of OFF as text.
+    """Return whether a parameter is false, 0, or one of OFF_VALUES as text.
 
     >>> is_off(False), is_off(0.0), is_off("False"), is_off(None), is_off("")
     (True, True, True, False, False)
     """
-    return value == 0 or (isinstance(value, str) and value.strip().lower() in OFF)
+    return value == 0 or (isinstance(value, str) and value.strip().lower() in OFF_VALUES)
 
 
 def tenant_of(said: Any) -> str | None:

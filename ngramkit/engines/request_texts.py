@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import UsageError, one_line, reason
-from ngramkit.drafters.references import NONE, ReferenceTexts
+from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 from ngramkit.engines.metrics import Statistics
 
 LOG = logging.getLogger("ngramkit")
@@ -25,10 +25,10 @@ IDS_KEY = "ngramkit_reference_ids"  # all texts' ids, as vLLM's front end adds t
 TEMPLATE_KEY = "ngramkit_templates"  # texts of its tools, as it adds them until they are encoded
 TEMPLATE_IDS_KEY = "ngramkit_template_ids"
 PREDICTION_KEY = "ngramkit_prediction"  # the texts of OpenAI's `prediction`, as it adds them
-MOST_BYTES = 1 << 18  # of a request's texts; an id counts as ID_BYTES
+MAX_REFERENCE_BYTES = 1 << 18  # of a request's texts; an id counts as ID_BYTES
 ID_BYTES = 4
 MOST_RUNNING = 1 << 22  # tokens in the texts of all running requests
-KEPT = 32  # sorted templates, since an agent's requests have the same tools
+KEPT_TEMPLATES = 32  # sorted templates, since an agent's requests have the same tools
 SEPARATOR = -1  # between the ids of two texts in a flat list
 
 Encode = Callable[[str], Sequence[int]]
@@ -37,13 +37,13 @@ Encode = Callable[[str], Sequence[int]]
 def given_texts(*values: Any) -> list[str | list[int]]:
     """Return the texts and the lists of ids that parameters' values hold, without empty ones.
 
-    Raises UsageError for other values and for more than MOST_BYTES.
+    Raises UsageError for other values and for more than MAX_REFERENCE_BYTES.
     """
     texts = [part for value in values for part in _parts(value) if len(part)]
     size = sum(len(t.encode()) if isinstance(t, str) else ID_BYTES * len(t) for t in texts)
-    if size > MOST_BYTES:
+    if size > MAX_REFERENCE_BYTES:
         raise UsageError(
-            f"{REFERENCE_KEY} must have at most {MOST_BYTES:,} bytes, got {size:,}",
+            f"{REFERENCE_KEY} must have at most {MAX_REFERENCE_BYTES:,} bytes, got {size:,}",
             "Give the parts that matter.",
             option=REFERENCE_KEY,
         )
@@ -139,7 +139,7 @@ class RequestTexts:
         return name in self._held
 
     def get(self, name: str) -> ReferenceTexts:
-        return self._held.get(name, NONE)
+        return self._held.get(name, NO_REFERENCES)
 
     def read(
         self,
@@ -157,8 +157,8 @@ class RequestTexts:
         """
         self.drop(name)
         if value is None and (templates is None or not self._able):
-            return NONE
-        texts = NONE
+            return NO_REFERENCES
+        texts = NO_REFERENCES
         try:
             texts = self._texts(value, templates, encode, tenant)
         except UsageError as error:
@@ -190,11 +190,11 @@ class RequestTexts:
             )
         key = tenant, json.dumps(lists)
         if not lists or key in self._kept:
-            return self._kept.get(key, NONE)
+            return self._kept.get(key, NO_REFERENCES)
         texts = ReferenceTexts([np.array(ids, np.int32) for ids in lists], begins=len(own))
         if not own:
             self._kept[key] = texts
-            if len(self._kept) > KEPT:
+            if len(self._kept) > KEPT_TEMPLATES:
                 del self._kept[next(iter(self._kept))]
         return texts
 

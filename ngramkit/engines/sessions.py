@@ -17,13 +17,13 @@ import numpy as np
 
 from ngramkit.budget.pause import Pause
 from ngramkit.drafters.base import DraftTree, TokenArray, common_beginning
-from ngramkit.drafters.references import NONE, Given
+from ngramkit.drafters.references import NO_REFERENCES, Given
 
-TAIL = 16  # tokens that are hashed
-NEAR = 16  # usual maximum of tokens that a step appends
+HASHED_TOKENS = 16  # tokens that are hashed
+MAX_STEP_TOKENS = 16  # usual maximum of tokens that a step appends
 ALL_IDS = (1 << 31) - 1  # vocabulary of all ids
-LONG = 1 << 14  # tokens: copies of fewer are compared in less time than arrays
-STRIDE = 64  # a session is also found by the tokens before every multiple of this
+LONG_COPY_TOKENS = 1 << 14  # tokens: copies of fewer are compared in less time than arrays
+HASHED_EVERY = 64  # a session is also found by the tokens before every multiple of this
 
 Key = tuple[int, int]
 
@@ -51,13 +51,15 @@ class Session:
         self.used = 0  # last step in which it was asked for
         self.begin = 0  # start of the model's output
         self.remembered = 0  # tokens that joined a history, or never will
-        self.references: Given = NONE  # of its request
+        self.references: Given = NO_REFERENCES  # of its request
 
 
 class Sessions:
     """At most `most` sessions, or as many as one step needs; the least recently used is evicted."""
 
-    def __init__(self, most: int = 512, vocabulary: int = ALL_IDS, *, stride: int = STRIDE) -> None:
+    def __init__(
+        self, most: int = 512, vocabulary: int = ALL_IDS, *, stride: int = HASHED_EVERY
+    ) -> None:
         self.most, self._vocabulary, self._stride = most, vocabulary, stride
         self._placed: list[Session] = []  # of the last step's rows
         self._before: list[Session] = []  # of the step's before it
@@ -165,7 +167,7 @@ class Sessions:
         if session is None or not session.keys or session.tenant != tenant:
             return None
         size = session.size
-        if not 0 <= len(row) - size <= NEAR or not self._begins(row, session):
+        if not 0 <= len(row) - size <= MAX_STEP_TOKENS or not self._begins(row, session):
             return None
         return self._take(session, size)
 
@@ -178,8 +180,8 @@ class Sessions:
 
     def _continued(self, row: TokenArray, tenant: str) -> Session | None:
         n, clear = len(row), clipped(row, self._vocabulary)
-        near = range(n, max(n - NEAR, 0) - 1, -1)
-        far = range((n - NEAR) // self._stride * self._stride, 0, -self._stride)
+        near = range(n, max(n - MAX_STEP_TOKENS, 0) - 1, -1)
+        far = range((n - MAX_STEP_TOKENS) // self._stride * self._stride, 0, -self._stride)
         for length in chain(near, far):
             for session in self._by_key.get(_key(clear, length), ()):
                 usable = session.used < self._step and session.size <= n
@@ -261,7 +263,7 @@ def _grows(one: TokenArray, other: TokenArray) -> bool:
 
 def equal(one: TokenArray, other: TokenArray) -> bool:
     """Compare int32[n] and int32[n]."""
-    if len(one) < LONG:
+    if len(one) < LONG_COPY_TOKENS:
         return one.tobytes() == other.tobytes()
     return bool((one == other).all())
 
@@ -273,4 +275,4 @@ def clipped(row: TokenArray, vocabulary: int) -> TokenArray:
 
 
 def _key(row: TokenArray, length: int) -> Key:
-    return length, hash(row[max(length - TAIL, 0) : length].tobytes())
+    return length, hash(row[max(length - HASHED_TOKENS, 0) : length].tobytes())

@@ -25,7 +25,7 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError, one_li
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
-from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.growing_history import (
     Departures,
     Finished,
@@ -57,7 +57,7 @@ class NgramCorpus:
         config = DraftConfig.from_environment() or DraftConfig()
         config.require_fit("sglang")
         tokenizer, known, rank = _of_server(config)
-        hint = f'add "vocabulary" to {VARIABLE}: the vocab_size of the model\'s config.json'
+        hint = f'add "vocabulary" to {CONFIG_VARIABLE}: the vocab_size of the model\'s config.json'
         vocabulary = config.require_vocabulary(known, hint)
         self._batch = BatchDrafter.open(
             config,
@@ -171,7 +171,7 @@ class NgramCorpus:
         """Raise UsageError: corpora are datastores here."""
         raise UsageError(
             f"cannot load the corpus {corpus_id}: ngramkit drafts from datastores",
-            f"build one (ngramkit build-datastore) and name it in {VARIABLE}",
+            f"build one (ngramkit build-datastore) and name it in {CONFIG_VARIABLE}",
         )
 
     def commit_external_corpus_load(self, corpus_id: str, loaded_token_count: int) -> None: ...

@@ -11,12 +11,12 @@ from typing import Any
 
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.engines.check import require_usable
-from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.request_texts import REFERENCE_KEY, given_texts, token_ids
 
-CORPUS = "sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus"
-PREPARE = "sglang.srt.speculative.ngram_worker.NGRAMWorker._prepare_draft_tokens"
-VERIFY = "sglang.srt.sampling.sampling_params.SamplingParams.verify"  # by the front end
+CORPUS_CLASS = "sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus"
+PREPARE_METHOD = "sglang.srt.speculative.ngram_worker.NGRAMWorker._prepare_draft_tokens"
+VERIFY_METHOD = "sglang.srt.sampling.sampling_params.SamplingParams.verify"  # by the front end
 
 
 def plugin() -> None:
@@ -25,16 +25,16 @@ def plugin() -> None:
     Raises SystemExit if it is wrong: SGLang logs any other exception of a plugin, and serves
     without it.
     """
-    if not os.environ.get(VARIABLE, "").strip():
+    if not os.environ.get(CONFIG_VARIABLE, "").strip():
         return
     try:
         require_usable("sglang")
     except NgramkitError as error:
         raise SystemExit(str(error)) from None
     hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
-    hooks.HookRegistry.register(CORPUS, LateCorpus, hooks.HookType.REPLACE)
-    hooks.HookRegistry.register(PREPARE, with_requests, hooks.HookType.AROUND)
-    hooks.HookRegistry.register(VERIFY, with_text, hooks.HookType.AROUND)
+    hooks.HookRegistry.register(CORPUS_CLASS, LateCorpus, hooks.HookType.REPLACE)
+    hooks.HookRegistry.register(PREPARE_METHOD, with_requests, hooks.HookType.AROUND)
+    hooks.HookRegistry.register(VERIFY_METHOD, with_text, hooks.HookType.AROUND)
 
 
 class LateCorpus:

@@ -8,8 +8,10 @@ from ngramkit.basics.terminal_text import visible
 from ngramkit.engines.vllm_server_options import OptionParser
 
 # Options of SGLang's own corpus. Only the breadth has an effect, and only if it is 1.
-IGNORED = ("min-bfs-breadth", "max-trie-depth", "capacity", "match-type", "external-sam-budget",
-           "external-corpus-max-tokens")  # fmt: skip
+IGNORED_SETTINGS = (
+    "min-bfs-breadth", "max-trie-depth", "capacity", "match-type", "external-sam-budget",
+    "external-corpus-max-tokens",
+)  # fmt: skip
 
 
 def effects(words: Sequence[str]) -> Iterator[str]:
@@ -24,7 +26,7 @@ def effects(words: Sequence[str]) -> Iterator[str]:
     parser.add_argument("--speculative-ngram-external-corpus-path")
     parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", type=int, default=1)
     parser.add_argument("--skip-tokenizer-init", action="store_true")
-    for name in IGNORED:
+    for name in IGNORED_SETTINGS:
         parser.add_argument(f"--speculative-ngram-{name}")
     given = parser.parse_known_args(list(words))[0]
     algorithm, size = given.speculative_algorithm, given.speculative_num_draft_tokens
@@ -39,7 +41,7 @@ def effects(words: Sequence[str]) -> Iterator[str]:
         yield f"{shape} of {max(size - 1, 0)} nodes; a pass verifies {size} tokens of each request"
     if given.speculative_ngram_external_corpus_path is not None:
         yield "--speculative-ngram-external-corpus-path is refused: build a datastore"
-    for name in IGNORED:
+    for name in IGNORED_SETTINGS:
         if getattr(given, f"speculative_ngram_{name.replace('-', '_')}") is not None:
             yield f"--speculative-ngram-{name} has no effect"
     if given.tensor_parallel_size > 1:

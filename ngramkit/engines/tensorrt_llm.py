@@ -26,8 +26,8 @@ from ngramkit.engines.growing_history import Departures, Finished
 from ngramkit.engines.request_parameters import tenant_of
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
-BASE = "tensorrt_llm._torch.speculative.drafter"
-MOST = 64  # maximum tokens of a chain
+BASE_MODULE = "tensorrt_llm._torch.speculative.drafter"
+MAX_CHAIN_TOKENS = 64  # maximum tokens of a chain
 COMPLETE, CANCELLED = "is_generation_complete_state", "is_finished_due_to_cancellation"
 TENANT_OF = {"lora": "lora_task_id", "salt": "cache_salt_id"}  # attributes of a request
 
@@ -54,7 +54,7 @@ def make_drafter(
     Raises as `DraftConfig.read` and `engines.source.open_source`; UsageError if TensorRT-LLM is not
     installed or its Drafter lacks such an option.
     """
-    require_between("max_draft_len", max_draft_len, 1, MOST)
+    require_between("max_draft_len", max_draft_len, 1, MAX_CHAIN_TOKENS)
     options = {"max_concurrency": max_concurrency, "draft_len_schedule": draft_len_schedule}
     given = {name: value for name, value in options.items() if value is not None}
     config = config or DraftConfig.from_environment() or DraftConfig()
@@ -65,7 +65,7 @@ def make_drafter(
 def _class() -> type[Any]:
     """Return our class; importing TensorRT-LLM's Drafter needs a GPU."""
     try:
-        base = importlib.import_module(BASE).Drafter
+        base = importlib.import_module(BASE_MODULE).Drafter
     except ImportError as error:
         raise UsageError(
             f"cannot import TensorRT-LLM: {error}", "install tensorrt_llm 1.2 or later"
@@ -186,4 +186,6 @@ def _prompt(request: Any, row: Sized) -> int:
 def _room(request: Any, tokens: int) -> int:
     prompt = getattr(request, "py_orig_prompt_len", None)
     new = getattr(request, "py_max_new_tokens", None)
-    return MOST if prompt is None or new is None else int(prompt) + int(new) - tokens - 1
+    return (
+        MAX_CHAIN_TOKENS if prompt is None or new is None else int(prompt) + int(new) - tokens - 1
+    )

@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-MOST_BYTES = 1 << 14  # of a request's templates; those after it are left out
+MAX_TEMPLATE_BYTES = 1 << 14  # of a request's templates; those after it are left out
 MOST_VALUES = 1 << 10  # of all templates
-DEPTH = 8  # of objects and lists in each other
+MAX_SCHEMA_DEPTH = 8  # of objects and lists in each other
 EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False, "null": None}
-COMPACT = (",", ":")
+COMPACT_SEPARATORS = (",", ":")
 
 
 def templates(tools: Iterable[tuple[str, Any]], schema: Any = None) -> list[str]:
@@ -31,7 +31,7 @@ def templates(tools: Iterable[tuple[str, Any]], schema: Any = None) -> list[str]
             found.append(f'{{"name": {called}, "arguments": {text}}}')
     if schema is not None:
         found += _written(values.empty(schema))
-    kept, room = [], MOST_BYTES
+    kept, room = [], MAX_TEMPLATE_BYTES
     for text in found:
         room -= len(text.encode(errors="replace"))
         if room < 0:
@@ -41,7 +41,10 @@ def templates(tools: Iterable[tuple[str, Any]], schema: Any = None) -> list[str]
 
 
 def _written(value: Any) -> list[str]:
-    texts = [json.dumps(value, ensure_ascii=False, separators=each) for each in (COMPACT, None)]
+    texts = [
+        json.dumps(value, ensure_ascii=False, separators=each)
+        for each in (COMPACT_SEPARATORS, None)
+    ]
     return list(dict.fromkeys(texts))
 
 
@@ -51,7 +54,7 @@ class _Values:
     def __init__(self) -> None:
         self._left = MOST_VALUES
 
-    def empty(self, schema: Any, depth: int = DEPTH) -> Any:
+    def empty(self, schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> Any:
         self._left -= 1
         if not isinstance(schema, Mapping) or depth == 0 or self._left < 0:
             return ""

@@ -34,7 +34,9 @@ from ngramkit.engines.vllm_requests import (
 )
 
 LOG = logging.getLogger("ngramkit")
-RUNNER = "vllm.v1.worker.gpu_model_runner"  # has the class that every platform's runner is based on
+RUNNER_MODULE = (
+    "vllm.v1.worker.gpu_model_runner"  # has the class that every platform's runner is based on
+)
 ON_CPU = (  # of 0.32 and 0.33
     "if a batch has sampled requests, vLLM on a CPU verifies drafts of any method with "
     "uninitialised temperatures (its issue 55005): send only greedy requests"
@@ -147,7 +149,7 @@ def watch(*, tenants: bool, grows: bool) -> None:
     If its methods are missing, requests' own parameters are not seen, and a request ends when its
     row is gone; `tenants` then raise UsageError.
     """
-    runner = getattr(sys.modules.get(RUNNER), "GPUModelRunner", None)
+    runner = getattr(sys.modules.get(RUNNER_MODULE), "GPUModelRunner", None)
     if not hasattr(runner, SHOWN) or not hasattr(runner, ENDED):
         if tenants:
             raise UsageError(

@@ -16,7 +16,7 @@ from typing import Any
 
 from ngramkit.basics.errors import UsageError, one_line
 from ngramkit.basics.terminal_text import visible
-from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.request_texts import (
     IDS_KEY,
     PREDICTION_KEY,
@@ -31,14 +31,16 @@ from ngramkit.engines.request_texts import (
 )
 from ngramkit.engines.tool_templates import templates
 
-ADDED = {IDS_KEY, TEMPLATE_KEY, TEMPLATE_IDS_KEY}  # never taken from a client
+ADDED_KEYS = {IDS_KEY, TEMPLATE_KEY, TEMPLATE_IDS_KEY}  # never taken from a client
 LOG = logging.getLogger("ngramkit")
-PROTOCOL = "vllm.entrypoints.openai.chat_completion.protocol"
-SERVING = "vllm.entrypoints.openai.chat_completion.serving"
-WORKER = "vllm.v1.worker.worker_base"
-COUNTS = "ngramkit_predicted"  # the worker's method that returns the counts of a prediction
-PATIENCE = 10.0  # seconds that an answer waits for its counts
-OURS = "ngramkit."  # begins the model of a custom class
+PROTOCOL_MODULE = "vllm.entrypoints.openai.chat_completion.protocol"
+SERVING_MODULE = "vllm.entrypoints.openai.chat_completion.serving"
+WORKER_MODULE = "vllm.v1.worker.worker_base"
+PREDICTED_COUNTS = (
+    "ngramkit_predicted"  # the worker's method that returns the counts of a prediction
+)
+COUNT_SECONDS = 10.0  # seconds that an answer waits for its counts
+OWN_PREFIX = "ngramkit."  # begins the model of a custom class
 
 
 class Served:
@@ -50,12 +52,12 @@ class Served:
 def drafts_for(speculative_config: Any) -> bool:
     method = getattr(speculative_config, "method", None)
     if method == "custom_class":
-        return str(getattr(speculative_config, "model", "")).startswith(OURS)
+        return str(getattr(speculative_config, "model", "")).startswith(OWN_PREFIX)
     return method == "ngram" and _is_asked()
 
 
 def _is_asked() -> bool:
-    return Served.by_options or bool(os.environ.get(VARIABLE, "").strip())
+    return Served.by_options or bool(os.environ.get(CONFIG_VARIABLE, "").strip())
 
 
 def carry_texts() -> None:
@@ -68,7 +70,7 @@ def carry_texts() -> None:
     if hasattr(SamplingParams, "verify"):
         _check_and_encode(SamplingParams, VLLMValidationError)
     # Loaded before plugins if chats are served.
-    chats = getattr(sys.modules.get(PROTOCOL), "ChatCompletionRequest", None)
+    chats = getattr(sys.modules.get(PROTOCOL_MODULE), "ChatCompletionRequest", None)
     if hasattr(chats, "to_sampling_params"):
         _carry_predictions(chats, VLLMValidationError)
 
@@ -98,9 +100,9 @@ def _check_and_encode(parameters: Any, refused: type[Exception]) -> None:
 def with_ids(said: dict[str, Any], encode: Encode | None, vocabulary: int) -> dict[str, Any]:
     """Return a request's parameters with the ids of all its texts. Raises UsageError."""
     texts = given_texts(said.get(PREDICTION_KEY), said.get(REFERENCE_KEY))
-    if not texts and said.keys().isdisjoint(ADDED):
+    if not texts and said.keys().isdisjoint(ADDED_KEYS):
         return said
-    found = {key: value for key, value in said.items() if key not in ADDED}
+    found = {key: value for key, value in said.items() if key not in ADDED_KEYS}
     if texts:
         found[IDS_KEY] = flat(token_ids(texts, encode, vocabulary))
     written = given_texts(said.get(TEMPLATE_KEY))
@@ -128,7 +130,7 @@ def _carry_predictions(requests: Any, refused: type[Exception]) -> None:
             except UsageError as error:
                 raise refused(one_line(error)) from None
             made.extra_args = {**(made.extra_args or {}), PREDICTION_KEY: text}
-            _count_in_usage(sys.modules.get(SERVING))
+            _count_in_usage(sys.modules.get(SERVING_MODULE))
         return made
 
     to_sampling_params.wrapped_by_ngramkit = True  # type: ignore[attr-defined]
@@ -209,8 +211,8 @@ async def _add_counts(serving: Any, request: Any, name: str, answer: Any) -> Non
     if _prediction(request) is None or not drafts_for(config.speculative_config):
         return
     try:
-        asked = engine.collective_rpc(COUNTS, args=(name, request.n or 1))
-        replies = await asyncio.wait_for(asked, PATIENCE)
+        asked = engine.collective_rpc(PREDICTED_COUNTS, args=(name, request.n or 1))
+        replies = await asyncio.wait_for(asked, COUNT_SECONDS)
     except Exception as error:  # an answer is never lost for its counts
         LOG.warning("cannot report the tokens of a prediction: %s", error or type(error).__name__)
         return
@@ -225,10 +227,10 @@ async def _add_counts(serving: Any, request: Any, name: str, answer: Any) -> Non
 
 
 def answer_counts() -> None:
-    """Let this process's worker answer COUNTS."""
-    workers = getattr(sys.modules.get(WORKER), "WorkerBase", None)
+    """Let this process's worker answer PREDICTED_COUNTS."""
+    workers = getattr(sys.modules.get(WORKER_MODULE), "WorkerBase", None)
     if workers is not None:
-        setattr(workers, COUNTS, _counts)
+        setattr(workers, PREDICTED_COUNTS, _counts)
 
 
 def _counts(worker: Any, name: str, answers: int) -> tuple[int, int] | None:

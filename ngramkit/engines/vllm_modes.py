@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from ngramkit.basics.terminal_text import visible
 
-TRIED = ("0.33.0",)  # versions whose Model Runner V2 was read and run
+TESTED_VERSIONS = ("0.33.0",)  # versions whose Model Runner V2 was read and run
 MODES = {
     "fixed": "asynchronous scheduling verifies all K tokens, so all are filled",
     "trimmed": "synchronous scheduling verifies exactly the drafted tokens",
     "adaptive": "vLLM cuts drafts by their confidence and its measured costs",
 }
-CLASS = "ngramkit.engines.vllm.Proposer"  # of Model Runner V1
-V1 = f'{{"method": "custom_class", "model": "{CLASS}", ...}}'
+V1_CLASS = "ngramkit.engines.vllm.Proposer"  # of Model Runner V1
+V1_SETTING = f'{{"method": "custom_class", "model": "{V1_CLASS}", ...}}'
 
 
 class Mode(NamedTuple):
@@ -23,7 +23,7 @@ class Mode(NamedTuple):
     known: str  # about its speed, with the source
 
 
-KNOWN = (
+KNOWN_GAINS = (
     Mode(
         "fixed",
         "",
@@ -56,8 +56,8 @@ def why_not_v2(version: str | None) -> str | None:
 
     `version`: None if vLLM is not installed here. Options of a server may forbid it too.
     """
-    if version is not None and version.partition("+")[0] not in TRIED:
-        return f"it was tested with vLLM {', '.join(TRIED)}, got {version}"
+    if version is not None and version.partition("+")[0] not in TESTED_VERSIONS:
+        return f"it was tested with vLLM {', '.join(TESTED_VERSIONS)}, got {version}"
     if os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "").strip() == "0":
         return "VLLM_USE_V2_MODEL_RUNNER=0 asks for Model Runner V1"
     named = os.environ.get("VLLM_PLUGINS")

@@ -8,17 +8,17 @@ from typing import Any
 
 from ngramkit.basics.errors import UsageError, one_line
 from ngramkit.engines.check import require_fit
-from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.vllm_modes import V1, choose_mode, why_not_v2
+from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
+from ngramkit.engines.vllm_modes import V1_SETTING, choose_mode, why_not_v2
 
 LOG = logging.getLogger("ngramkit")
-METHODS = ("ngram", "ngram_gpu")  # those that vLLM's own n-gram drafter serves in V2
+NGRAM_METHODS = ("ngram", "ngram_gpu")  # those that vLLM's own n-gram drafter serves in V2
 
 
 def wanted(vllm_config: Any) -> bool:
     """Return whether ngramkit is asked to draft in place of vLLM's own n-gram drafter."""
     speculative = vllm_config.speculative_config
-    return _configured(vllm_config) and getattr(speculative, "method", None) in METHODS
+    return _configured(vllm_config) and getattr(speculative, "method", None) in NGRAM_METHODS
 
 
 def mode_of(vllm_config: Any) -> str:
@@ -47,7 +47,7 @@ def require_supported(vllm_config: Any, version: str) -> None:
     if cause is not None:
         error = UsageError(
             f"cannot draft in vLLM's Model Runner V2: {cause}",
-            f"Use Model Runner V1: set speculative_config to {V1}",
+            f"Use Model Runner V1: set speculative_config to {V1_SETTING}",
         )
         raise UsageError(one_line(error))
     require_fit(draft_config(vllm_config), "vllm")
@@ -77,7 +77,9 @@ def log_where_vllm_does() -> None:
 
 
 def _configured(vllm_config: Any) -> bool:
-    return bool(os.environ.get(VARIABLE, "").strip()) or "ngramkit" in _additional(vllm_config)
+    return bool(os.environ.get(CONFIG_VARIABLE, "").strip()) or "ngramkit" in _additional(
+        vllm_config
+    )
 
 
 def _additional(vllm_config: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ngramkit.engines.check import require_usable
 from ngramkit.engines.vllm_front import Served, answer_counts, carry_texts, drafts_for
 from ngramkit.engines.vllm_options import require_supported, wanted
 
-RUNNER = "vllm.v1.worker.gpu.model_runner"  # has `init_speculator` as a global
+RUNNER_MODULE = "vllm.v1.worker.gpu.model_runner"  # has `init_speculator` as a global
 
 
 def plugin() -> None:
@@ -70,7 +70,7 @@ def _replace_speculator(version: str) -> None:
         from ngramkit.engines.vllm_v2 import Speculator, watch
 
         answer_counts()
-        watch(vars(sys.modules[RUNNER])["GPUModelRunner"])
+        watch(vars(sys.modules[RUNNER_MODULE])["GPUModelRunner"])
         try:
             return Speculator(vllm_config, device, req_states)
         except NgramkitError as error:
@@ -78,5 +78,5 @@ def _replace_speculator(version: str) -> None:
 
     init_speculator.replaced_by_ngramkit = True  # type: ignore[attr-defined]
     package.init_speculator = init_speculator
-    if RUNNER in sys.modules:
-        vars(sys.modules[RUNNER])["init_speculator"] = init_speculator
+    if RUNNER_MODULE in sys.modules:
+        vars(sys.modules[RUNNER_MODULE])["init_speculator"] = init_speculator

@@ -13,8 +13,8 @@ import numpy as np
 from ngramkit.basics.errors import UsageError
 from ngramkit.budget.model_size import model_size
 from ngramkit.budget.pass_times import pass_times
-from ngramkit.drafters.base import NOTHING, DraftTree, Source, TokenArray
-from ngramkit.drafters.references import NONE, ReferenceTexts
+from ngramkit.drafters.base import NO_TOKENS, DraftTree, Source, TokenArray
+from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growing_history import Finished
@@ -34,7 +34,7 @@ from ngramkit.engines.request_texts import (
 )
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
-WARM_UP = ("_warmup_", "_v2_mixed_warmup")  # ids of vLLM's own requests begin like this
+WARM_UP_PREFIXES = ("_warmup_", "_v2_mixed_warmup")  # ids of vLLM's own requests begin like this
 MOST_COUNTED = 1024  # requests whose predictions' counts are kept for the front end
 BEFORE_FLUSH = 30  # exit priority of Finalize: earlier than what it finishes is written
 
@@ -72,7 +72,7 @@ class Request:
     stops: frozenset[int]
     most: int  # tokens of its output
     ended: bool = False  # vLLM may compute it once more
-    references: ReferenceTexts = NONE
+    references: ReferenceTexts = NO_REFERENCES
     predicted: Predicted | None = None  # None: its prediction's tokens are not counted
 
 
@@ -100,7 +100,7 @@ class RunningRequests:
     def begin(self, new: Any) -> None:
         """Add a request: a NewRequestData, also of a resumed request or a streaming update."""
         sampling, tokens = new.sampling_params, new.prefill_token_ids
-        if sampling is None or new.req_id.startswith(WARM_UP):
+        if sampling is None or new.req_id.startswith(WARM_UP_PREFIXES):
             return
         parameters = sampling.extra_args or {}
         drafts = not forbids_drafts(parameters)
@@ -118,7 +118,7 @@ class RunningRequests:
                 remembered=may_be_remembered(new, most, tenant),
                 stops=frozenset(stop_tokens(sampling)),
                 most=most,
-                references=self._read(new.req_id, parameters, tenant) if drafts else NONE,
+                references=self._read(new.req_id, parameters, tenant) if drafts else NO_REFERENCES,
                 # The front end alone knows where a stop text ended the answer.
                 predicted=None
                 if sampling.stop or not drafts
@@ -158,7 +158,7 @@ class RunningRequests:
         found: list[HostRow | None] = [None] * len(names)
         for i, count in enumerate(counts):
             name = names[i]
-            if count == 0 or name.startswith(WARM_UP):
+            if count == 0 or name.startswith(WARM_UP_PREFIXES):
                 continue
             new = latest[i, latest.shape[1] - count :]
             row = self.rows.extend(name, totals[i], new)
@@ -197,7 +197,7 @@ class RunningRequests:
         contexts, lengths, asked = [], [], []
         for name, row in zip(names, rows, strict=True):
             if row is None:
-                contexts.append(NOTHING)
+                contexts.append(NO_TOKENS)
                 lengths.append(0)
                 asked.append(Asked(0, name=name))
                 continue

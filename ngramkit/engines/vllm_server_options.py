@@ -9,14 +9,14 @@ from typing import Any, NoReturn
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import parse_json
-from ngramkit.engines.vllm_modes import CLASS, choose_mode
+from ngramkit.engines.vllm_modes import V1_CLASS, choose_mode
 
-WHY = {
+REASON_FOR_MODE = {
     "fixed": "asynchronous scheduling",
     "trimmed": "--no-async-scheduling",
     "adaptive": "enable_adaptive_verification is true",
 }
-NGRAM = """'{"method": "ngram", "num_speculative_tokens": 5}'"""
+NGRAM_SETTING = """'{"method": "ngram", "num_speculative_tokens": 5}'"""
 
 
 class OptionParser(argparse.ArgumentParser):
@@ -35,15 +35,15 @@ def effects(words: Sequence[str]) -> Iterator[str]:
     speculative = given.speculative_config or {}
     method = speculative.get("method")
     adaptive = speculative.get("enable_adaptive_verification") is True
-    if method == "custom_class" and speculative.get("model") == CLASS:
+    if method == "custom_class" and speculative.get("model") == V1_CLASS:
         yield "Model Runner V1, trimmed mode: method is custom_class"
     elif method != "ngram":
         got = "nothing" if method is None else visible(str(method), 40)
         yield f"ngramkit does not draft: method must be ngram, got {got}"
-        yield f"write --speculative-config {NGRAM}"
+        yield f"write --speculative-config {NGRAM_SETTING}"
     else:
         mode = choose_mode(adaptive=adaptive, asynchronous=given.async_scheduling is not False)
-        yield f"Model Runner V2, {mode} mode: {WHY[mode]}"
+        yield f"Model Runner V2, {mode} mode: {REASON_FOR_MODE[mode]}"
     if adaptive and given.pipeline_parallel_size > 1:
         yield "vLLM refuses adaptive verification with pipeline parallelism"
     if given.tensor_parallel_size * given.pipeline_parallel_size > 1:

@@ -32,7 +32,7 @@ from ngramkit.engines.vllm_requests import (
 
 LOG = logging.getLogger("ngramkit")
 LEAST_SCORE = 1e-6  # scores are divided by each other
-FACTS = 2  # columns before the tokens of a copied row: its length, what the step wrote
+FACT_COLUMNS = 2  # columns before the tokens of a copied row: its length, what the step wrote
 
 
 class Speculator(BaseSpeculator):  # type: ignore[misc]
@@ -57,7 +57,7 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
         )
         shape, pinned = (self._most_rows, self.slots), device.type != "cpu"
         self._told = torch.empty(
-            (self._most_rows, FACTS + self.slots + 1), dtype=torch.int32, pin_memory=pinned
+            (self._most_rows, FACT_COLUMNS + self.slots + 1), dtype=torch.int32, pin_memory=pinned
         )
         # One buffer is enough: its next use follows a wait for the stream that copies it.
         self._made = torch.zeros(shape, dtype=torch.int64, pin_memory=pinned)
@@ -140,7 +140,7 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
             names,
             totals,
             counts,
-            told[:, FACTS:],
+            told[:, FACT_COLUMNS:],
             lambda i: self._whole(int(index[i]), int(told[i, 0])),
             () if drafted is None else drafted.tolist(),
         )

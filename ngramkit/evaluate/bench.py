@@ -47,7 +47,7 @@ from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 from ngramkit.drafters.spec import DrafterSpec, split_budget
 from ngramkit.evaluate.bench_results import BenchResult, shown, summarize, write_answers
 from ngramkit.evaluate.bench_runs import (
-    BASELINE,
+    BASELINE_DRAFTER,
     QuestionRun,
     Runs,
     TurnRun,
@@ -77,12 +77,17 @@ if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
     from ngramkit.decode.result import Decoded
 
-DRAFTERS = ("blend", "rest", "cacheback", "ssd")  # default; those without sources are left out
-NEW_TOKENS = 256
+DEFAULT_DRAFTERS = (
+    "blend",
+    "rest",
+    "cacheback",
+    "ssd",
+)  # default; those without sources are left out
+DEFAULT_NEW_TOKENS = 256
 TOO_LONG = "left out, longer than the model's context: {}"
-STEPS = ("tokens_per_step", "tokens_per_step_low", "tokens_per_step_high")
+STEP_COLUMNS = ("tokens_per_step", "tokens_per_step_low", "tokens_per_step_high")
 NOT_OPTIONS = ("reporter", "force")
-BUDGETS = (2, 4, 8, 16, 32, 64)  # draft nodes per pass of the replays
+REPLAYED_BUDGETS = (2, 4, 8, 16, 32, 64)  # draft nodes per pass of the replays
 Budget = int | Literal["auto"]  # of a contestant; 0: the benchmark's
 
 
@@ -119,7 +124,7 @@ class BenchResults(Summarized):
         return [*measured, *missing]
 
     def _budget_of(self, drafter: str) -> Any:
-        if drafter == BASELINE or _is_transformers(drafter):
+        if drafter == BASELINE_DRAFTER or _is_transformers(drafter):
             return None
         return split_budget(drafter)[1] or self.plan.get("budget")
 
@@ -148,7 +153,7 @@ class BenchResults(Summarized):
         }[of]
         columns, learns = [], []
         for result in self.results:
-            if result.drafter != BASELINE or self.baseline == BASELINE:
+            if result.drafter != BASELINE_DRAFTER or self.baseline == BASELINE_DRAFTER:
                 runs = [run for run in self.runs if run.drafter == result.drafter]
                 gains, costs = ([getattr(run, figure) for run in runs] for figure in (gain, cost))
                 columns.append((result.drafter, gains, costs))
@@ -203,7 +208,7 @@ class BenchResults(Summarized):
             "baseline": self.baseline,
             "missing": self.missing,
             "by_budget": [
-                {name: row[name] for name in ("drafter", "budget", *STEPS)}
+                {name: row[name] for name in ("drafter", "budget", *STEP_COLUMNS)}
                 for row in (curve.summary() for curve in self.curves)
             ],
             "plan": self.plan,
@@ -227,7 +232,7 @@ def bench(
     drafters: Sequence[str | Callable[[], Drafter]] | str = (),
     artifacts: Sources | Sequence[Given] | Given = (),
     template: str = "auto",
-    max_new_tokens: int = NEW_TOKENS,
+    max_new_tokens: int = DEFAULT_NEW_TOKENS,
     stop: Sequence[str] = (),
     limit: int | None = None,
     baseline: str | Callable[[], Drafter] | None = None,
@@ -270,16 +275,16 @@ def bench(
     asked = listed_drafters(drafters)
     check_types(bool, force=force)
     for each in asked:  # fail before loading a model
-        if not isinstance(each, str) or _is_transformers(each) or each == BASELINE:
+        if not isinstance(each, str) or _is_transformers(each) or each == BASELINE_DRAFTER:
             continue
-        if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
+        if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE_DRAFTER:
             raise UsageError(
                 f"drafters must name none without options, got {each!r}",
                 "Write none.",
                 option="drafters",
             )
-    names = [each for each in asked if each != BASELINE] if asked else DRAFTERS
-    baseline = label_among(baseline, [BASELINE, *_labels(names)])
+    names = [each for each in asked if each != BASELINE_DRAFTER] if asked else DEFAULT_DRAFTERS
+    baseline = label_among(baseline, [BASELINE_DRAFTER, *_labels(names)])
     require_package("matplotlib", "write the report")
     require_template(template)
     require_questions(questions)
@@ -322,7 +327,7 @@ def bench(
     budgets, choices, missing = choose_all() if len(names) == 1 else settled(choose_all, reporter)
     ways = list(dict.fromkeys(filter(_is_transformers, names)))
     labels = [*ways, *(choice.label for choice in choices)]
-    baseline = label_among(baseline, [BASELINE, *labels])
+    baseline = label_among(baseline, [BASELINE_DRAFTER, *labels])
     settings |= {"drafters": labels, "artifacts": _artifacts(choices)}
     if not force:
         require_begun_with(folder, settings)
@@ -450,7 +455,7 @@ class Contestant:
     wants_evidence: bool = False
 
     def decoder_of(self, common: Decoder) -> Decoder:
-        if self.name == BASELINE:
+        if self.name == BASELINE_DRAFTER:
             return common.undrafted()
         return common if self.decoder is None else replace(self.decoder, options=common.options)
 
@@ -507,7 +512,7 @@ class Bench:
         questions: Sequence[Question],
         template: Template,
     ) -> None:
-        self.contestants = [Contestant(BASELINE), *contestants]
+        self.contestants = [Contestant(BASELINE_DRAFTER), *contestants]
         self.decoder = decoder
         self.model = decoder.model
         self.template = template
@@ -546,12 +551,12 @@ class Bench:
         return records
 
     def _warm_up(self, contestant: Contestant, prompt: TokenArray) -> None:
-        from ngramkit.decode.compare import WARM_UP, warm_up
+        from ngramkit.decode.compare import WARM_UP_TOKENS, warm_up
 
         if contestant.answer is None:
             warm_up(contestant.decoder_of(self.decoder), prompt, contestant.make(False))
         else:
-            contestant.answer(self.decoder.with_options(max_new_tokens=WARM_UP), prompt)
+            contestant.answer(self.decoder.with_options(max_new_tokens=WARM_UP_TOKENS), prompt)
 
     def _answer(
         self, contestant: Contestant, drafter: Drafter, index: int, question: Question
@@ -605,7 +610,7 @@ def figures_so_far(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str
     shown: dict[str, Any] = {}
     for contestant in contestants[1:]:
         mine = [run for run in runs.found.values() if run.drafter == contestant.name]
-        pairs = [(run, runs.found.get((BASELINE, run.key[1]))) for run in mine]
+        pairs = [(run, runs.found.get((BASELINE_DRAFTER, run.key[1]))) for run in mine]
         shared = [(run, base) for run, base in pairs if base is not None]
         passes = sum(run.passes for run, _ in shared)
         if passes:
@@ -702,7 +707,7 @@ def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
     questions = {str(question.id): question for question in bench.questions}
     found = []
     for name in result.differing:
-        base, own = runs.found[BASELINE, name], runs.found[result.drafter, name]
+        base, own = runs.found[BASELINE_DRAFTER, name], runs.found[result.drafter, name]
         prompts = bench.conversation(questions[name], base.turns)
         for prompt, ours, theirs in zip(prompts, own.turns, base.turns, strict=False):
             if ours.token_ids != theirs.token_ids:
@@ -715,17 +720,17 @@ def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
 
 def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Replay]:
     """Replay the baseline's answers by budget."""
-    records = bench.records(runs, BASELINE)
+    records = bench.records(runs, BASELINE_DRAFTER)
     drafters = [
         each
         for each in bench.contestants[1:]
         if each.answer is None and each.decoder is None and not each.wants_evidence
     ]
-    reporter.stage("replays", len(drafters) * len(BUDGETS) * len(records), "questions")
+    reporter.stage("replays", len(drafters) * len(REPLAYED_BUDGETS) * len(records), "questions")
     curves = []
     for contestant in drafters:
         units = replace(QUESTIONS, dependent=contestant.learns)
-        for nodes in BUDGETS:
+        for nodes in REPLAYED_BUDGETS:
             curve = replay_drafter(
                 contestant.name, partial(contestant.make, True), records, nodes,
                 keep_state=contestant.learns, vocabulary=bench.model.tokenizer.record.vocabulary,

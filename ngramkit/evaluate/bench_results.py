@@ -19,7 +19,7 @@ from typing import Any
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import many
 from ngramkit.decode.options import TRANSFORMERS_WAYS
-from ngramkit.evaluate.bench_runs import BASELINE, QuestionRun, Runs
+from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, QuestionRun, Runs
 from ngramkit.evaluate.statistics import (
     QUESTIONS,
     Interval,
@@ -84,7 +84,7 @@ class BenchResult(Result):
     def remarks(self) -> str:
         wrong = len(self.differing)
         differ = [f"{many(wrong, 'answer')} differ{'s' * (wrong == 1)}{self._why}"] * bool(wrong)
-        nothing = self.drafted == 0 and self.drafter not in (BASELINE, *TRANSFORMERS_WAYS)
+        nothing = self.drafted == 0 and self.drafter not in (BASELINE_DRAFTER, *TRANSFORMERS_WAYS)
         return "; ".join([*differ, *["drafted nothing: its speed-up is noise"] * nothing])
 
 
@@ -102,8 +102,8 @@ def summarize(
 
     `learning`: drafters that learn. `count`: counts a text's tokens, special ones included.
     """
-    shared = runs.shared_by([BASELINE, *drafters])
-    base = shared[BASELINE]
+    shared = runs.shared_by([BASELINE_DRAFTER, *drafters])
+    base = shared[BASELINE_DRAFTER]
     results = [_result(name, own, base, dependent=name in learning) for name, own in shared.items()]
     if count is not None:
         for result in results:

@@ -22,10 +22,10 @@ from ngramkit.evaluate.result_folder import require_only
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked, replace_text, require_writable, sync_folder
 
-BASELINE = "none"  # the drafter that others are compared with
-NAME = "runs.jsonl"
-MOST = 1 << 31  # bytes of runs.jsonl
-FIRST = 1 << 26  # bytes of its first line
+BASELINE_DRAFTER = "none"  # the drafter that others are compared with
+RUNS_FILE = "runs.jsonl"
+MAX_RUNS_BYTES = 1 << 31  # bytes of runs.jsonl
+MAX_FIRST_LINE_BYTES = 1 << 26  # bytes of its first line
 T = TypeVar("T")
 Key = tuple[str, str]  # drafter, question
 
@@ -97,15 +97,15 @@ def require_room(folder: Path) -> None:
 
 def require_begun_with(folder: Path, settings: Mapping[str, Any]) -> None:
     if (line := _plan_line(folder)) is not None:
-        there = _plan_in(folder / NAME, line)
+        there = _plan_in(folder / RUNS_FILE, line)
         _require_same(folder, {name: there[name] for name in settings if name in there}, settings)
 
 
 def _plan_line(folder: Path) -> str | None:
-    path = folder / NAME
+    path = folder / RUNS_FILE
     with suppress(FileNotFoundError):
         with open_stream(path) as file:
-            first = file.readline(FIRST)
+            first = file.readline(MAX_FIRST_LINE_BYTES)
         if first.startswith(b'{"plan": ') and first.endswith(b"\n"):
             return first.decode(errors="replace")
         if not b'{"plan": '.startswith(first[:9]):
@@ -115,7 +115,7 @@ def _plan_line(folder: Path) -> str | None:
                 option="out",
             )
     if folder.is_dir():
-        require_only(folder, {NAME}, "benchmark")
+        require_only(folder, {RUNS_FILE}, "benchmark")
     return None
 
 
@@ -142,7 +142,7 @@ class Runs:
     """The runs of a folder. Raises UsageError for another plan without `force`."""
 
     def __init__(self, folder: Path, plan: Mapping[str, Any], *, force: bool = False) -> None:
-        self.path = folder / NAME
+        self.path = folder / RUNS_FILE
         self.found: dict[Key, QuestionRun] = {}
         require_fit_for_output(folder)
         line = _plan_line(folder)
@@ -168,7 +168,7 @@ class Runs:
         return {name: [self.found[name, question] for question in shared] for name in drafters}
 
     def _read(self) -> None:
-        raw = read_plain(self.path, MOST, error=InputError)
+        raw = read_plain(self.path, MAX_RUNS_BYTES, error=InputError)
         whole = raw[: raw.rfind(b"\n") + 1]
         lines = whole.decode("utf-8").splitlines()
         if len(whole) < len(raw):

@@ -16,10 +16,10 @@ from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.sources import Sources
 
-PROMPTS = 3
-NEW_TOKENS = 128
-HEAD = ("drafter", "tokens/step", "tokens/s", "without", "speed-up", "output")
-LINE = "{:<9}  {:>11}  {:>8}  {:>7}  {:>19}  {:>13}"  # fits 80 columns
+DEFAULT_PROMPTS = 3
+DEFAULT_NEW_TOKENS = 128
+TABLE_HEAD = ("drafter", "tokens/step", "tokens/s", "without", "speed-up", "output")
+TABLE_LINE = "{:<9}  {:>11}  {:>8}  {:>7}  {:>19}  {:>13}"  # fits 80 columns
 
 
 def main() -> int:
@@ -29,11 +29,19 @@ def main() -> int:
     except NgramkitError as error:
         print(f"error: {error}\n  -> {error.hint}", file=sys.stderr)
         return 1
-    print(f"\n{PROMPTS} prompts from files that neither the model nor the artifacts ever saw,")
-    print(f"{NEW_TOKENS} tokens each, with as many draft nodes per pass as pay for their time:\n")
-    print(LINE.format(*HEAD))
-    decoder, identical = Decoder.settle(model, DecodeOptions(max_new_tokens=NEW_TOKENS)), True
-    for where, text in demo_prompts(PROMPTS):
+    print(
+        f"\n{DEFAULT_PROMPTS} prompts from files that neither the model nor the artifacts ever saw,"
+    )
+    print(
+        f"{DEFAULT_NEW_TOKENS} tokens each, with as many draft nodes per pass as pay for their "
+        "time:\n"
+    )
+    print(TABLE_LINE.format(*TABLE_HEAD))
+    decoder, identical = (
+        Decoder.settle(model, DecodeOptions(max_new_tokens=DEFAULT_NEW_TOKENS)),
+        True,
+    )
+    for where, text in demo_prompts(DEFAULT_PROMPTS):
         print(f"\n{where}")
         prompt = model.tokenizer.encode_prompt(text)
         for name, make_drafter in drafters.items():
@@ -58,7 +66,7 @@ def demo_drafters(model: LanguageModel) -> dict[str, Callable[[], Drafter]]:
 
 
 def table_line(name: str, result: Comparison) -> str:
-    return LINE.format(
+    return TABLE_LINE.format(
         name,
         f"{result.drafted.tokens_per_step:.2f}",
         f"{result.drafted.tokens_per_second:.0f}",

@@ -21,7 +21,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Entries, Tabular
 from ngramkit.basics.terminal_text import many
 from ngramkit.budget.model_files import read_facts
-from ngramkit.budget.pass_times import SHOWN, Cost, PassTimes, cost_shown, pass_times
+from ngramkit.budget.pass_times import REPORTED_SIZE, Cost, PassTimes, cost_shown, pass_times
 from ngramkit.choose import DrafterChoice, choose, drafts_from_evidence
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import Drafter
@@ -37,13 +37,13 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter
 
-CONCURRENCY = 16  # requests at once
+DEFAULT_CONCURRENCY = 16  # requests at once
 OWN_CONCURRENCY = 1  # of sessions of agents, which one person has
 NEWEST_CHARS = 1 << 21  # of sessions; a minute or two
-BUDGETS = (16,)  # draft nodes of a request per pass, at most
+DEFAULT_BUDGETS = (16,)  # draft nodes of a request per pass, at most
 LEAST_SHARE = 0.5  # minimum share of the output tokens in the counted passes
 SHOWN_MODELS = 3
-PARTS = 10  # parts of the log in `over_time`
+PARTS_OVER_TIME = 10  # parts of the log in `over_time`
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Forecast:
 
     def over_time(self) -> list[float]:
         tallies = self.replay.by_record
-        parts = np.array_split(np.arange(len(tallies)), min(PARTS, len(tallies)))
+        parts = np.array_split(np.arange(len(tallies)), min(PARTS_OVER_TIME, len(tallies)))
         return [
             sum(tallies[i].tokens for i in part) / max(sum(tallies[i].passes for i in part), 1)
             for part in parts
@@ -194,12 +194,13 @@ class Forecasts(Entries[Forecast], Tabular):
                 f"Look-up drafts would save {1 - best.passes_share:.0%} of the passes and "
                 f"{1 - best.time_share:.0%} of the time of this work ({_by_kind(best)}), with "
                 f"drafts of at most {best.budget} nodes and {best.batch:.1f} requests at once, if "
-                f"a pass of {SHOWN} tokens costs {cost_shown(self.times):.2f} times a pass of 1."
+                f"a pass of {REPORTED_SIZE} tokens costs {cost_shown(self.times):.2f} times a pass "
+                "of 1."
             )
         return (
             f"With drafts of at most {best.budget} nodes and {best.batch:.1f} requests in a "
             f"batch, this traffic takes {best.passes_share:.2f} of the passes and "
-            f"{best.time_share:.2f} of the time, if a pass of {SHOWN} tokens costs "
+            f"{best.time_share:.2f} of the time, if a pass of {REPORTED_SIZE} tokens costs "
             f"{cost_shown(self.times):.2f} times a pass of 1."
         )
 
@@ -258,7 +259,7 @@ def forecast(
     drafter: str | Callable[[], Drafter] = DEFAULT_DRAFTER,
     artifacts: Sources | Sequence[Given] | Given = (),
     concurrency: int | None = None,
-    budgets: Sequence[int] = BUDGETS,
+    budgets: Sequence[int] = DEFAULT_BUDGETS,
     pass_cost: Cost = None,
     prompts: bool = False,
     limit: int | None = None,
@@ -321,7 +322,7 @@ def forecast(
     tokenizer, records = record_of(read_by), records[:limit]
     recorded = Recorded.of(records, tokenizer.id)
     if concurrency is None:
-        concurrency = CONCURRENCY if recorded is None else OWN_CONCURRENCY
+        concurrency = DEFAULT_CONCURRENCY if recorded is None else OWN_CONCURRENCY
     if not any(len(turn.answer) > 1 for record in records for turn in record.turns):
         raise InputError(
             "cannot forecast: no answer of the log has more than the token of its prefill",

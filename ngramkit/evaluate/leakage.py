@@ -1,6 +1,6 @@
 """Leakage: answers that a datastore's corpus contains verbatim inflate its figures.
 
-An answer's n-grams of WINDOW tokens are searched; independent prose shares almost none.
+An answer's n-grams of WINDOW_TOKENS tokens are searched; independent prose shares almost none.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ngramkit.evaluate.records import Record
 from ngramkit.formats.datastore import search_table
 from ngramkit.formats.safetensors import Array
 
-WINDOW = 32  # tokens
-STRIDE = 8  # tokens
-LEAKED = 0.5  # leaked: a larger share of an answer's windows
+WINDOW_TOKENS = 32  # tokens
+WINDOW_STRIDE = 8  # tokens
+LEAKED_SHARE = 0.5  # leaked: a larger share of an answer's windows
 
 
 def leaked_share(answer: TokenArray, shards: Sequence[Array]) -> float:
-    begins = range(0, len(answer) - WINDOW + 1, STRIDE)
+    begins = range(0, len(answer) - WINDOW_TOKENS + 1, WINDOW_STRIDE)
     if not len(begins):
         return 0.0
     from ngramkit.kernels.suffix.search import look_up
 
     held = 0
     for begin in begins:
-        window = answer[begin : begin + WINDOW].astype(np.int32)
+        window = answer[begin : begin + WINDOW_TOKENS].astype(np.int32)
         held += any(low < high for low, high in (look_up(shard, window) for shard in shards))
     return held / len(begins)
 
@@ -50,7 +50,7 @@ def without_leaks(
     datastores = {a.path: a for c in choices for a in c.artifacts.get("datastores", [])}
     shards = [row for _, each in sorted(datastores.items()) for row in search_table(each.shards)]
     flags = [
-        any(leaked_share(turn.answer, shards) > LEAKED for turn in record.turns)
+        any(leaked_share(turn.answer, shards) > LEAKED_SHARE for turn in record.turns)
         for record in records
     ]
     count = sum(flags)

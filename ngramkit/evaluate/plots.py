@@ -27,7 +27,9 @@ PALETTE = (  # distinct on white for the colour-blind too: tests/evaluate/test_p
     "#772211", "#aa6699", "#550066", "#3300aa", "#665555",
 )  # fmt: skip
 LEGEND_ROOM = 0.6  # inches of height for a legend, three lines
-ASIDE = 0.012  # between the error bars of two drafters, as a share of the budgets' range
+ERROR_BAR_DISTANCE = (
+    0.012  # between the error bars of two drafters, as a share of the budgets' range
+)
 MARKS = "os^DvPX"  # of lines, for the colour-blind
 STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; marks distinguish curves of one point
 ByBytes = Mapping[str, Mapping[str, Sequence[Replay]]]  # {drafter: {curve: replays}}
@@ -175,7 +177,7 @@ def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
     lines = {name: line for name in colors if (line := _line(results, name))}
     ticks = sorted({result.budget for result in results})
     apart = any(r.interval.low is not None for line in lines.values() for r in line)
-    step = ASIDE * (math.log2(ticks[-1] / ticks[0]) or 1.0) if apart else 0.0
+    step = ERROR_BAR_DISTANCE * (math.log2(ticks[-1] / ticks[0]) or 1.0) if apart else 0.0
     marks = dict(zip(colors, cycle(MARKS), strict=False))
     for i, (name, line) in enumerate(lines.items()):  # transformers' own methods have none
         aside = (i - (len(lines) - 1) / 2) * step

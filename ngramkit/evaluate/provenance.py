@@ -26,7 +26,7 @@ from ngramkit.corpus.files import walk_files
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.drafters.sources import HISTORY_TOKENS, Sources
 from ngramkit.evaluate.records import Question, Record
-from ngramkit.evaluate.statistics import SEED
+from ngramkit.evaluate.statistics import RESAMPLING_SEED
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.evidence import LOCK
 from ngramkit.formats.safetensors import sha256_of
@@ -34,7 +34,7 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 PACKAGES = ("ngramkit", "torch", "transformers", "tokenizers", "numpy", "numba")
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-LONGEST = 200  # characters of an option's value
+MAX_VALUE_CHARACTERS = 200  # characters of an option's value
 
 
 @dataclass
@@ -83,7 +83,10 @@ def provenance_of(
         list(_files(dict.fromkeys(_plain_files([*files, *past])))),
         asdict(tokenizer),
         [_artifact(each) for each in taken.values()],
-        {"intervals": SEED, **{name: seed for name, seed in seeds.items() if seed is not None}},
+        {
+            "intervals": RESAMPLING_SEED,
+            **{name: seed for name, seed in seeds.items() if seed is not None},
+        },
         machine(device or {}),
         commit=commit_of(Path(__file__).parents[2]),
     )
@@ -164,7 +167,7 @@ def _described(value: Any) -> Any:
     if isinstance(value, Sequence):
         return [_described(each) for each in value]
     name = getattr(value, "__qualname__", type(value).__qualname__)
-    return f"{getattr(value, '__module__', '')}:{name}"[:LONGEST]
+    return f"{getattr(value, '__module__', '')}:{name}"[:MAX_VALUE_CHARACTERS]
 
 
 # The command line.

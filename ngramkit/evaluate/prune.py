@@ -19,7 +19,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.remote.fetch import default_output, fetch_artifact
 from ngramkit.remote.publishing import build_at, require_out
 
-CONTEXT = 8  # tokens of the prompt, for an answer's first n-grams
+PROMPT_CONTEXT = 8  # tokens of the prompt, for an answer's first n-grams
 
 
 def prune(
@@ -75,4 +75,4 @@ def _answers(
     artifact.tokenizer.require(tokenizer.record, str(artifact.path))
     records, _ = read_records(answers, questions, tokenizer, template, reporter=reporter)
     turns = [turn for record in records for turn in record.turns]
-    return [np.concatenate([turn.prompt[-CONTEXT:], turn.answer]) for turn in turns]
+    return [np.concatenate([turn.prompt[-PROMPT_CONTEXT:], turn.answer]) for turn in turns]

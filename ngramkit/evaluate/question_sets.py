@@ -34,9 +34,9 @@ CONFIGS = {
 SPEED_BENCH_DATASET, SPEED_BENCH_SPLIT = "nvidia/SPEED-Bench", "test"
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 PREPARE = "Run NVIDIA's SPEED-Bench script, and give its jsonl file as questions."
-MAX_BYTES = 16 << 20  # of a downloaded file
-SECONDS = 30  # without an answer
-CACHE = TextCache("questions", 16)
+MAX_DOWNLOAD_BYTES = 16 << 20  # of a downloaded file
+DOWNLOAD_SECONDS = 30  # without an answer
+QUESTION_CACHE = TextCache("questions", 16)
 
 
 @dataclass(frozen=True)
@@ -140,13 +140,13 @@ def has_placeholder(record: Mapping[str, Any]) -> bool:
 
 
 def _text(file: WebFile) -> str:
-    known = CACHE.get(file.sha256)
+    known = QUESTION_CACHE.get(file.sha256)
     if known is not None and _sha256(known) == file.sha256:
         return known
     from urllib.request import urlopen  # the file is public, and fsspec needs another package
 
-    with storage_errors(file.url), urlopen(file.url, timeout=SECONDS) as response:
-        raw = response.read(MAX_BYTES)
+    with storage_errors(file.url), urlopen(file.url, timeout=DOWNLOAD_SECONDS) as response:
+        raw = response.read(MAX_DOWNLOAD_BYTES)
     if hashlib.sha256(raw).hexdigest() != file.sha256:
         raise InputError(
             f"cannot use {file.url}: it was changed",
@@ -154,7 +154,7 @@ def _text(file: WebFile) -> str:
             option="questions",
         )
     text: str = raw.decode()
-    CACHE.put(file.sha256, text)
+    QUESTION_CACHE.put(file.sha256, text)
     return text
 
 

@@ -27,14 +27,14 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import open_pending_model
 from ngramkit.decode.placement import DTYPES
 from ngramkit.decode.sampling import best_and_tops
-from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
+from ngramkit.drafters.base import NO_TOKENS, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
-from ngramkit.evaluate.bench import NEW_TOKENS, TOO_LONG, Bench
+from ngramkit.evaluate.bench import DEFAULT_NEW_TOKENS, TOO_LONG, Bench
 from ngramkit.evaluate.bench_runs import TurnRun
-from ngramkit.evaluate.recorded_evidence import UNKNOWN, RequestRows, TopK, add_rows
+from ngramkit.evaluate.recorded_evidence import NOT_RECORDED, RequestRows, TopK, add_rows
 from ngramkit.evaluate.records import Question, questions_for, require_questions
-from ngramkit.formats.evidence import KEPT, About, EvidenceFolder
+from ngramkit.formats.evidence import KEPT_TOKENS, About, EvidenceFolder
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
     from ngramkit.decode.options import Budget
 
-BUDGET = 64
+RECORDED_BUDGET = 64
 
 
 @dataclass
@@ -70,10 +70,10 @@ def record(
     drafters: Sequence[str | Callable[[], Drafter]] | str = (),
     artifacts: Sources | Sequence[Given] | Given = (),
     template: str = "auto",
-    max_new_tokens: int = NEW_TOKENS,
+    max_new_tokens: int = DEFAULT_NEW_TOKENS,
     limit: int | None = None,
     reporter: Reporter = NOTEBOOK_BARS,
-    budget: Budget = BUDGET,
+    budget: Budget = RECORDED_BUDGET,
     verify: str | None = None,
     datastores: Sequence[Given] = (),
     frozen_table: Given | None = None,
@@ -105,7 +105,7 @@ def record(
         model,
         artifacts=artifacts,
         max_new_tokens=max_new_tokens,
-        reporter=reporter, budget=BUDGET if budget is None else budget, verify=verify,
+        reporter=reporter, budget=RECORDED_BUDGET if budget is None else budget, verify=verify,
         datastores=datastores, frozen_table=frozen_table, bigram=bigram, unigram=unigram,
         history=history, history_tokens=history_tokens, store=store,
         device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
@@ -140,7 +140,7 @@ class RecordingVerifier:
 
     def __init__(self, verifier: Verifier, request: RequestRows) -> None:
         self._verifier, self._request = verifier, request
-        self._read = UNKNOWN  # row of the context that the model has read
+        self._read = NOT_RECORDED  # row of the context that the model has read
         self._rows: list[int] = []  # of the last pass
 
     def __getattr__(self, name: str) -> Any:
@@ -153,7 +153,7 @@ class RecordingVerifier:
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
         logits = self._verifier.prefill(prompt)
         ids, log_probs = _top_k(logits)
-        self._read = self._request.add(UNKNOWN, int(prompt[-1]), ids[0], log_probs[0])
+        self._read = self._request.add(NOT_RECORDED, int(prompt[-1]), ids[0], log_probs[0])
         return logits
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
@@ -208,7 +208,7 @@ def _answer(
     for prompt in bench.conversation(question, turns):
         longest = bench.decoder.request(prompt).longest
         about = About(str(question.id), question.category, len(turns), name, longest)
-        request = requests.setdefault(prompt.tobytes(), RequestRows(about, prompt, NOTHING))
+        request = requests.setdefault(prompt.tobytes(), RequestRows(about, prompt, NO_TOKENS))
         request.about = about
         verifier = RecordingVerifier(bench.decoder.open(prompt), request)
         decoded = bench.decoder.complete(prompt, drafter, verifier=verifier)
@@ -226,7 +226,7 @@ class VerifyingModel:
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self._verifier: ResumableVerifier | None = None
-        self._prompt = self._tokens = NOTHING  # of the open request; tokens its verifier has read
+        self._prompt = self._tokens = NO_TOKENS  # of the open request; tokens its verifier has read
 
     def after_prompt(self, prompt: TokenArray) -> TopK:
         import torch
@@ -263,7 +263,7 @@ def verifying_model(
     dtype = folder.plan.get("dtype")
     options = DecodeOptions(
         model,
-        budget=BUDGET,
+        budget=RECORDED_BUDGET,
         dtype=dtype if dtype in DTYPES else "auto",
         max_new_tokens=folder.plan.get("max_new_tokens", 1),
         reporter=reporter,
@@ -288,5 +288,5 @@ def verifying_model(
 
 
 def _top_k(logits: torch.Tensor) -> TopK:
-    tops = best_and_tops(logits, KEPT)[1]
+    tops = best_and_tops(logits, KEPT_TOKENS)[1]
     return tops.ids, tops.log_probs

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import ArtifactError
-from ngramkit.drafters.base import TOPS, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.base import MAX_EVIDENCE_TOKENS, DraftTree, Evidence, TokenArray
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.formats.evidence import KEPT, About, EvidenceFolder, RecordedRequest
+from ngramkit.formats.evidence import KEPT_TOKENS, About, EvidenceFolder, RecordedRequest
 from ngramkit.formats.safetensors import Array
 
-UNKNOWN = -1  # no row: the context is not on record
+NOT_RECORDED = -1  # no row: the context is not on record
 
 TopK = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]  # ids and log probs, [rows, k] each
 
@@ -118,33 +118,33 @@ class ReplayedEvidence:
     def after_prompt(self) -> Evidence | None:
         request, last = self._request, int(self._request.prompt[-1])
         self.misses.rows += 1
-        if self._read == UNKNOWN:
+        if self._read == NOT_RECORDED:
             if self._model is None:
                 self.misses.missing += 1
                 return None
             ids, log_probs = self._model.after_prompt(request.prompt)
-            self._read = request.add(UNKNOWN, last, ids[0], log_probs[0])
+            self._read = request.add(NOT_RECORDED, last, ids[0], log_probs[0])
         return request.evidence(last, [self._read], DraftTree.empty())
 
     def after_draft(self, tree: DraftTree) -> Evidence | None:
         root = self._written[-1]
         rows = self._request.rows_of(self._read, root, tree)
-        if UNKNOWN in rows and self._model is not None and self._read != UNKNOWN:
-            part = _leading_to(tree, [row == UNKNOWN for row in rows[1:]])
+        if NOT_RECORDED in rows and self._model is not None and self._read != NOT_RECORDED:
+            part = _leading_to(tree, [row == NOT_RECORDED for row in rows[1:]])
             written = np.array(self._written, np.int32)
             top_k = self._model.after_draft(self._request.prompt, written, part)
             self._request.add_pass(self._read, root, part, *top_k)
             rows = self._request.rows_of(self._read, root, tree)
         self.misses.rows += len(rows)
-        self.misses.missing += rows.count(UNKNOWN)
-        if rows[0] == UNKNOWN:
+        self.misses.missing += rows.count(NOT_RECORDED)
+        if rows[0] == NOT_RECORDED:
             return None
         return self._request.evidence(root, rows, tree)
 
     def write(self, tokens: TokenArray) -> None:
         """Append written tokens; the model has not read the last one."""
         for token in tokens.tolist():
-            if self._written and self._read != UNKNOWN:
+            if self._written and self._read != NOT_RECORDED:
                 self._read = self._request.child(self._read, self._written[-1])
             self._written.append(token)
 
@@ -172,18 +172,18 @@ class RequestRows:
         self._rows: dict[tuple[int, int], int] = {}  # (parent, token) -> row
         self._tokens = np.empty(64, np.int32)
         self._parents = np.empty(64, np.int32)
-        self._ids = np.empty((64, KEPT), np.int32)
-        self._log_probs = np.empty((64, KEPT), np.float32)
+        self._ids = np.empty((64, KEPT_TOKENS), np.int32)
+        self._log_probs = np.empty((64, KEPT_TOKENS), np.float32)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def root(self) -> int:
-        return 0 if self._rows else UNKNOWN
+        return 0 if self._rows else NOT_RECORDED
 
     def child(self, row: int, token: int) -> int:
-        return self._rows.get((row, token), UNKNOWN)
+        return self._rows.get((row, token), NOT_RECORDED)
 
     def add(self, parent: int, token: int, ids: Array, log_probs: Array) -> int:
         """Return the row of `token` after `parent`; a new row gets this top-k, [k] each."""
@@ -194,7 +194,7 @@ class RequestRows:
             for name in ("_tokens", "_parents", "_ids", "_log_probs"):
                 array = getattr(self, name)
                 setattr(self, name, np.concatenate([array, np.empty_like(array)]))
-        count = min(len(ids), KEPT)
+        count = min(len(ids), KEPT_TOKENS)
         self._tokens[row], self._parents[row] = token, parent
         self._ids[row, :count], self._ids[row, count:] = ids[:count], -1
         self._log_probs[row, :count] = log_probs[:count]
@@ -212,11 +212,11 @@ class RequestRows:
         return rows
 
     def rows_of(self, parent: int, root: int, tree: DraftTree) -> list[int]:
-        """Return a pass's rows, root first, then nodes; UNKNOWN if missing."""
+        """Return a pass's rows, root first, then nodes; NOT_RECORDED if missing."""
         rows = [self.child(parent, root)]
         for token, above in zip(tree.token_ids.tolist(), tree.parents.tolist(), strict=True):
             row = rows[above + 1]
-            rows.append(UNKNOWN if row == UNKNOWN else self.child(row, token))
+            rows.append(NOT_RECORDED if row == NOT_RECORDED else self.child(row, token))
         return rows
 
     def evidence(self, root: int, rows: list[int], tree: DraftTree) -> Evidence:
@@ -229,14 +229,14 @@ class RequestRows:
         parents = place[above][present]
         parents[0] = -1
         ids, log_probs = self._ids[row_of[present]], self._log_probs[row_of[present]]
-        count = min(TOPS, int((ids[0] >= 0).sum()))  # a small vocabulary has fewer
+        count = min(MAX_EVIDENCE_TOKENS, int((ids[0] >= 0).sum()))  # a small vocabulary has fewer
         return Evidence(tokens, parents, ids[:, :count], log_probs[:, :count])
 
     def merge(self, stored: RecordedRequest) -> None:
         rows: list[int] = []
         pairs = zip(stored.tokens.tolist(), stored.parents.tolist(), strict=True)
         for i, (token, parent) in enumerate(pairs):
-            above = rows[parent] if parent >= 0 else UNKNOWN
+            above = rows[parent] if parent >= 0 else NOT_RECORDED
             rows.append(self.add(above, token, stored.top_ids[i], stored.top_log_probs[i]))
         if not len(self.answer):
             self.answer = stored.answer.copy()

@@ -33,7 +33,7 @@ from ngramkit.basics.errors import (
     require_list,
     require_texts,
 )
-from ngramkit.basics.models import DEFAULT
+from ngramkit.basics.models import DEFAULT_MODEL
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import visible
 from ngramkit.corpus.chat import Message, Template
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
     from ngramkit.decode.pending import PendingModel
 
-EMBEDDED = 20  # questions of the embedded model
-NAME = 80  # characters of a request's name and kind
+EMBEDDED_QUESTIONS = 20  # questions of the embedded model
+MAX_NAME_CHARACTERS = 80  # characters of a request's name and kind
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def questions_for(
     if isinstance(given, str | Path):
         given = read_questions(Path(given), reporter)
     elif given is None:
-        if model != DEFAULT:
+        if model != DEFAULT_MODEL:
             raise UsageError(
                 f"questions must be given for {model}", "give a file", option="questions"
             )
@@ -140,7 +140,7 @@ def read_questions(path: Path, reporter: Reporter = SILENT) -> Questions:
     return Questions(questions, path.name.split(".")[0])
 
 
-def embedded_questions(count: int = EMBEDDED) -> Questions:
+def embedded_questions(count: int = EMBEDDED_QUESTIONS) -> Questions:
     """Return beginnings of code that the embedded model never saw."""
     from ngramkit.demo import demo_prompts
 
@@ -269,11 +269,13 @@ def read_records(
     for place, ((request, ids), after) in enumerate(zip(encoded, before, strict=True)):
         record = None if after is None else ending_at.pop(after, None)
         if record is None:
-            name, kind, run = (visible(s, NAME) for s in (request.name, request.kind, request.run))
-            model = visible(request.model, NAME)
+            name, kind, run = (
+                visible(s, MAX_NAME_CHARACTERS) for s in (request.name, request.kind, request.run)
+            )
+            model = visible(request.model, MAX_NAME_CHARACTERS)
             record = Record(name or str(place + 1), kind, [], run, request.agent, model)
             records.append(record)
-        kind = visible(request.kind, NAME)
+        kind = visible(request.kind, MAX_NAME_CHARACTERS)
         record.turns.append(Turn(*ids, place=place, after=after, kind=kind))
         ending_at[place] = record
     return records, tokens.template

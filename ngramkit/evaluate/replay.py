@@ -62,7 +62,7 @@ from ngramkit.logs.files import log_files
 from ngramkit.logs.hub import is_dataset
 from ngramkit.remote.fetch import fetch_artifact
 
-BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
+DEFAULT_BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 
 CONVERSATIONS = Units("conversations")
 NOT_OPTIONS = ("reporter", "force")
@@ -254,7 +254,7 @@ def replay(
     where: Mapping[str, str] | None = None,
     model: str | Path | TextTokenizer | TokenizerRecord | None = None,
     drafters: Sequence[str | Callable[[], Drafter]] | str = DEFAULT_DRAFTER,
-    budgets: Sequence[int] = BUDGETS,
+    budgets: Sequence[int] = DEFAULT_BUDGETS,
     artifacts: Sources | Curves | Sequence[Given] | Given = (),
     datastores: Sequence[Given] = (),
     frozen_table: Given | None = None,

@@ -32,25 +32,25 @@ from ngramkit.formats.card import model_name
 from ngramkit.formats.replacing import exists, replace_text, require_room_for_file
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
-ANSWERS = 20  # on a page, at most
-DRAFTERS = 8
-TOKENS = 2000  # of an answer
-NODES = 64  # of a pass, besides the accepted ones
+MAX_ANSWERS = 20  # on a page, at most
+MAX_DRAFTERS = 8
+MAX_TOKENS = 2000  # of an answer
+MAX_NODES = 64  # of a pass, besides the accepted ones
 PAGE_NODES = 150_000
-PROMPT = 1500  # characters from the end of a prompt
-PIECE = 200  # characters of a token
-NAME = 80  # characters of an answer's or a drafter's name
+MAX_PROMPT_CHARACTERS = 1500  # characters from the end of a prompt
+MAX_TOKEN_CHARACTERS = 200  # characters of a token
+MAX_NAME_CHARACTERS = 80  # characters of an answer's or a drafter's name
 # CSS class, name, sources.
-SOURCES: tuple[tuple[str, str, tuple[Source, ...]], ...] = (
+SOURCE_GROUPS: tuple[tuple[str, str, tuple[Source, ...]], ...] = (
     ("own", "own text", (Source.CONTEXT, Source.DYNAMIC)),
     ("given", "given text", (Source.REFERENCE,)),
     ("history", "history", (Source.HISTORY,)),
     ("corpus", "corpus", (Source.DATASTORE, Source.FROZEN)),
     ("model", "model table", (Source.MODEL,)),
 )
-GROUP = {int(source): at for at, (_, _, of) in enumerate(SOURCES) for source in of}
-MARK = '<meta name="generator" content="ngramkit">'
-SCORES = "A figure is the node’s score in percent: for blend, how likely it is accepted."
+GROUP_OF_SOURCE = {int(source): at for at, (_, _, of) in enumerate(SOURCE_GROUPS) for source in of}
+PAGE_MARK = '<meta name="generator" content="ngramkit">'
+SCORES_NOTE = "A figure is the node’s score in percent: for blend, how likely it is accepted."
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class WatchedPass:
 
     @classmethod
     def of(cls, tree: DraftTree, accepted: Sequence[int], written: int) -> WatchedPass:
-        if len(tree) <= NODES:
+        if len(tree) <= MAX_NODES:
             return cls(written, tree, accepted, 0)
-        kept = sorted({*range(NODES), *accepted})
+        kept = sorted({*range(MAX_NODES), *accepted})
         place = np.full(len(tree) + 1, -1, np.int32)  # the last is the root's
         place[kept] = np.arange(len(kept))
         smaller = DraftTree(
@@ -75,7 +75,7 @@ class WatchedPass:
 
 @dataclass
 class WatchedTurn:
-    """The passes over one answer, up to TOKENS tokens."""
+    """The passes over one answer, up to MAX_TOKENS tokens."""
 
     name: str
     turn: Turn
@@ -84,7 +84,7 @@ class WatchedTurn:
     full: bool = False
 
     def add(self, tree: DraftTree, accepted: Sequence[int], written: int) -> None:
-        self.full = self.full or self.shown + written > TOKENS
+        self.full = self.full or self.shown + written > MAX_TOKENS
         if not self.full:
             self.passes.append(WatchedPass.of(tree, accepted, written))
             self.shown += written
@@ -114,7 +114,7 @@ class ReplayPage:
     def watch(self, drafter: str) -> Callable[[Record, int, Turn], WatchedTurn | None]:
         """Return a function that starts watching an answer, or returns None."""
         self._drafters += 1
-        if len(self._watched) >= DRAFTERS:
+        if len(self._watched) >= MAX_DRAFTERS:
             return lambda record, number, turn: None
         seen = self._watched.setdefault(drafter, [])
         count = 0
@@ -125,10 +125,10 @@ class ReplayPage:
                 return None
             count += 1
             self._asked = max(self._asked, count)
-            if len(seen) >= ANSWERS:
+            if len(seen) >= MAX_ANSWERS:
                 return None
             several = f", turn {number + 1}" if len(record.turns) > 1 else ""
-            seen.append(WatchedTurn(visible(record.name, NAME) + several, turn))
+            seen.append(WatchedTurn(visible(record.name, MAX_NAME_CHARACTERS) + several, turn))
             return seen[-1]
 
         return begin
@@ -141,7 +141,7 @@ class ReplayPage:
             self._reporter.note(f"{self.path} has private texts, so only you can read it")
 
     def _body(self, budget: int, chain: bool) -> dict[str, Any]:
-        drafters = [visible(name, NAME) for name in self._watched]
+        drafters = [visible(name, MAX_NAME_CHARACTERS) for name in self._watched]
         pieces = _Pieces(self._tokenizer)
         answers: list[dict[str, Any]] = []
         left = PAGE_NODES
@@ -153,7 +153,9 @@ class ReplayPage:
         drafts = "paths" if chain else "trees"
         about = [f"Draft {drafts} of at most {many(budget, 'node')} per pass"]
         if self._tokenizer is not None:
-            about.append(f"tokens of {visible(model_name(self._tokenizer.record.id), NAME)}")
+            about.append(
+                f"tokens of {visible(model_name(self._tokenizer.record.id), MAX_NAME_CHARACTERS)}"
+            )
         for shown, of, what in (
             (len(drafters), self._drafters, "drafter"),
             (len(answers), self._asked, "answer"),
@@ -162,9 +164,9 @@ class ReplayPage:
                 about.append(f"the first {shown} of {many(of, what)}")
                 self._reporter.note(f"{self.path} has {about[-1]}")
         return {
-            "sources": [{"key": key, "name": name} for key, name, _ in SOURCES],
+            "sources": [{"key": key, "name": name} for key, name, _ in SOURCE_GROUPS],
             "drafters": drafters,
-            "scores": SCORES,
+            "scores": SCORES_NOTE,
             "about": "; ".join(about) + ". Made by ngramkit replay.",
             "answers": answers,
             "pieces": pieces.texts,
@@ -193,7 +195,7 @@ def require_page(path: str | Path, *, force: bool = False) -> None:
 
 def _is_page(path: Path) -> bool:
     with suppress(OSError), open_stream(path) as file:
-        return MARK.encode() in file.read(1024)
+        return PAGE_MARK.encode() in file.read(1024)
     return False
 
 
@@ -259,7 +261,7 @@ def _shown(tokenizer: TextTokenizer | None, token: int) -> str:
         return f"{token} "
     raw = tokenizer.raw([token])
     text = tokenizer.decode([token]) if raw is None else raw.decode("utf-8", "backslashreplace")
-    return harmless(text)[:PIECE]
+    return harmless(text)[:MAX_TOKEN_CHARACTERS]
 
 
 def texts_of(tokens: TokenArray, tokenizer: TextTokenizer | None) -> Iterator[str]:
@@ -271,7 +273,7 @@ def texts_of(tokens: TokenArray, tokenizer: TextTokenizer | None) -> Iterator[st
     last = len(tokens) - 1
     for at, token in enumerate(tokens.tolist()):
         text = decoder.decode(tokenizer.raw([token]) or b"", final=at == last)
-        yield harmless(text)[:PIECE]
+        yield harmless(text)[:MAX_TOKEN_CHARACTERS]
 
 
 def _answer(
@@ -280,13 +282,13 @@ def _answer(
     """Return the JSON of an answer, with a view per drafter."""
     first = turns[0]
     shown = max(turn.shown for turn in turns)
-    asked = first.turn.prompt[-PROMPT:]
+    asked = first.turn.prompt[-MAX_PROMPT_CHARACTERS:]
     prompt = "".join(texts_of(asked, tokenizer))
     return {
         "name": first.name,
-        "prompt": prompt[-PROMPT:],
+        "prompt": prompt[-MAX_PROMPT_CHARACTERS:],
         "prompt_tokens": len(first.turn.prompt),
-        "prompt_cut": len(asked) < len(first.turn.prompt) or len(prompt) > PROMPT,
+        "prompt_cut": len(asked) < len(first.turn.prompt) or len(prompt) > MAX_PROMPT_CHARACTERS,
         "texts": list(texts_of(first.turn.answer[:shown], tokenizer)),
         "views": [
             {
@@ -303,5 +305,10 @@ def _pass(watched: WatchedPass, pieces: _Pieces) -> list[Any]:
     tree, nodes = watched.tree, []
     columns = (tree.token_ids, tree.parents, tree.scores, tree.source)
     for token, parent, score, source in zip(*(c.tolist() for c in columns), strict=True):
-        nodes += [pieces.of(token), parent, GROUP[source], round(100 * min(max(score, 0), 1))]
+        nodes += [
+            pieces.of(token),
+            parent,
+            GROUP_OF_SOURCE[source],
+            round(100 * min(max(score, 0), 1)),
+        ]
     return [watched.written, nodes, list(map(int, watched.accepted)), watched.left_out]

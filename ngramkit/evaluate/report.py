@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from ngramkit.basics.terminal_text import device_text, fold_name
 from ngramkit.evaluate.bench_results import BenchResult, shown
-from ngramkit.evaluate.bench_runs import BASELINE
+from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER
 from ngramkit.evaluate.plots import (
     MUTED,
     Colors,
@@ -34,11 +34,11 @@ from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.replacing import replace_text
 
-BREAKS = re.compile(r"(?<=[:,=_])(?=\w)|(?<=\.)(?=[^\W\d])")  # possible line breaks in a name
-WIDTH = 5.0  # inches, readable on a phone
-SIZE = (WIDTH, 4.2)
-LENGTHS = 10  # bars; the last counts all longer ones too
-COLUMNS = (
+LINE_BREAKS = re.compile(r"(?<=[:,=_])(?=\w)|(?<=\.)(?=[^\W\d])")  # possible line breaks in a name
+PICTURE_WIDTH = 5.0  # inches, readable on a phone
+PICTURE_SIZE = (PICTURE_WIDTH, 4.2)
+LENGTH_BARS = 10  # bars; the last counts all longer ones too
+TABLE_COLUMNS = (
     "drafter",
     "answers as without drafts",
     "speed-up",
@@ -48,17 +48,19 @@ COLUMNS = (
     "tokens/s",
     "time spent drafting",
 )
-MEASURED = "Each drafter has one speed-up, the measured one above: all tokens by all seconds. "
-AUTO = (
+NOTE_MEASURED = "Each drafter has one speed-up, the measured one above: all tokens by all seconds. "
+NOTE_AUTO = (
     "Its drafts were as large as paid for their time on this machine (budget auto), small where a "
     "pass is costly. "
 )
-FIXED = "Its drafts had at most {} nodes per pass; a drafter with a budget of its own names it. "
-SPEC_BENCH = (
+NOTE_FIXED = (
+    "Its drafts had at most {} nodes per pass; a drafter with a budget of its own names it. "
+)
+NOTE_SPEC_BENCH = (
     "Spec-Bench's evaluation/speed.py, given the same answers, averages the questions' rates, and "
     "counts the baseline's tokens anew from its text. "
 )
-REPLAYED = (
+NOTE_REPLAYED = (
     "The curve by budget is no second measurement: it replays the answers that were written "
     "without drafts at fixed budgets and counts passes, not time. So it rises with the budget even "
     "where larger drafts cost more than they save. It also lacks the evidence of "
@@ -67,7 +69,7 @@ REPLAYED = (
 
 
 def breakable(text: str) -> Markup:
-    return Markup("<wbr>").join(BREAKS.split(text))
+    return Markup("<wbr>").join(LINE_BREAKS.split(text))
 
 
 class Shown(NamedTuple):
@@ -95,11 +97,11 @@ def write_report(
         keep_trailing_newline=True,
     )
     environment.filters["breakable"] = breakable
-    environment.filters["label"] = lambda text: "\u200b".join(BREAKS.split(text))
+    environment.filters["label"] = lambda text: "\u200b".join(LINE_BREAKS.split(text))
     drafters = list(results[1:])
     page = environment.get_template("report.html.jinja").render(
         title=title,
-        columns=COLUMNS,
+        columns=TABLE_COLUMNS,
         rows=[*map(_row, results), *_missing_rows(missing)],
         explanation=_explanation(plan["budget"], bool(curves)),
         pictures=_shown(results, curves),
@@ -113,7 +115,7 @@ def write_report(
 
 def _row(result: BenchResult) -> tuple[str, ...]:
     wrong = len(result.differing)
-    interval = "" if result.drafter == BASELINE else _interval(result)
+    interval = "" if result.drafter == BASELINE_DRAFTER else _interval(result)
     return (
         result.drafter,
         "all"
@@ -129,7 +131,9 @@ def _row(result: BenchResult) -> tuple[str, ...]:
 
 
 def _missing_rows(missing: Mapping[str, str]) -> list[tuple[str, ...]]:
-    return [(name, f"n/a: {needs}", *[""] * (len(COLUMNS) - 2)) for name, needs in missing.items()]
+    return [
+        (name, f"n/a: {needs}", *[""] * (len(TABLE_COLUMNS) - 2)) for name, needs in missing.items()
+    ]
 
 
 def _interval(result: BenchResult) -> str:
@@ -137,8 +141,8 @@ def _interval(result: BenchResult) -> str:
 
 
 def _explanation(budget: int | str, replayed: bool) -> str:
-    drafts = AUTO if budget == "auto" else FIXED.format(budget)
-    return MEASURED + drafts + SPEC_BENCH + (REPLAYED if replayed else "")
+    drafts = NOTE_AUTO if budget == "auto" else NOTE_FIXED.format(budget)
+    return NOTE_MEASURED + drafts + NOTE_SPEC_BENCH + (NOTE_REPLAYED if replayed else "")
 
 
 def _budgets(
@@ -193,7 +197,7 @@ def bench_pictures(results: Sequence[BenchResult], curves: Sequence[Replay]) -> 
             "Speed-up over no drafts"
             + (", with its 95 % interval over questions" if _has_interval(drafters) else ""),
             lambda axes: _draw_speedups(axes, drafters, colors),
-            (WIDTH, 1.2 + 0.55 * max(len(drafters), 2)),
+            (PICTURE_WIDTH, 1.2 + 0.55 * max(len(drafters), 2)),
         )
     ]
     if len(names) > 1:
@@ -206,17 +210,17 @@ def bench_pictures(results: Sequence[BenchResult], curves: Sequence[Replay]) -> 
                 "categories",
                 "Speed-up by category",
                 lambda axes: draw_categories(axes, speedups, names, colors, "speed-up", intervals),
-                SIZE,
+                PICTURE_SIZE,
             )
         )
     if curves:
         title = "Tokens/step by budget, replayed"
         pictures.append(
-            Picture("budgets", title, lambda axes: draw_lines(axes, curves, colors), SIZE)
+            Picture("budgets", title, lambda axes: draw_lines(axes, curves, colors), PICTURE_SIZE)
         )
     title = "Tokens written by one pass: shares of passes"
     pictures.append(
-        Picture("lengths", title, lambda axes: _draw_lengths(axes, drafters, colors), SIZE)
+        Picture("lengths", title, lambda axes: _draw_lengths(axes, drafters, colors), PICTURE_SIZE)
     )
     return pictures
 
@@ -271,7 +275,7 @@ def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -
 
 def _draw_lengths(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -> None:
     longest = max((int(n) for r in drafters for n in r.accepted_lengths), default=1)
-    shown, width = min(longest, LENGTHS), 0.8 / max(len(drafters), 1)
+    shown, width = min(longest, LENGTH_BARS), 0.8 / max(len(drafters), 1)
     for i, result in enumerate(drafters):
         counts = [0] * shown
         for length, passes in result.accepted_lengths.items():

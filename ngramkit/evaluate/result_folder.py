@@ -39,13 +39,13 @@ from ngramkit.formats.replacing import (
     sync_folder,
 )
 
-CHARACTERS = 8.5  # of a title per inch
+CHARACTERS_PER_INCH = 8.5  # of a title per inch
 FORMAT, VERSION = "ngramkit-results", 1
-NAME = "results.json"
-TEXTS = (NAME, "results.csv", "table.md", "table.tex")
+RESULTS_FILE = "results.json"
+TEXT_FILES = (RESULTS_FILE, "results.csv", "table.md", "table.tex")
 PICTURES = ("budgets", "learning", "categories", "bytes", "speedups", "lengths")
 SUFFIXES = (".png", ".pdf")
-WRITTEN = (*TEXTS, *(f"{name}{suffix}" for name in PICTURES for suffix in SUFFIXES))
+WRITTEN_FILES = (*TEXT_FILES, *(f"{name}{suffix}" for name in PICTURES for suffix in SUFFIXES))
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def require_free(folder: Path, inputs: Iterable[Path] = (), *, force: bool = Fal
 
 
 def _is_replay(folder: Path) -> bool:
-    with suppress(FileNotFoundError), open_stream(folder / NAME) as file:
+    with suppress(FileNotFoundError), open_stream(folder / RESULTS_FILE) as file:
         return file.read(len(_BEGINNING)) == _BEGINNING
     return False
 
@@ -113,7 +113,7 @@ def _remove(folder: Path) -> None:
     if os.path.lexists(folder):
         _require_ours(folder)
         # The file that tells whose folder it is goes last, so that a kill leaves no other.
-        files = sorted(folder.iterdir(), key=lambda path: path.name == NAME)
+        files = sorted(folder.iterdir(), key=lambda path: path.name == RESULTS_FILE)
         remove([*files, folder])
 
 
@@ -122,8 +122,8 @@ def _require_ours(folder: Path) -> list[str]:
     if folder.is_symlink() or not folder.is_dir():
         raise UsageError(f"{folder} must be a folder", "choose another out", option="out")
     if _is_replay(folder):
-        return require_only(folder, WRITTEN, "replay")
-    return require_only(folder, {f"{NAME}.tmp"}, "replay")  # by a killed one
+        return require_only(folder, WRITTEN_FILES, "replay")
+    return require_only(folder, {f"{RESULTS_FILE}.tmp"}, "replay")  # by a killed one
 
 
 def require_only(folder: Path, own: Collection[str], what: str) -> list[str]:
@@ -143,7 +143,7 @@ def write_folder(folder: Path, contents: Contents, provenance: Provenance) -> No
     """Write all files; pictures of an earlier result are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     body = {**_head(contents.of), **contents.results, **provenance.to_dict()}
-    replace_text(folder / NAME, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
+    replace_text(folder / RESULTS_FILE, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
     replace_text(folder / "results.csv", _csv(contents.rows))
     command = provenance.command
     tables = [table.markdown() for table in contents.tables]
@@ -165,7 +165,7 @@ def write_folder(folder: Path, contents: Contents, provenance: Provenance) -> No
 def _draw(paths: Sequence[Path], picture: Picture) -> None:
     with saved_figure(paths, picture.size) as figure:
         axes = figure.add_subplot()
-        axes.set_title(textwrap.fill(picture.title, int(CHARACTERS * picture.size[0])))
+        axes.set_title(textwrap.fill(picture.title, int(CHARACTERS_PER_INCH * picture.size[0])))
         picture.draw(axes)
 
 

@@ -43,7 +43,7 @@ from ngramkit.logs.files import LogFile
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
 
-AGAIN = "start over with force=True or another out"
+HOW_TO_REPEAT = "start over with force=True or another out"
 
 
 @dataclass
@@ -269,7 +269,7 @@ class AnswerFile:
 
     def _read_plan(self) -> Any:
         if self._plan_path.exists():
-            return read_json(self._plan_path, error=InputError, hint=AGAIN) or {}
+            return read_json(self._plan_path, error=InputError, hint=HOW_TO_REPEAT) or {}
         require_own(self._path)
         return None
 
@@ -297,7 +297,7 @@ class AnswerFile:
             self._count(tokens)
 
     def _damaged(self, what: str) -> InputError:
-        return InputError(what, AGAIN, option=("out", "force"))
+        return InputError(what, HOW_TO_REPEAT, option=("out", "force"))
 
     def _is_new(self, text: str) -> bool:
         key = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

@@ -18,9 +18,9 @@ import numpy.typing as npt
 RESAMPLES = 2000
 MOST_DRAWN = 1 << 19  # units drawn at once
 PERCENTILES = (2.5, 97.5)
-SEED = 0
-FEWEST = 5  # units
-DECILES = 10  # of predicted probabilities
+RESAMPLING_SEED = 0
+MIN_UNITS = 5  # units
+SCORE_CLASSES = 10  # of predicted probabilities
 DEPENDENT = "requests depend on each other"
 
 Column = Sequence[float]
@@ -92,7 +92,7 @@ def ratio_with_interval(
     to: tuple[str, Column, Column],
     units: Units = QUESTIONS,
     *,
-    seed: int = SEED,
+    seed: int = RESAMPLING_SEED,
 ) -> Ratio:
     """Divide gains over costs of `of` by those of `to`; both are (name, gains, costs)."""
     columns = np.array([of[1], of[2], to[1], to[2]], np.float64)
@@ -102,7 +102,7 @@ def ratio_with_interval(
 
 
 def rate_interval(
-    gains: Column, costs: Column, units: Units = QUESTIONS, *, seed: int = SEED
+    gains: Column, costs: Column, units: Units = QUESTIONS, *, seed: int = RESAMPLING_SEED
 ) -> Interval:
     """Return the interval of all gains over all costs."""
     return _interval(np.array([gains, costs], np.float64), units, seed)
@@ -113,8 +113,8 @@ def _interval(columns: npt.NDArray[np.float64], units: Units, seed: int) -> Inte
         return Interval(over=f"no interval: {DEPENDENT}")
     columns = units.summed(columns)
     count = columns.shape[1]
-    if count < FEWEST:
-        return Interval(over=f"no interval: fewer than {FEWEST} {units.name}")
+    if count < MIN_UNITS:
+        return Interval(over=f"no interval: fewer than {MIN_UNITS} {units.name}")
     ends = np.percentile(_ratios(_resample(columns, seed)), PERCENTILES)
     low, high = (None if math.isnan(end) else float(end) for end in ends)
     return Interval(low, high, f"95 % over {count:,} {units.name}")
@@ -166,15 +166,15 @@ class Reliability:
     """
 
     def __init__(self) -> None:
-        self.nodes = np.zeros(DECILES, np.int64)
-        self.predicted = np.zeros(DECILES)
-        self.observed = np.zeros(DECILES, np.int64)
+        self.nodes = np.zeros(SCORE_CLASSES, np.int64)
+        self.predicted = np.zeros(SCORE_CLASSES)
+        self.observed = np.zeros(SCORE_CLASSES, np.int64)
 
     def add(self, scores: np.ndarray, accepted: Sequence[int]) -> None:
         """Count a draft with `scores`, float32[n], and the indices of its `accepted` nodes."""
         if not len(scores):
             return
-        decile = np.clip((scores * DECILES).astype(np.int64), 0, DECILES - 1)
+        decile = np.clip((scores * SCORE_CLASSES).astype(np.int64), 0, SCORE_CLASSES - 1)
         np.add.at(self.nodes, decile, 1)
         np.add.at(self.predicted, decile, scores)
         np.add.at(self.observed, decile[list(accepted)], 1)

@@ -23,7 +23,7 @@ from ngramkit.inspection import open_artifact
 from ngramkit.remote.fetch import default_output
 from ngramkit.remote.publishing import build_at, require_out
 
-TARGETS = {
+EXPORT_ENDINGS = {
     "llama.cpp": ".bin",
     "ik_llama.cpp": "-suffix.bin",
     "exllamav3": ".sam",
@@ -34,7 +34,7 @@ TARGETS = {
     "transformers": "-transformers",
 }
 MARKED = ("exllamav3", "parquet", "transformers")  # formats that can hold the mark of private texts
-ORIGINS = {"llama.cpp": "frozen", "rest-idx": "datastore"}
+IMPORT_KINDS = {"llama.cpp": "frozen", "rest-idx": "datastore"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def export(
     """Write an artifact in another program's format.
 
     Args:
-        to: A key of TARGETS.
+        to: A key of EXPORT_ENDINGS.
         out: Default: next to the artifact, or in artifacts/ if it was downloaded.
         model: Whose tokenizer decodes text (default: the artifact's); for exllamav3 the folder of
             the model that it loads.
@@ -77,8 +77,8 @@ def export(
     a `gguf` with another tokenizer.
     """
     check_types(bool, dynamic=dynamic, u32=u32, force=force)
-    if to not in TARGETS:
-        raise UsageError(f"unknown format {to!r}", meant(to, TARGETS), option="to")
+    if to not in EXPORT_ENDINGS:
+        raise UsageError(f"unknown format {to!r}", meant(to, EXPORT_ENDINGS), option="to")
     if to != "llama.cpp":
         _refuse("to", to, dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams, gguf=gguf)
     if to != "rest-idx":
@@ -90,7 +90,7 @@ def export(
         path = Path(out)
     else:
         beside = default_output(source)
-        path = beside.with_name(beside.name + TARGETS[to])
+        path = beside.with_name(beside.name + EXPORT_ENDINGS[to])
         path.parent.mkdir(exist_ok=True)
     require_fit_for_output(path)
     tidy(path)
@@ -181,21 +181,21 @@ def import_(
     """Build a frozen table or a datastore from another engine's file.
 
     Args:
-        origin: The file's format, a key of ORIGINS.
+        origin: The file's format, a key of IMPORT_KINDS.
         out: Default: in artifacts/, named after the file.
         model: Whose tokenizer made the file's ids.
         order: Context length of the n-grams to take from a llama.cpp cache.
 
     Raises UsageError for an unknown format, InputError for an invalid file.
     """
-    if origin not in ORIGINS:
-        raise UsageError(f"unknown format {origin!r}", meant(origin, ORIGINS), option="origin")
+    if origin not in IMPORT_KINDS:
+        raise UsageError(f"unknown format {origin!r}", meant(origin, IMPORT_KINDS), option="origin")
     if origin != "llama.cpp":
         _refuse("origin", origin, order=order)
     file = Path(file)
     if not os.path.lexists(file):
         raise InputError(f"cannot read {file}: there is no such file", "check the path")
-    path = out if out is not None else ARTIFACTS / f"{file.stem}-{ORIGINS[origin]}"
+    path = out if out is not None else ARTIFACTS / f"{file.stem}-{IMPORT_KINDS[origin]}"
     require_out(path, force=force)
     tokenizer = load_tokenizer(chosen_model(model).name)
 

@@ -45,13 +45,15 @@ from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.safetensors import Array, sha256_of
 
 MAGIC, VERSION = b"EXL3SAM\0", 1
-PREFIX = struct.Struct("<8sIIQ")
+HEADER = struct.Struct("<8sIIQ")
 SEPARATOR = -1
 ALIGNMENT = 64  # bytes
-MAX_TOKENS = (2**31 - 2) // 3  # with separators: an automaton has at most three edges per token
+MAX_EXPORTED_TOKENS = (
+    2**31 - 2
+) // 3  # with separators: an automaton has at most three edges per token
 MAX_ROOT = 1 << 20  # entries of `root`
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "added_tokens.json")
-CHUNK = 1 << 20  # tokens
+CHUNK_TOKENS = 1 << 20  # tokens
 TOKEN_BYTES = 132  # most memory for a token: 84, and 48 for the slots or then the sorted edges
 
 
@@ -61,7 +63,7 @@ def export_automaton(
     path: Path,
     *,
     memory: int | None = None,
-    most: int = MAX_TOKENS,
+    most: int = MAX_EXPORTED_TOKENS,
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
@@ -176,8 +178,8 @@ def _chunks(store: Datastore) -> Iterator[Array]:
     """Yield the tokens, int32[n], with -1 after each document that is not empty."""
     after = True  # a separator, or the beginning
     for shard in store.shards:
-        for begin in range(0, len(shard.tokens), CHUNK):
-            tokens = shard.tokens[begin : begin + CHUNK].astype(np.int32)
+        for begin in range(0, len(shard.tokens), CHUNK_TOKENS):
+            tokens = shard.tokens[begin : begin + CHUNK_TOKENS].astype(np.int32)
             ends = tokens == store.separator
             empty = ends & np.concatenate([[after], ends[:-1]])
             tokens[ends] = SEPARATOR
@@ -209,7 +211,7 @@ def write_sections(
         "sections": listed,
     }
     header = json.dumps({**facts, **layout}, sort_keys=True, separators=(",", ":")).encode()
-    file.write(PREFIX.pack(MAGIC, VERSION, len(header), end))
+    file.write(HEADER.pack(MAGIC, VERSION, len(header), end))
     file.write(header)
     file.flush()
     reporter.stage("writing", end, "bytes")
@@ -223,8 +225,8 @@ def write_sections(
             written = section["offset"] + 4 * section["count"]
             planes = values.astype("<i4", copy=False).view(np.uint8).reshape(-1, 4)
             for plane in range(4):
-                for begin in range(0, len(planes), CHUNK):
-                    frame.write(planes[begin : begin + CHUNK, plane].tobytes())
+                for begin in range(0, len(planes), CHUNK_TOKENS):
+                    frame.write(planes[begin : begin + CHUNK_TOKENS, plane].tobytes())
             reporter.advance(4 * section["count"])
 
 

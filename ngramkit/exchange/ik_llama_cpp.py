@@ -18,7 +18,7 @@ from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.replacing import whole_file
 
 SUFFIX_MAX_DEPTH = 64  # ik_llama.cpp's default
-MAX_TOKENS = (1 << 28) // SUFFIX_MAX_DEPTH
+MAX_EXPORTED_TOKENS = (1 << 28) // SUFFIX_MAX_DEPTH
 ID_BYTES = 4
 ID_BOUND = 1 << 24  # above any vocabulary, below four bytes of text
 
@@ -27,7 +27,7 @@ def export_corpus(
     store: Datastore,
     path: Path,
     *,
-    most: int = MAX_TOKENS,
+    most: int = MAX_EXPORTED_TOKENS,
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:

@@ -45,16 +45,16 @@ from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array, sha256_of
 
-KEY = 4  # ids of an ngram
-RECORD, PAIR = 4 * (KEY + 1), 8  # bytes
+KEY_IDS = 4  # ids of an ngram
+RECORD, PAIR = 4 * (KEY_IDS + 1), 8  # bytes
 STATIC_ORDERS = (2,)  # tokens of an ngram
 DYNAMIC_ORDERS = (1, 2, 3, 4)
-MOST = 4634  # maximum count of an ngram; 100 * MOST * MOST < 2**31
+MAX_COUNT = 4634  # maximum count of an ngram; 100 * MAX_COUNT * MAX_COUNT < 2**31
 # Dynamic caches, by order: minimum count of an ngram, and a token's minimum percentage of it.
-SEEN = {1: 4, 2: 3, 3: 2, 4: 2}
-PERCENT = {1: 75, 2: 66, 3: 66, 4: 66}
-LOADED = 864e6 / 57  # bytes per second: llama.cpp loaded a cache of 864 MB in 57 s
-SHORT = 1 << 18  # int32 words, read without kernels
+MIN_SEEN_BY_LENGTH = {1: 4, 2: 3, 3: 2, 4: 2}
+PERCENT_BY_LENGTH = {1: 75, 2: 66, 3: 66, 4: 66}
+LOADED_BYTES_PER_SECOND = 864e6 / 57  # bytes per second: llama.cpp loaded a cache of 864 MB in 57 s
+WORDS_READ_WITHOUT_KERNELS = 1 << 18  # int32 words, read without kernels
 Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -102,7 +102,7 @@ def export_cache(
     private = artifact.manifest.private
     written = write_cache(path, selected, force=force, inputs=[artifact.path], private=private)
     size = written["bytes"]
-    if size >= LOADED:
+    if size >= LOADED_BYTES_PER_SECOND:
         reporter.note(f"llama.cpp reads these {size / 1e6:,.0f} MB {_loading_time(size)}")
     return {**written, "left_out": selection.left_out}
 
@@ -162,7 +162,8 @@ def import_cache(
 
 
 def _loading_time(size: int) -> str:
-    return f"in about {max(size / LOADED, 1):,.0f} s at each start (57 s for 864 MB were measured)"
+    seconds = max(size / LOADED_BYTES_PER_SECOND, 1)
+    return f"in about {seconds:,.0f} s at each start (57 s for 864 MB were measured)"
 
 
 def _require_some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> Iterator[Ngrams]:
@@ -235,7 +236,7 @@ class NgramSelection:
 
     def bound(self, tokens: int, order: int) -> int:
         """Return an upper bound of the ngrams in a text."""
-        bound = tokens // max(self._least, SEEN[order] if self._dynamic else 1)
+        bound = tokens // max(self._least, MIN_SEEN_BY_LENGTH[order] if self._dynamic else 1)
         return bound if self._most is None else min(bound, self._most)
 
     def fit(self, pieces: Iterable[Ngrams]) -> None:
@@ -285,19 +286,19 @@ def totals(piece: Ngrams) -> Counts:
 
 
 def cap_counts(piece: Ngrams) -> Ngrams:
-    """Scale ngrams seen more than MOST times to a sum of MOST, and sort by count."""
+    """Scale ngrams seen more than MAX_COUNT times to a sum of MAX_COUNT, and sort by count."""
     piece = sort_by_count(piece)
     starts, owner = piece.groups()
     total = totals(piece)
-    if not len(total) or total.max() <= MOST:
+    if not len(total) or total.max() <= MAX_COUNT:
         return piece
     running = np.cumsum(piece.counts)
     before = running[starts] - piece.counts[starts]
     # Differences of rounded cumulative sums, so that rounding errors do not accumulate.
-    upto = (running - before[owner]) * MOST // total[owner]
+    upto = (running - before[owner]) * MAX_COUNT // total[owner]
     parts = np.diff(upto, prepend=0)
     parts[starts] = upto[starts]
-    counts = np.where(total[owner] > MOST, parts, piece.counts)
+    counts = np.where(total[owner] > MAX_COUNT, parts, piece.counts)
     kept = counts > 0
     return sort_by_count(Ngrams(piece.rows[kept], counts[kept]))
 
@@ -309,7 +310,9 @@ def can_draft(piece: Ngrams) -> Mask:
     if not len(starts):
         return np.zeros(0, bool)
     total, most = totals(piece), np.maximum.reduceat(piece.counts, starts)
-    drafts: Mask = (total >= SEEN[order]) & (100 * most >= PERCENT[order] * total)
+    drafts: Mask = (total >= MIN_SEEN_BY_LENGTH[order]) & (
+        100 * most >= PERCENT_BY_LENGTH[order] * total
+    )
     return drafts
 
 
@@ -379,7 +382,7 @@ def _records(path: Path, words: npt.NDArray[np.int32]) -> NgramCache:
     if bad >= 0:
         raise _foreign(path, f"the record at byte {4 * bad:,} makes no sense")
     cache = NgramCache(
-        np.empty((records, KEY), np.int32), np.zeros(records + 1, np.int64),
+        np.empty((records, KEY_IDS), np.int32), np.zeros(records + 1, np.int64),
         np.empty((pairs, 2), np.int32),
     )  # fmt: skip
     split(words, cache.keys, cache.offsets, cache.pairs)
@@ -388,7 +391,7 @@ def _records(path: Path, words: npt.NDArray[np.int32]) -> NgramCache:
 
 def _orders_of_short(words: npt.NDArray[np.int32]) -> list[int]:
     """Return the key lengths of a short file without compiling a kernel, else []."""
-    sizes = set(_key_sizes(words.tolist())) if len(words) <= SHORT else {0}
+    sizes = set(_key_sizes(words.tolist())) if len(words) <= WORDS_READ_WITHOUT_KERNELS else {0}
     return [] if 0 in sizes else sorted(sizes)
 
 
@@ -396,11 +399,11 @@ def _key_sizes(words: Sequence[int] | npt.NDArray[np.int32]) -> Iterator[int]:
     """Yield each record's key length without numba; end with 0 at an invalid record."""
     at = 0
     while at < len(words):
-        key, counts = words[at : at + KEY], words[at + KEY : at + KEY + 1]
+        key, counts = words[at : at + KEY_IDS], words[at + KEY_IDS : at + KEY_IDS + 1]
         held = sum(int(each) >= 0 for each in key)
         sound = held > 0 and all(each >= 0 for each in key[:held])
         pairs = int(counts[0]) if len(counts) else 0
-        at += KEY + 1 + 2 * pairs
+        at += KEY_IDS + 1 + 2 * pairs
         if not sound or pairs <= 0 or at > len(words):
             yield 0
             return
@@ -419,13 +422,13 @@ def _cache_words(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
     starts, owner = piece.groups()
     order = piece.rows.shape[1] - 1
     sizes = np.diff(np.append(starts, len(owner)))
-    keys = np.full((len(starts), KEY + 1), -1, np.int32)
+    keys = np.full((len(starts), KEY_IDS + 1), -1, np.int32)
     keys[:, :order] = piece.rows[starts, :order]
-    keys[:, KEY] = sizes
+    keys[:, KEY_IDS] = sizes
     words = np.empty(keys.size + 2 * len(owner), np.int32)
-    heads = (KEY + 1) * np.arange(len(starts)) + 2 * starts
-    words[heads[:, None] + np.arange(KEY + 1)] = keys
-    places = (KEY + 1) * (owner + 1) + 2 * np.arange(len(owner))
+    heads = (KEY_IDS + 1) * np.arange(len(starts)) + 2 * starts
+    words[heads[:, None] + np.arange(KEY_IDS + 1)] = keys
+    places = (KEY_IDS + 1) * (owner + 1) + 2 * np.arange(len(owner))
     words[places] = piece.rows[:, order]
     words[places + 1] = piece.counts
     return words, len(starts)

@@ -23,9 +23,9 @@ from ngramkit.formats.tokens import TokenShard, TokenStore
 if TYPE_CHECKING:
     from ngramkit.builders.windows import Windows
 
-ROWS = 1 << 20  # rows of a frozen table per piece
-SCALE = 1000  # count for a probability of 1
-SURE = {1: 0.75, 2: 0.66}  # minimum probability by order, as llama.cpp's dynamic cache
+ROWS_PER_PIECE = 1 << 20  # rows of a frozen table per piece
+COUNT_OF_CERTAIN = 1000  # count for a probability of 1
+SURE_BY_LENGTH = {1: 0.75, 2: 0.66}  # minimum probability by order, as llama.cpp's dynamic cache
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,10 @@ def _frozen_pieces(table: FrozenTable, length: int) -> Iterator[Ngrams]:
     offsets = table.follower_offsets.astype(np.int64)
     begin = 0
     while begin < len(table.leaders):
-        end = max(int(np.searchsorted(offsets, offsets[begin] + ROWS, side="right")) - 1, begin + 1)
+        end = max(
+            int(np.searchsorted(offsets, offsets[begin] + ROWS_PER_PIECE, side="right")) - 1,
+            begin + 1,
+        )
         sizes = np.diff(offsets[begin : end + 1])
         leaders = np.repeat(table.leaders[begin:end], sizes, axis=0)
         part = slice(offsets[begin], offsets[end])
@@ -146,19 +149,19 @@ def _whole_groups(pieces: Iterator[Ngrams]) -> Iterator[Ngrams]:
 
 
 def bigram_ngrams(bigram: ModelBigram, order: int) -> Iterator[Ngrams]:
-    """Turn a model's probabilities into rounded counts of SCALE observations.
+    """Turn a model's probabilities into rounded counts of COUNT_OF_CERTAIN observations.
 
-    Only best continuations of at least SURE: counts omit the mass outside the table, so others
-    would look too sure. Order 1: what follows x. Order 2: what follows y, for each x and each y
-    that may follow it.
+    Only best continuations of at least SURE_BY_LENGTH: counts omit the mass outside the table, so
+    others would look too sure. Order 1: what follows x. Order 2: what follows y, for each x and
+    each y that may follow it.
     """
-    if order not in SURE:
+    if order not in SURE_BY_LENGTH:
         raise UsageError(
             f"cannot export n-grams of {order} tokens: {bigram.path} has one token of context",
             "export a datastore",
         )
     best = np.exp(bigram.log_probs[:, 0].astype(np.float32))
-    sure, counts = best >= SURE[order], np.rint(best * SCALE).astype(np.int64)
+    sure, counts = best >= SURE_BY_LENGTH[order], np.rint(best * COUNT_OF_CERTAIN).astype(np.int64)
     vocabulary, k = bigram.next_tokens.shape
     y = np.arange(vocabulary)
     if order == 2:

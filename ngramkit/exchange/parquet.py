@@ -46,8 +46,8 @@ from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.safetensors import Array
 from ngramkit.formats.tokens import TokenStore
 
-ROWS = 1 << 17  # rows per group
-CHARACTERS = 1 << 24  # of a group of documents
+ROWS_PER_GROUP = 1 << 17  # rows per group
+CHARACTERS_PER_GROUP = 1 << 24  # of a group of documents
 ORIGIN = {b"ngramkit": b"text"}  # metadata of a file of documents
 
 
@@ -108,7 +108,7 @@ def _text_groups(store: Datastore | TokenStore, tokenizer: TextTokenizer) -> Ite
     for texts in texts_of(store, tokenizer):
         group += texts
         characters += sum(map(len, texts))
-        if len(group) >= ROWS or characters >= CHARACTERS:
+        if len(group) >= ROWS_PER_GROUP or characters >= CHARACTERS_PER_GROUP:
             yield pa.table({"text": group}, schema)
             group, characters = [], 0
     if group:
@@ -117,8 +117,8 @@ def _text_groups(store: Datastore | TokenStore, tokenizer: TextTokenizer) -> Ite
 
 def _frozen_groups(table: FrozenTable, tokenizer: TextTokenizer) -> Iterator[pa.Table]:
     offsets = table.follower_offsets.astype(np.int64)
-    for begin in range(0, len(table.followers), ROWS):
-        end = min(begin + ROWS, len(table.followers))
+    for begin in range(0, len(table.followers), ROWS_PER_GROUP):
+        end = min(begin + ROWS_PER_GROUP, len(table.followers))
         owners = np.searchsorted(offsets, np.arange(begin, end), side="right") - 1
         first = int(owners[0])
         leaders = table.leaders[first : int(owners[-1]) + 1]
@@ -137,7 +137,7 @@ def _frozen_groups(table: FrozenTable, tokenizer: TextTokenizer) -> Iterator[pa.
 
 
 def _bigram_groups(bigram: ModelBigram, tokenizer: TextTokenizer) -> Iterator[pa.Table]:
-    size = max(ROWS // bigram.k, 1)  # tokens in one group
+    size = max(ROWS_PER_GROUP // bigram.k, 1)  # tokens in one group
     for begin in range(0, len(bigram.next_tokens), size):
         tokens = np.arange(begin, min(begin + size, len(bigram.next_tokens)))
         names = np.array(_texts(tokenizer, tokens[:, None]), object)

@@ -38,8 +38,8 @@ from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array, sha256_of
 from ngramkit.formats.tokens import TokenStore
 
-CHUNK = 1 << 29  # tokens per written chunk, REST's default; lengths fit 32 bits
-BLOCK = 1 << 22  # suffixes checked at a time
+CHUNK_TOKENS = 1 << 29  # tokens per written chunk, REST's default; lengths fit 32 bits
+CHECKED_SUFFIXES = 1 << 22  # suffixes checked at a time
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def export_rest_idx(
     with whole_file(path, is_rest_idx, force=force, inputs=[store.path], private=private) as file:
         for shard in store.shards:
             tokens = shard.tokens[shard.tokens != store.separator]
-            for begin in range(0, len(tokens), CHUNK):
-                chunk = tokens[begin : begin + CHUNK]
+            for begin in range(0, len(tokens), CHUNK_TOKENS):
+                chunk = tokens[begin : begin + CHUNK_TOKENS]
                 order = sort_shard(chunk, store.separator)["suffix_array"]
                 for values in (chunk.astype(dtype), order.astype("<i4")):
                     file.write(values.nbytes.to_bytes(4, "little"))
@@ -178,8 +178,8 @@ def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
         raise wrapped
     highest = int(tokens.max())
     previous = -1
-    for begin in range(0, len(order), BLOCK):
-        positions = order[begin : begin + BLOCK]
+    for begin in range(0, len(order), CHECKED_SUFFIXES):
+        positions = order[begin : begin + CHECKED_SUFFIXES]
         if positions.min() < 0 or positions.max() >= len(tokens):
             raise _foreign(path, "its suffix array points outside its tokens")
         first = tokens[positions].astype(np.int64)

@@ -24,8 +24,8 @@ from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.safetensors import Array
 from ngramkit.formats.tokens import TokenStore
 
-BATCH = 1024  # documents decoded at a time
-FIELD = "text"
+DOCUMENTS_AT_ONCE = 1024  # documents decoded at a time
+TEXT_FIELD = "text"
 
 
 def export_jsonl(
@@ -49,7 +49,7 @@ def export_jsonl(
     private = store.manifest.private
     with whole_file(path, is_export, force=force, inputs=[store.path], private=private) as file:
         for texts in texts_of(store, tokenizer):
-            values = ({FIELD: text} if objects else text for text in texts)
+            values = ({TEXT_FIELD: text} if objects else text for text in texts)
             lines = [json.dumps(value, ensure_ascii=False) + "\n" for value in values]
             file.write("".join(lines).encode("utf-8", "replace"))
             written += len(lines)
@@ -69,7 +69,7 @@ def require_text(artifact: Artifact) -> Datastore | TokenStore:
 def texts_of(store: Datastore | TokenStore, tokenizer: TextTokenizer) -> Iterator[list[str]]:
     """Yield the texts of documents that are not empty, in batches, without a final EOS."""
     remaining, eos = documents(store), store.tokenizer.eos
-    while batch := list(islice(remaining, BATCH)):
+    while batch := list(islice(remaining, DOCUMENTS_AT_ONCE)):
         ids = [document.tolist() for document in batch]
         ids = [each[:-1] if each[-1:] == [eos] else each for each in ids]
         texts = tokenizer.backend.decode_batch(ids, skip_special_tokens=False)
@@ -84,7 +84,7 @@ def is_jsonl(path: Path) -> bool:
 def is_objects(path: Path) -> bool:
     with path.open("rb") as file:
         first = json.loads(file.readline())
-    return isinstance(first, dict) and first.keys() == {FIELD}
+    return isinstance(first, dict) and first.keys() == {TEXT_FIELD}
 
 
 def documents(store: Datastore | TokenStore) -> Iterator[Array]:

@@ -19,14 +19,15 @@ from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.models import HUB_IDS, is_gguf
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import card, escaped_markdown, escaped_yaml, is_hub_id, model_name, title
-from ngramkit.formats.manifest import NAME
+from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.formats.outputs import ARTIFACT, CARD
 from ngramkit.formats.replacing import PRIVATE, Replacement
 from ngramkit.formats.safetensors import WrongFileError, sha256_of
 
 KINDS = ("datastore", "frozen-table", "model-bigram")
-NEEDED = "ngramkit>=0.2.0"  # has `hub_generate`; transformers reads digits and dots only
-CODE = '''"""Generates with this repository's ngramkit artifact: the same text, in fewer passes.
+NEEDED_VERSION = "ngramkit>=0.2.0"  # has `hub_generate`; transformers reads digits and dots only
+GENERATE_CODE = '''\
+"""Generates with this repository's ngramkit artifact: the same text, in fewer passes.
 
     model.generate(**inputs, custom_generate="USER/NAME", trust_remote_code=True)
 
@@ -54,8 +55,8 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> dict
 def _write(artifact: Artifact, folder: Path) -> int:
     code = folder / "custom_generate"
     code.mkdir()
-    (code / "generate.py").write_text(CODE, encoding="utf-8")
-    (code / "requirements.txt").write_text(NEEDED + "\n", encoding="utf-8")
+    (code / "generate.py").write_text(GENERATE_CODE, encoding="utf-8")
+    (code / "requirements.txt").write_text(NEEDED_VERSION + "\n", encoding="utf-8")
     (folder / CARD).write_text(_card(artifact), encoding="utf-8")
     inside = folder / ARTIFACT
     inside.mkdir()
@@ -63,7 +64,7 @@ def _write(artifact: Artifact, folder: Path) -> int:
         shutil.copyfile(artifact.path / name, inside / name)
         if sha256_of(inside / name) != record.sha256:
             raise WrongFileError(artifact.path / name, "its checksum is not the listed one")
-    (inside / NAME).write_text(artifact.manifest.to_json(), encoding="utf-8")
+    (inside / MANIFEST_FILE).write_text(artifact.manifest.to_json(), encoding="utf-8")
     (inside / CARD).write_text(card(artifact.manifest), encoding="utf-8")
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 

@@ -24,7 +24,7 @@ from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.machine import cores
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import size_text, visible
-from ngramkit.basics.untrusted import AGAIN, Identity, identity, whole_number
+from ngramkit.basics.untrusted import TRY_AGAIN, Identity, identity, whole_number
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.proofs import are_values_proven, is_copy_proven, write_proof
 from ngramkit.formats.safetensors import (
@@ -129,7 +129,7 @@ class Artifact(ABC):
             try:
                 state = identity(file.stat())
             except OSError as error:
-                raise ArtifactError(f"cannot read {file}: it is missing", AGAIN) from error
+                raise ArtifactError(f"cannot read {file}: it is missing", TRY_AGAIN) from error
             if state[2] != record.bytes:
                 why = f"it has {state[2]:,} bytes, the manifest lists {record.bytes:,}"
                 raise WrongFileError(file, why)
@@ -155,7 +155,7 @@ class Artifact(ABC):
     def parameter(self, name: str) -> int:
         value = self.manifest.parameters.get(name)
         if not whole_number(value, 1, LIMITS.parameter):
-            raise ArtifactError(f"{self.path} is damaged: it has no valid {name}", AGAIN)
+            raise ArtifactError(f"{self.path} is damaged: it has no valid {name}", TRY_AGAIN)
         return int(value)  # type: ignore[arg-type]
 
     @abstractmethod
@@ -177,7 +177,7 @@ def require_layout(path: Path, arrays: Mapping[str, Array], layout: Layout) -> N
         array = arrays.get(name)
         if array is None or array.dtype.name not in dtypes or array.ndim != dimensions:
             wanted = f"{' or '.join(dtypes)} in {dimensions} dimensions"
-            raise ArtifactError(f"{path} is damaged: it has no {name!r} of {wanted}", AGAIN)
+            raise ArtifactError(f"{path} is damaged: it has no {name!r} of {wanted}", TRY_AGAIN)
     require(arrays.keys() == layout.keys(), path, "it has other arrays too")
 
 

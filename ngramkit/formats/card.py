@@ -14,20 +14,22 @@ from functools import cache
 from typing import Any
 
 from ngramkit.basics.kinds import KINDS
-from ngramkit.basics.models import DEFAULT, HUB_IDS
+from ngramkit.basics.models import DEFAULT_MODEL, HUB_IDS
 from ngramkit.basics.terminal_text import visible
 from ngramkit.formats.build_command import build_command, corpora_of, quoted
-from ngramkit.formats.manifest import VERSION, Manifest
+from ngramkit.formats.manifest import FORMAT_VERSION, Manifest
 from ngramkit.formats.outputs import PREVIEW
 
 # The Hub's classes by number of documents.
-SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"),
-         (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
+SIZE_CATEGORIES = (
+    (10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"),
+    (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"),
+)  # fmt: skip
 PLACEHOLDER = "USER/NAME"  # repository name until it is pushed
 LANGUAGE = re.compile(r"[a-z]{2,3}|code")  # ISO 639
 # Lines of the header that not every card of a manifest has: older ones, and those without preview.
-ABOUT = {"task_categories": ["text-generation"], "library_name": "ngramkit"}
-SHOWN = {"configs": [{"config_name": "preview", "data_files": PREVIEW}]}
+CARD_METADATA = {"task_categories": ["text-generation"], "library_name": "ngramkit"}
+PREVIEW_CONFIG = {"configs": [{"config_name": "preview", "data_files": PREVIEW}]}
 NOT_SHOWN = {"viewer": False}
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 # Characters with a meaning in Markdown, and places where a link would begin.
@@ -77,7 +79,7 @@ def card_pattern(manifest: Manifest) -> re.Pattern[str]:
     """
     form = re.escape(card(manifest).rstrip("\n"))
     form = form.replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")
-    about, shown, not_shown = _lines(ABOUT), _lines(SHOWN), _lines(NOT_SHOWN)
+    about, shown, not_shown = _lines(CARD_METADATA), _lines(PREVIEW_CONFIG), _lines(NOT_SHOWN)
     form = form.replace(about, rf'(?:(?:language: \["[a-z", ]+"\]\n)?{about})?', 1)
     return re.compile(form.replace(not_shown, f"(?:{not_shown}|{shown})", 1))
 
@@ -152,13 +154,13 @@ def _header(manifest: Manifest, language: Sequence[str], preview: bool) -> dict[
         "pretty_name": title(manifest),
         "license": license_of(corpus),
         "language": list(language) or None,
-        **ABOUT,
+        **CARD_METADATA,
         "size_categories": _size(manifest.counts.get("documents")),
         "base_model": hub_id if is_hub_id(hub_id) else None,
         "source_datasets": datasets_of(corpus) or None,
-        **(SHOWN if preview else NOT_SHOWN),
+        **(PREVIEW_CONFIG if preview else NOT_SHOWN),
         "ngramkit": {
-            "version": VERSION,
+            "version": FORMAT_VERSION,
             "kind": manifest.kind,
             "tokenizer": hub_id,
             "vocabulary": tokenizer.vocabulary,
@@ -172,7 +174,7 @@ def _header(manifest: Manifest, language: Sequence[str], preview: bool) -> dict[
 def _size(documents: int | None) -> list[str] | None:
     if documents is None:
         return None
-    return [next((name for most, name in SIZES if documents < most), "n>1B")]
+    return [next((name for most, name in SIZE_CATEGORIES if documents < most), "n>1B")]
 
 
 def _facts(manifest: Manifest) -> dict[str, str]:
@@ -201,7 +203,11 @@ def _use(manifest: Manifest) -> str:
     kind = KINDS.get(manifest.kind)
     if kind is None or kind.drafter is None:
         return ""
-    model = "" if manifest.tokenizer.id == DEFAULT else f" --model {quoted(manifest.tokenizer.id)}"
+    model = (
+        ""
+        if manifest.tokenizer.id == DEFAULT_MODEL
+        else f" --model {quoted(manifest.tokenizer.id)}"
+    )
     source = f"--drafter {kind.drafter} {kind.flag} hf://{PLACEHOLDER}"
     return f"ngramkit decode {source}{model} --prompt ..."
 

@@ -49,7 +49,7 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 
 NAME, LOCK = "evidence.json", "lock"
 FORMAT, VERSION = "ngramkit-evidence", 1
-BATCH = re.compile(r"\d{6}\.safetensors")
+BATCH_FILE = re.compile(r"\d{6}\.safetensors")
 
 
 class EvidenceFolder:
@@ -154,13 +154,13 @@ class EvidenceFolder:
             yield from read_batch(path)
 
     def _batches(self) -> list[Path]:
-        return sorted(path for path in self.path.iterdir() if BATCH.fullmatch(path.name))
+        return sorted(path for path in self.path.iterdir() if BATCH_FILE.fullmatch(path.name))
 
 
 # Batches.
 
-KEPT = 16  # likeliest tokens per row
-AGAIN = "delete the file, or record again"
+KEPT_TOKENS = 16  # likeliest tokens per row
+HOW_TO_REPEAT = "delete the file, or record again"
 LAYOUT: Layout = {
     "about": (("uint8",), 1),
     "prompts": (("int32",), 1),
@@ -191,8 +191,8 @@ class RecordedRequest:
     answer: Array  # int32[a]
     tokens: Array  # int32[n]
     parents: Array  # int32[n], rows of this request; the first is -1
-    top_ids: Array  # int32[n, KEPT]
-    top_log_probs: Array  # float32[n, KEPT]
+    top_ids: Array  # int32[n, KEPT_TOKENS]
+    top_log_probs: Array  # float32[n, KEPT_TOKENS]
 
 
 def pack_batch(requests: Sequence[RecordedRequest]) -> dict[str, Array]:
@@ -247,7 +247,7 @@ def read_batch(path: Path) -> Iterator[RecordedRequest]:
 
 def _about(path: Path, raw: Array) -> list[About]:
     where = f"{path} is damaged: `about`"
-    body = parse_json(raw.tobytes(), where, strict=True, error=ArtifactError, hint=AGAIN)
+    body = parse_json(raw.tobytes(), where, strict=True, error=ArtifactError, hint=HOW_TO_REPEAT)
     require(isinstance(body, list), path, "`about` is not a list")
     keys = set(About.__dataclass_fields__)
     requests = []
@@ -272,7 +272,9 @@ def _check_rows(path: Path, arrays: Mapping[str, Array]) -> None:
     for name in ("parents", "top_ids", "top_log_probs"):
         require(len(arrays[name]) == n, path, f"{name} are of another length")
     for name in ("top_ids", "top_log_probs"):
-        require(arrays[name].shape[1] == KEPT, path, f"{name} have not {KEPT} columns")
+        require(
+            arrays[name].shape[1] == KEPT_TOKENS, path, f"{name} have not {KEPT_TOKENS} columns"
+        )
     for name in ("prompts", "answers", "tokens"):
         require(arrays[name].min(initial=0) >= 0, path, f"{name} hold an id below 0")
     require(arrays["top_ids"].min(initial=0) >= -1, path, "top_ids hold an id below -1")

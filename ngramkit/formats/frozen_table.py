@@ -48,11 +48,11 @@ LAYOUT: Layout = {
 }
 CHECKED_LEADERS = 1 << 16  # leaders per block of a check
 # Faults by the number that kernels.frozen_checks returns.
-BREACHES = (
+ROW_BREACHES = (
     "", "an id is outside the vocabulary", "leaders are not sorted", "a follower has no count",
     "followers outnumber it", "followers are not in order", "a follower occurs twice",
 )  # fmt: skip
-CHECKED = [
+CHECKED_PROPERTIES = [
     "follower offsets",
     "ids inside the vocabulary",
     "leaders sorted, each once; counts add up",
@@ -131,7 +131,7 @@ class FrozenTable(Artifact):
         ranges = range(0, max(len(self.leaders), 1), CHECKED_LEADERS)
         self._check_offsets()
         return [
-            lambda: CHECKED,
+            lambda: CHECKED_PROPERTIES,
             *(partial(self._check_leaders, begin, begin + CHECKED_LEADERS) for begin in ranges),
             self._check_counts,
         ]
@@ -168,7 +168,7 @@ class FrozenTable(Artifact):
             table["follower_counts"],
             secrets.randbits(62) | 1,
         )
-        require(row < 0, self.path / TABLE, f"leader {row:,}: {BREACHES[bad]}")
+        require(row < 0, self.path / TABLE, f"leader {row:,}: {ROW_BREACHES[bad]}")
         return []
 
     def _check_counts(self) -> list[str]:

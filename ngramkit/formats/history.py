@@ -66,7 +66,7 @@ from ngramkit.formats.datastore import (
     requests_shard,
     with_first_token,
 )
-from ngramkit.formats.manifest import HISTORY, NAME, Manifest, build_id
+from ngramkit.formats.manifest import HISTORY, MANIFEST_FILE, Manifest, build_id
 from ngramkit.formats.replacing import PRIVATE, Replacement, locked, replace_text, sync_folder, tidy
 from ngramkit.formats.request_log import HEADER, Mark, PastRequest, Reading, RequestLog
 from ngramkit.formats.safetensors import (
@@ -83,7 +83,7 @@ LOGGER = logging.getLogger("ngramkit")
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
 DAMAGED, AGES, INDEXING = "requests.damaged", "ages.json", "index.lock"
 STRAYS = {  # temporary files, by their lock
-    LOCK: (f"{LOG}.tmp", f"{NAME}.tmp", f"{AGES}.tmp"),
+    LOCK: (f"{LOG}.tmp", f"{MANIFEST_FILE}.tmp", f"{AGES}.tmp"),
     INDEXING: (f"{INDEX}.tmp",),
 }
 LAYOUT: Layout = {**SHARD_LAYOUT, "mark": (("uint64",), 1), "checksum": (("uint64",), 1)}
@@ -121,7 +121,7 @@ class History(Artifact):
         path = Path(path)
         require_no_links(path)
         require_no_other(path)
-        if not (path / NAME).exists():
+        if not (path / MANIFEST_FILE).exists():
             path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             with locked(path / LOCK):
                 require_no_other(path)
@@ -282,10 +282,10 @@ def create(
     requests: Sequence[PastRequest] = (),
 ) -> None:
     """Write a new history, its manifest last. A folder with a manifest is left unchanged."""
-    if (path / NAME).exists():
+    if (path / MANIFEST_FILE).exists():
         return
     log_of(path, tokenizer).create(requests)
-    replace_text(path / NAME, manifest_of(tokenizer).to_json(), owner_only)
+    replace_text(path / MANIFEST_FILE, manifest_of(tokenizer).to_json(), owner_only)
 
 
 def manifest_of(tokenizer: TokenizerRecord) -> Manifest:
@@ -328,15 +328,16 @@ def restore(path: Path, manifest: Manifest) -> None:
 
 def require_no_other(path: Path) -> None:
     """Raise ArtifactError if something else is at `path`, or requests without a manifest."""
-    if not path.exists() or (path / NAME).exists():
+    if not path.exists() or (path / MANIFEST_FILE).exists():
         return
     log = path / LOG
     if log.is_file() and log.stat().st_size > HEADER.size:
         raise ArtifactError(
-            f"{path} is damaged: it has requests but no {NAME}",
-            f"copy the {NAME} of a history with the same tokenizer there, or move {LOG} away",
+            f"{path} is damaged: it has requests but no {MANIFEST_FILE}",
+            f"copy the {MANIFEST_FILE} of a history with the same tokenizer there, or move {LOG} "
+            "away",
         )
-    own = {NAME, LOG, *STRAYS, *itertools.chain(*STRAYS.values())}
+    own = {MANIFEST_FILE, LOG, *STRAYS, *itertools.chain(*STRAYS.values())}
     if not path.is_dir() or any(entry.name not in own for entry in path.iterdir()):
         raise ArtifactError(
             f"cannot write {path}: it exists and is not a history", "choose another folder"

@@ -36,16 +36,16 @@ from ngramkit.basics.untrusted import read_json, whole_number
 from ngramkit.formats.safetensors import FileRecord, require
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 
-FORMAT = "ngramkit"
-VERSION = 1
-NAME = "manifest.json"
+FORMAT_NAME = "ngramkit"
+FORMAT_VERSION = 1
+MANIFEST_FILE = "manifest.json"
 HISTORY = "history"  # the kind of users' requests
-KEYS = {
+MANIFEST_KEYS = {
     "format", "version", "kind", "build", "parameters", "counts", "tokenizer", "corpus", "files"
 }  # fmt: skip
-OWN_NAMES = {NAME, "readme.md", "recipe.json"}  # files that a manifest must not list
+OWN_NAMES = {MANIFEST_FILE, "readme.md", "recipe.json"}  # files that a manifest must not list
 # The types of a corpus record's known keys; None is "unknown".
-CORPUS: dict[str, type | tuple[type, ...]] = {
+CORPUS_KEYS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
         ("id", "dataset", "config", "revision", "split", "column", "data_dir", "format", "sha256",
          "listing", "excluded"), str,
@@ -98,7 +98,7 @@ class Manifest:
             del tokenizer["encodes"]
         files = {name: vars(record) for name, record in self.files.items()}
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        body = {"format": FORMAT, "version": VERSION, **own}
+        body = {"format": FORMAT_NAME, "version": FORMAT_VERSION, **own}
         return {**body, "tokenizer": tokenizer, "files": files}
 
 
@@ -115,7 +115,7 @@ def build_id(plan: Mapping[str, Any]) -> str:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read a folder's manifest. Raises ArtifactError if it is missing, invalid or newer."""
-    path = folder / NAME
+    path = folder / MANIFEST_FILE
     try:
         body = read_json(path, strict=True)
     except FileNotFoundError as error:
@@ -127,21 +127,23 @@ def _missing(folder: Path) -> ArtifactError:
     if not folder.exists():
         return ArtifactError(f"no such artifact: {folder}", "check the path, or build it")
     return ArtifactError(
-        f"cannot open {folder}: it has no {NAME}, so it is not an ngramkit artifact",
+        f"cannot open {folder}: it has no {MANIFEST_FILE}, so it is not an ngramkit artifact",
         "check the path",
     )
 
 
 def parse_manifest(path: object, body: Any) -> Manifest:
-    if not isinstance(body, dict) or body.get("format") != FORMAT:
+    if not isinstance(body, dict) or body.get("format") != FORMAT_NAME:
         raise ArtifactError(f"cannot read {path}: it is not an ngramkit manifest", "check the path")
     version = body.get("version")
-    if not whole_number(version, 1, VERSION):
+    if not whole_number(version, 1, FORMAT_VERSION):
         raise ArtifactError(
-            f"{path} must have a format version of at most {VERSION}, got {version!r:.20}",
+            f"{path} must have a format version of at most {FORMAT_VERSION}, got {version!r:.20}",
             "upgrade: pip install -U ngramkit",
         )
-    require(body.keys() - {"checksum"} == KEYS, path, "its keys are not those of a manifest")
+    require(
+        body.keys() - {"checksum"} == MANIFEST_KEYS, path, "its keys are not those of a manifest"
+    )
     require(
         is_short_text(body["kind"]) and is_short_text(body["build"]),
         path,
@@ -173,7 +175,7 @@ def _parameters(path: object, body: Any) -> dict[str, Any]:
 def _corpus(path: object, body: Any) -> dict[str, Any]:
     require(isinstance(body, dict), path, "`corpus` is not an object")
     for name, value in body.items():
-        wanted = CORPUS.get(name, object)
+        wanted = CORPUS_KEYS.get(name, object)
         fits = value is None or isinstance(value, wanted)
         fits = fits and (wanted in (bool, object) or not isinstance(value, bool))
         require(fits, path, f"{name!r:.40} of its corpus is invalid")

@@ -42,7 +42,7 @@ LAYOUT: Layout = {
     "log_probs": (("float16",), 2),
     "extended": (("uint16", "uint32"), 3),
 }
-LOWEST = np.float16(-65504)  # the least finite f16
+MIN_LOG_PROBABILITY = np.float16(-65504)  # the least finite f16
 CHECKED_ROWS = 1 << 12  # rows per block of a check
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.untrusted import AGAIN, read_plain
+from ngramkit.basics.untrusted import TRY_AGAIN, read_plain
 from ngramkit.formats.artifact import Artifact, check_whole, require
 from ngramkit.formats.card import card_pattern
 from ngramkit.formats.datastore import Datastore
@@ -20,7 +20,7 @@ from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.outputs import CARD
 from ngramkit.formats.tokens import TokenStore
 
-CLASSES: dict[str, type[Artifact]] = {
+CLASS_OF_KIND: dict[str, type[Artifact]] = {
     kind.kind: kind
     for kind in (TokenStore, Datastore, FrozenTable, History, ModelBigram, ModelUnigram)
 }
@@ -35,12 +35,12 @@ def open_artifact_folder(path: str | Path, *, reporter: Reporter = SILENT) -> Ar
 
 
 def kind_of(path: Path | str, kind: str) -> type[Artifact]:
-    if kind not in CLASSES:
+    if kind not in CLASS_OF_KIND:
         raise ArtifactError(
             f"unknown kind {kind!r:.40} of {path}",
             "upgrade: pip install -U ngramkit",
         )
-    return CLASSES[kind]
+    return CLASS_OF_KIND[kind]
 
 
 def verify_artifact(path: str | Path) -> Iterator[str]:
@@ -60,7 +60,7 @@ def verify_artifact(path: str | Path) -> Iterator[str]:
 def _card_holds(path: Path, manifest: Manifest) -> bool:
     """Return whether there is a card; raise ArtifactError if it is not the manifest's."""
     try:
-        raw = read_plain(path / CARD, LIMITS.text_bytes, hint=AGAIN)
+        raw = read_plain(path / CARD, LIMITS.text_bytes, hint=TRY_AGAIN)
     except FileNotFoundError:
         return False
     chapters = raw.decode("utf-8", "replace").split(CHAPTER)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.kinds import ARTIFACTS as ARTIFACTS, KINDS
-from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 
 CARD = "README.md"
 PREVIEW = "preview/phrases.parquet"  # of a repository; the manifest does not list it
@@ -29,7 +29,7 @@ ARTIFACT = "artifact"  # an artifact's folder inside an export for transformers
 CODE = ("custom_generate/generate.py", "custom_generate/requirements.txt")
 # Every name that is written below a folder; data files are named by content and number.
 WRITTEN = re.compile(
-    rf"({ARTIFACT}/)?({re.escape(NAME)}|{CARD}|{RECIPE}|progress\.jsonl?|requests\.log|lock|"
+    rf"({ARTIFACT}/)?({re.escape(MANIFEST_FILE)}|{CARD}|{RECIPE}|progress\.jsonl?|requests\.log|lock|"
     rf"[a-z]+(-[a-z]+)*(-\d{{5,}})?\.safetensors(\.[0-9a-f]{{16}}(?=\.tmp))?)(\.tmp)?|"
     rf"preview|{re.escape(PREVIEW)}|{ARTIFACT}|custom_generate|{'|'.join(map(re.escape, CODE))}"
 )
@@ -114,7 +114,7 @@ def _names(folder: Path, path: Path) -> set[str]:
             f"cannot replace {path}: a history cannot be built again",
             "choose another out, or remove it yourself",
         )
-    return {NAME, CARD, RECIPE, "preview", PREVIEW, *manifest.files}
+    return {MANIFEST_FILE, CARD, RECIPE, "preview", PREVIEW, *manifest.files}
 
 
 def ours_in(path: Path) -> list[Path]:
@@ -201,7 +201,7 @@ class Found:
 
 
 def artifacts_in(folder: Path) -> Iterator[Found]:
-    for manifest_path in sorted(folder.glob(f"*/{NAME}")):
+    for manifest_path in sorted(folder.glob(f"*/{MANIFEST_FILE}")):
         path = manifest_path.parent
         if path.suffix == PARTIAL:
             continue

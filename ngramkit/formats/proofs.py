@@ -18,7 +18,7 @@ from ngramkit.basics.cache import TextCache
 from ngramkit.basics.untrusted import Identity, identity
 from ngramkit.formats.manifest import Manifest
 
-CHECKS = 1  # version of the checks: raise it when an artifact that passed might now fail
+CHECKS_VERSION = 1  # version of the checks: raise it when an artifact that passed might now fail
 PROOFS = TextCache("proofs", 8192)
 # A file that is rewritten within a tick of the file system's clock keeps its identity.
 TICK_NS = 20_000_000
@@ -54,7 +54,7 @@ def write_proof_of_own_files(folder: Path, manifest: Manifest) -> None:
 def _name(checksum: str, files: Mapping[str, Identity] | None = None) -> str:
     if files is not None:
         checksum += "-" + hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
-    return f"{checksum}-{CHECKS}"
+    return f"{checksum}-{CHECKS_VERSION}"
 
 
 @cache

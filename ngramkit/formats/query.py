@@ -18,7 +18,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
 
-MAX_TOKENS = 8  # tokens of a datastore's continuation
+MAX_QUERY_TOKENS = 8  # tokens of a datastore's continuation
 
 Ids = npt.NDArray[np.int64]
 Span = tuple[int, int]  # [begin, end) in a suffix array
@@ -134,7 +134,7 @@ def top_continuations(
     depth: int,
     top: int,
     ends: frozenset[int],
-    longest: int = MAX_TOKENS,
+    longest: int = MAX_QUERY_TOKENS,
 ) -> list[tuple[list[int], int]]:
     """Return the `top` most frequent continuations of the `depth` tokens with suffixes at `spans`.
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Self
 
 from ngramkit.basics.errors import InputError, UsageError, reason
 from ngramkit.basics.untrusted import not_linked, owner_only
-from ngramkit.formats.manifest import NAME, read_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest
 from ngramkit.formats.outputs import (
     PROGRESS,
     ours_in,
@@ -138,7 +138,7 @@ def require_place(path: Path, kind: str | None = None, *, force: bool = False) -
     An artifact of the same `kind` is accepted: its builder decides whether it is up to date.
     """
     require_fit_for_output(path)
-    if (path / NAME).is_file():
+    if (path / MANIFEST_FILE).is_file():
         if kind is not None and not force and read_manifest(path).kind != kind:
             raise exists(path)
         return

@@ -19,7 +19,7 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import many
 from ngramkit.basics.untrusted import not_linked, parse_json, read_plain
 from ngramkit.formats.card import card
-from ngramkit.formats.manifest import NAME, Manifest, build_id, read_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE
 from ngramkit.formats.proofs import write_proof_of_own_files
 from ngramkit.formats.replacing import (
@@ -155,8 +155,8 @@ class ArtifactWriter:
             },
         )
         replace_text(self.partial / CARD, card(manifest))
-        replace_text(self.partial / NAME, manifest.to_json())
-        keep = {CARD, NAME, *manifest.files}
+        replace_text(self.partial / MANIFEST_FILE, manifest.to_json())
+        keep = {CARD, MANIFEST_FILE, *manifest.files}
         if self._recipe is not None:
             replace_text(self.partial / RECIPE, recipe_text(self.build, self._recipe))
             keep.add(RECIPE)

@@ -35,7 +35,7 @@ import numpy as np
 from ngramkit.basics.errors import ArtifactError, reason
 from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.untrusted import (
-    AGAIN,
+    TRY_AGAIN,
     Identity,
     identity,
     not_linked,
@@ -62,7 +62,7 @@ CHUNK_BYTES = 1 << 24  # size of a hashed and written block
 
 class WrongFileError(ArtifactError):
     def __init__(self, file: Path, why: str) -> None:
-        super().__init__(f"{file} is damaged: {why}", AGAIN)
+        super().__init__(f"{file} is damaged: {why}", TRY_AGAIN)
         self.file = file
 
 
@@ -125,9 +125,9 @@ def open_arrays(path: Path) -> dict[str, Array]:
 
 def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
     try:
-        file = open_plain(path, hint=AGAIN)
+        file = open_plain(path, hint=TRY_AGAIN)
     except FileNotFoundError as error:
-        raise ArtifactError(f"cannot read {path}: it is missing", AGAIN) from error
+        raise ArtifactError(f"cannot read {path}: it is missing", TRY_AGAIN) from error
     with file:
         status = os.fstat(file.fileno())
         if status.st_size < 8:
@@ -139,7 +139,7 @@ def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
             if code == errno.ENOMEM:
                 raise MemoryError(f"cannot map {path}") from error
             full = code in (errno.EMFILE, errno.ENFILE)
-            hint = "allow more open files: ulimit -n" if full else AGAIN
+            hint = "allow more open files: ulimit -n" if full else TRY_AGAIN
             raise ArtifactError(f"cannot map {path}: {reason(error)}", hint) from error
     header, start = _read_header(path, mapped)
     spans = {name: _span(path, name, entry) for name, entry in header.items()}
@@ -162,7 +162,7 @@ def _read_header(path: Path, raw: mmap.mmap) -> tuple[dict[str, Any], int]:
         raise _damaged(path, "its arrays would not be aligned")
     header = parse_json(
         raw[8 : 8 + length], f"{path} is damaged: its header", strict=True,
-        error=ArtifactError, hint=AGAIN,
+        error=ArtifactError, hint=TRY_AGAIN,
     )  # fmt: skip
     if not isinstance(header, dict):
         raise _damaged(path, "its header is not a JSON object")
@@ -209,7 +209,7 @@ def _require_gapless(path: Path, spans: Iterable[Span], size: int) -> None:
 
 
 def _damaged(path: object, why: str) -> ArtifactError:
-    return ArtifactError(f"{path} is damaged: {why}", AGAIN)
+    return ArtifactError(f"{path} is damaged: {why}", TRY_AGAIN)
 
 
 def require(holds: bool | np.bool_, path: object, breach: str) -> None:

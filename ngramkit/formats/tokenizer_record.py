@@ -4,10 +4,10 @@ An artifact fits a tokenizer if the `fingerprint` of their files is equal, or if
 identically:
 
     encodes = 16 hex digits: sha256 over every token's text, in order, then their ids
-              4 hex digits for each of PROBES: sha256 over its ids, in order
+              4 hex digits for each of PROBE_TEXTS: sha256 over its ids, in order
 
-Tokenizers with equal `encodes` have the same vocabulary and split all PROBES the same way. PROBES
-only grows at its end; the common part is compared.
+Tokenizers with equal `encodes` have the same vocabulary and split all PROBE_TEXTS the same way.
+PROBE_TEXTS only grows at its end; the common part is compared.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ngramkit.basics.untrusted import whole_number
 from ngramkit.formats.safetensors import require
 
 # Parts of a tokenizer that decide ids; the post-processor and the padding do not.
-DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
+DECISIVE_PARTS = ("model", "added_tokens", "normalizer", "pre_tokenizer")
 # Tokenizers differ in spaces, line ends, digits, contractions, scripts, marks, code and specials.
-PROBES = (
+PROBE_TEXTS = (
     "Hello world",
     " Hello  world   ",
     "\tdef f(x):\n    return x\n\n\n",
@@ -73,7 +73,7 @@ PROBES = (
     "0" * 13,
 )
 DIGITS, EACH = 16, 4
-FORM = re.compile(r"[0-9a-f]{20,1000}")
+FINGERPRINT_FORM = re.compile(r"[0-9a-f]{20,1000}")
 
 ANOTHER_HISTORY = "name another folder: the requests of a history have one tokenizer"  # a hint
 
@@ -94,7 +94,7 @@ class TokenizerRecord:
         return self.vocabulary
 
     def is_same_tokenizer(self, other: TokenizerRecord) -> bool:
-        """Return whether both have the same files, or encode every text of PROBES identically."""
+        """Return whether both have the same files, or encode all PROBE_TEXTS identically."""
         if self.fingerprint == other.fingerprint:
             return True
         if self.encodes is None or other.encodes is None:
@@ -129,14 +129,16 @@ def parse_tokenizer(path: object, body: Any) -> TokenizerRecord:
     inside = eos is None or whole_number(eos, 0, size - 1)
     require(inside, path, f"eos {eos!r:.30} is not in its vocabulary")
     encodes = body.get("encodes")
-    sound = encodes is None or (isinstance(encodes, str) and bool(FORM.fullmatch(encodes)))
+    sound = encodes is None or (
+        isinstance(encodes, str) and bool(FINGERPRINT_FORM.fullmatch(encodes))
+    )
     require(sound, path, "`encodes` is not hex digits")
     return TokenizerRecord(**body)
 
 
 def fingerprint(backend: Any) -> str:
     body = json.loads(backend.to_str())
-    decisive = {part: body.get(part) for part in DECISIVE}
+    decisive = {part: body.get(part) for part in DECISIVE_PARTS}
     text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -148,7 +150,7 @@ def encodes(vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]
         "utf-8", "surrogatepass"
     )
     parts = [hashlib.sha256(whole).hexdigest()[:DIGITS]]
-    return "".join([*parts, *(_digest(encode(text)) for text in PROBES)])
+    return "".join([*parts, *(_digest(encode(text)) for text in PROBE_TEXTS)])
 
 
 def _digest(ids: Sequence[int]) -> str:
@@ -168,13 +170,13 @@ def record_of(given: Any) -> TokenizerRecord:
 def difference(encodes: str, other: str) -> str:
     if encodes[:DIGITS] != other[:DIGITS]:
         return "their vocabularies differ"
-    pairs = zip(PROBES, _digests(encodes), _digests(other), strict=False)
+    pairs = zip(PROBE_TEXTS, _digests(encodes), _digests(other), strict=False)
     text = next((text for text, a, b in pairs if a != b), None)
     return "" if text is None else f"they encode {text!r} differently"
 
 
 def first_difference(encodes: str, encode: Callable[[str], Sequence[int]]) -> str | None:
-    pairs = zip(PROBES, _digests(encodes), strict=False)
+    pairs = zip(PROBE_TEXTS, _digests(encodes), strict=False)
     return next((text for text, digest in pairs if _digest(encode(text)) != digest), None)
 
 

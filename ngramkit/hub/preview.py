@@ -16,9 +16,9 @@ from itertools import islice
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.query import frequent_phrases
 
-PHRASES = 100
-FOLLOWERS = 5  # of a phrase
-LEAST = 3  # occurrences
+PREVIEW_PHRASES = 100
+FOLLOWERS_PER_PHRASE = 5  # of a phrase
+MIN_OCCURRENCES = 3  # occurrences
 
 
 def may_show(artifact: Artifact) -> bool:
@@ -31,12 +31,14 @@ def preview_of(artifact: Artifact, decode: Callable[[list[int]], str]) -> bytes 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found = frequent_phrases(artifact, 2 * PHRASES, FOLLOWERS, least=LEAST)
+    found = frequent_phrases(
+        artifact, 2 * PREVIEW_PHRASES, FOLLOWERS_PER_PHRASE, least=MIN_OCCURRENCES
+    )
     named = ((decode(each.phrase), each) for each in found)
     words = (pair for pair in named if any(map(str.isalnum, pair[0])))  # not only punctuation
     rows = [
         (phrase, each.matches, decode(ids), count)
-        for phrase, each in islice(words, PHRASES)
+        for phrase, each in islice(words, PREVIEW_PHRASES)
         for ids, count in each.continuations
     ]
     if not rows:

@@ -16,7 +16,7 @@ from ngramkit.basics.results import Result
 from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.history import LOG, History, copied_log, copy_of, restore
-from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
 from ngramkit.formats.replacing import PRIVATE, Replacement, exists, tidy
@@ -128,4 +128,4 @@ def _fetch_history(
 
 def _files_to_copy(folder: Path) -> list[str]:
     texts = [name for name in (CARD, RECIPE) if (folder / name).exists()]
-    return [*read_manifest(folder).files, NAME, *texts]
+    return [*read_manifest(folder).files, MANIFEST_FILE, *texts]

@@ -35,7 +35,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.build_command import corpora_of
 from ngramkit.formats.card import LANGUAGE, PLACEHOLDER, Entry, card, is_hub_id
 from ngramkit.formats.history import LOG, History, copy_of
-from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, PREVIEW, RECIPE
 from ngramkit.formats.query import most_frequent
@@ -44,9 +44,9 @@ from ngramkit.formats.safetensors import sha256_of
 from ngramkit.hub.preview import may_show, preview_of
 from ngramkit.remote.fetch import HubName, fetch, silence_client
 
-GENERATE = Path("custom_generate") / "generate.py"
+GENERATE_FILE = Path("custom_generate") / "generate.py"
 NEW_REPOSITORY_FILES = {".gitattributes", CARD}
-MARKER_FILE = {"dataset": NAME, "model": GENERATE.as_posix()}  # of our repositories
+MARKER_FILE = {"dataset": MANIFEST_FILE, "model": GENERATE_FILE.as_posix()}  # of our repositories
 # Files that a commit may remove.
 REMOVABLE_FILES = {
     "dataset": re.compile(
@@ -105,7 +105,7 @@ class Repository:
         """Return the kind of the artifact among `files`; None if it has none or a damaged one."""
         from huggingface_hub import hf_hub_download
 
-        name = NAME if self.kind == "dataset" else f"{ARTIFACT}/{NAME}"
+        name = MANIFEST_FILE if self.kind == "dataset" else f"{ARTIFACT}/{MANIFEST_FILE}"
         if name not in files:
             return None
         manifest = hf_hub_download(self.name, name, **self._where)
@@ -243,7 +243,7 @@ def push(
     path = fetched.path
     if fetched.commit is None:
         require_no_links(path)
-    kind = "model" if (path / GENERATE).is_file() else "dataset"
+    kind = "model" if (path / GENERATE_FILE).is_file() else "dataset"
     artifact = open_artifact_folder(path / ARTIFACT if kind == "model" else path)
     if squash and artifact.kind != History.kind:
         raise UsageError(
@@ -358,7 +358,7 @@ def _require_same_kind(
 def _history_uploads(history: History) -> tuple[Mapping[str, int], list[Upload]]:
     manifest, log = copy_of(history)
     record = manifest.files[LOG]
-    texts = [_text_upload(NAME, manifest.to_json()), _text_upload(CARD, card(manifest))]
+    texts = [_text_upload(MANIFEST_FILE, manifest.to_json()), _text_upload(CARD, card(manifest))]
     return manifest.counts, [Upload(LOG, log, record.sha256, record.bytes), *texts]
 
 
@@ -383,7 +383,7 @@ def _artifact_uploads(artifact: Artifact, reporter: Reporter) -> list[Upload]:
             )
         uploads.append(Upload(name, path / name, record.sha256, record.bytes))
         reporter.advance(record.bytes)
-    uploads.append(_text_upload(NAME, manifest.to_json()))
+    uploads.append(_text_upload(MANIFEST_FILE, manifest.to_json()))
     if (recipe := _recipe(path, manifest.build)) is not None:
         uploads.append(_text_upload(RECIPE, recipe))
     return uploads

@@ -14,10 +14,10 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import whole_number
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.formats.opening import CLASSES
+from ngramkit.formats.opening import CLASS_OF_KIND
 from ngramkit.remote.fetch import silence_client
 
-TAG = "ngramkit"
+HUB_TAG = "ngramkit"
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,18 @@ def search(
     `tokenizer` is a fingerprint, or a model whose tokenizer's fingerprint is compared; if that
     cannot be loaded, names are compared. Raises NetworkError if the Hub does not answer.
     """
-    if kind is not None and kind not in CLASSES:
-        raise UsageError(f"unknown kind {kind!r}", meant(kind, CLASSES), option="kind")
+    if kind is not None and kind not in CLASS_OF_KIND:
+        raise UsageError(f"unknown kind {kind!r}", meant(kind, CLASS_OF_KIND), option="kind")
     if tokenizer is not None and tokenizer.startswith((".", "/", "~")):
         resolve_model(tokenizer)
     from huggingface_hub import constants
     from huggingface_hub.utils import build_hf_headers, paginate  # type: ignore[attr-defined]
 
     silence_client()
-    query = {"filter": [TAG, kind] if kind else TAG, "expand": ["cardData", "downloads", "sha"]}
+    query = {
+        "filter": [HUB_TAG, kind] if kind else HUB_TAG,
+        "expand": ["cardData", "downloads", "sha"],
+    }
     with hub_errors("the list of artifacts", "list"):
         # Raw JSON: huggingface_hub's classes pass a card's keys as their parameters.
         items = paginate(f"{constants.ENDPOINT}/api/datasets", query, build_hf_headers())
@@ -78,7 +81,7 @@ def _read_entry(item: Any) -> HubArtifact | None:
     if not isinstance(item, Mapping) or not isinstance(item.get("id"), str):
         return HubArtifact("?", problem="the Hub's list has an entry without an id")
     card = item.get("cardData")
-    facts = card.get(TAG) if isinstance(card, Mapping) else None
+    facts = card.get(HUB_TAG) if isinstance(card, Mapping) else None
     if facts is None:
         return None
     try:
@@ -91,7 +94,7 @@ def _read_entry(item: Any) -> HubArtifact | None:
 
 def _parse_card(item: Mapping[str, Any], facts: Any) -> HubArtifact:
     if not isinstance(facts, Mapping):
-        raise TypeError(f"`{TAG}` must be a table")
+        raise TypeError(f"`{HUB_TAG}` must be a table")
     return HubArtifact(
         id=_text("id", item["id"]),
         kind=_text("kind", facts.get("kind")),

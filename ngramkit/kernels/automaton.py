@@ -23,7 +23,7 @@ from ngramkit.kernels.suffix.search import (
 
 # Columns of `state`.
 SIZE, LAST, STATES, EDGES, AT, MATCHED = range(6)
-SCANNED = 1 << 16  # occurrences, or then tokens of a shard, read to find the first one, at most
+MAX_SCANNED = 1 << 16  # occurrences, or then tokens of a shard, read to find the first one, at most
 
 
 class SuffixAutomaton(NamedTuple):
@@ -213,8 +213,8 @@ def in_corpus(
 
     The match is a suffix of `context` int32[n], up to `longest` tokens; below `shortest` it has no
     continuation. The draft follows its first occurrence in the first shard, and ends before a
-    separator or after `eos`. A match with more than SCANNED occurrences, none of them in the
-    shard's first SCANNED tokens, may follow a later one.
+    separator or after `eos`. A match with more than MAX_SCANNED occurrences, none of them in the
+    shard's first MAX_SCANNED tokens, may follow a later one.
     """
     intervals = np.zeros((len(table), 2), np.int64)
     matched = longest_match(table, context, longest, intervals)
@@ -242,11 +242,11 @@ def in_corpus(
 @part
 def _first_place(shard: Array, low: int, high: int, match: Array) -> int:
     """Return the first position of an interval; few frequent matches are far into the text."""
-    if high - low > SCANNED:
-        for position in range(min(SCANNED, shard[SHARD_SIZE])):
+    if high - low > MAX_SCANNED:
+        for position in range(min(MAX_SCANNED, shard[SHARD_SIZE])):
             if compare_suffix(shard, position, match, 0) == 0:
                 return position
     place = position_at(shard, low)
-    for i in range(low + 1, min(high, low + SCANNED)):
+    for i in range(low + 1, min(high, low + MAX_SCANNED)):
         place = min(place, position_at(shard, i))
     return place

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from ngramkit.basics.cache import only_owner_writes, private_folder
 
-VARIABLE = "NUMBA_CACHE_DIR"
+CACHE_VARIABLE = "NUMBA_CACHE_DIR"
 KERNELS = Path(__file__).parent
-SUFFIX = ".nbc"
-MAX_FILES = 2048  # files; a version compiles about 150
+CODE_SUFFIX = ".nbc"
+MAX_CODE_FILES = 2048  # files; a version compiles about 150
 NOTICE = 25  # between INFO and WARNING: the command line shows it, programs do not
 logger = logging.getLogger("ngramkit")
 logging.addLevelName(NOTICE, "NOTICE")
@@ -33,14 +33,14 @@ def announce_compiling() -> None:
 @cache
 def folder() -> Path | None:
     """Return the folder for machine code, or None if there is no private one."""
-    named, own = os.environ.get(VARIABLE), private_folder("kernels")
+    named, own = os.environ.get(CACHE_VARIABLE), private_folder("kernels")
     if named:
         place = Path(named).absolute()
         if serves(place):
             return place
         logger.warning(
             "cannot use %s=%s: it is not writable, or others can write to it or above it",
-            VARIABLE,
+            CACHE_VARIABLE,
             place,
         )
     if own is not None and serves(own):
@@ -49,7 +49,7 @@ def folder() -> Path | None:
     if not serves(temporary):
         return None
     logger.warning(
-        "compiled kernels are kept in %s for now (%s chooses a folder)", temporary, VARIABLE
+        "compiled kernels are kept in %s for now (%s chooses a folder)", temporary, CACHE_VARIABLE
     )
     return temporary
 
@@ -66,15 +66,15 @@ def serves(place: Path) -> bool:
     return only_owner_writes(place)
 
 
-def file_ending(suffix: str = SUFFIX) -> str:
+def file_ending(suffix: str = CODE_SUFFIX) -> str:
     return f"-{source_digest()[:16]}{suffix}"
 
 
 def delete_oldest(place: Path) -> None:
-    files = list(place.glob(f"*{SUFFIX}"))
-    if len(files) > MAX_FILES:
+    files = list(place.glob(f"*{CODE_SUFFIX}"))
+    if len(files) > MAX_CODE_FILES:
         files.sort(key=lambda path: path.stat().st_mtime_ns)
-        for path in files[:-MAX_FILES]:
+        for path in files[:-MAX_CODE_FILES]:
             path.unlink(missing_ok=True)
 
 

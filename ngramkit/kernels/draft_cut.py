@@ -1,8 +1,8 @@
 """Cut drafts where more nodes do not pay, by recorded acceptance.
 
-Nodes are classed by their share of the parent's score (LEVELS) and by the number of right tokens in
-a row before them (RUNS). A record float32[LEVELS, RUNS, 2] has the sum of shares of nodes with
-accepted parents, and how many were accepted, fading with age.
+Nodes are classed by their share of the parent's score (SHARE_CLASSES) and by the number of right
+tokens in a row before them (RUN_CLASSES). A record float32[SHARE_CLASSES, RUN_CLASSES, 2] has the
+sum of shares of nodes with accepted parents, and how many were accepted, fading with age.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy.typing as npt
 from ngramkit.kernels.jit import allocating_entry, entry, part
 from ngramkit.kernels.sorting import best_first
 
-LEVELS = 8  # classes of shares: above 0.9, above 1/2, above 1/4, ...
-RUNS = 6  # classes of right tokens in a row: 0, 1, 2, 3 or 4, 5 to 8, more
-COPIED = 0.9  # larger shares are of copied tokens, not of a choice
-SURE = 0.97  # share of the parent's chance, at most: every copy ends
-BELIEF = 1.5  # weight of a drafter's own scores, in expected nodes of the record
+SHARE_CLASSES = 8  # classes of shares: above 0.9, above 1/2, above 1/4, ...
+RUN_CLASSES = 6  # classes of right tokens in a row: 0, 1, 2, 3 or 4, 5 to 8, more
+COPIED_SHARE = 0.9  # larger shares are of copied tokens, not of a choice
+MAX_CHANCE = 0.97  # share of the parent's chance, at most: every copy ends
+SCORE_WEIGHT = 1.5  # weight of a drafter's own scores, in expected nodes of the record
 SHARES, TRUE = range(2)
 
 Floats = npt.NDArray[np.float32]
@@ -31,8 +31,8 @@ def chances(
 ) -> Floats:
     """Return the chance of every node to be accepted, float32[n].
 
-    `trust` float32[RUNS] is what shares are worth without a record. `run` tokens in a row were
-    right before this draft.
+    `trust` float32[RUN_CLASSES] is what shares are worth without a record. `run` tokens in a row
+    were right before this draft.
     """
     chance, depths = np.empty(len(parents), np.float32), np.empty(len(parents), np.int64)
     _chances(parents, scores, record, trust, run, depths, chance)
@@ -41,9 +41,9 @@ def chances(
 
 @part
 def _chances(parents, scores, record, trust, run, depths, chance):
-    expected, came_true = BELIEF, BELIEF
-    for kind in range(RUNS):
-        for level in range(LEVELS):
+    expected, came_true = SCORE_WEIGHT, SCORE_WEIGHT
+    for kind in range(RUN_CLASSES):
+        for level in range(SHARE_CLASSES):
             expected += record[level, kind, SHARES] * trust[kind]
             came_true += record[level, kind, TRUE]
     every = came_true / expected
@@ -56,8 +56,8 @@ def _chances(parents, scores, record, trust, run, depths, chance):
         share = _share(parents, scores, node)
         kind = _run(run + depths[node])
         cell = record[_level(share), kind]
-        worth = (cell[TRUE] + BELIEF * every * trust[kind]) / (cell[SHARES] + BELIEF)
-        chance[node] = before * min(share * worth, SURE)
+        worth = (cell[TRUE] + SCORE_WEIGHT * every * trust[kind]) / (cell[SHARES] + SCORE_WEIGHT)
+        chance[node] = before * min(share * worth, MAX_CHANCE)
 
 
 @part
@@ -85,8 +85,8 @@ def update_record(
 
     `written` int32[m] followed the root; nodes need not have been verified.
     """
-    for level in range(LEVELS):
-        for kind in range(RUNS):
+    for level in range(SHARE_CLASSES):
+        for kind in range(RUN_CLASSES):
             record[level, kind, SHARES] *= np.float32(fade)
             record[level, kind, TRUE] *= np.float32(fade)
     at = -1
@@ -190,10 +190,10 @@ def _share(parents: Any, scores: Any, node: int) -> Any:
 
 @part
 def _level(share: Any) -> Any:
-    if share > COPIED:
+    if share > COPIED_SHARE:
         return 0
     level = 1
-    while level < LEVELS - 1 and share <= 0.5:
+    while level < SHARE_CLASSES - 1 and share <= 0.5:
         share *= 2
         level += 1
     return level
@@ -202,7 +202,7 @@ def _level(share: Any) -> Any:
 @part
 def _run(run: Any) -> Any:
     kind, most = 0, 0
-    while kind < RUNS - 1 and run > most:
+    while kind < RUN_CLASSES - 1 and run > most:
         kind += 1
         most = max(2 * most, 1)
     return kind

@@ -20,7 +20,7 @@ import numba
 
 from ngramkit.kernels.code_folder import NOTICE, announce_compiling, file_ending, folder
 
-TESTED = (0, 62), (0, 68)  # first and last version of numba
+TESTED_NUMBA = (0, 62), (0, 68)  # first and last version of numba
 logger = logging.getLogger("ngramkit")
 
 
@@ -31,7 +31,10 @@ def is_tested(version: str) -> bool:
     (True, False, False)
     """
     numbers = re.match(r"(\d+)\.(\d+)", version)
-    return numbers is not None and TESTED[0] <= (int(numbers[1]), int(numbers[2])) <= TESTED[1]
+    return (
+        numbers is not None
+        and TESTED_NUMBA[0] <= (int(numbers[1]), int(numbers[2])) <= TESTED_NUMBA[1]
+    )
 
 
 class _Plain:
@@ -59,7 +62,7 @@ def _decorators() -> Any:
         NOTICE,
         "numba %s was not tested with ngramkit (%s to %s were): kernels take longer to compile",
         numba.__version__,
-        *(".".join(map(str, version)) for version in TESTED),
+        *(".".join(map(str, version)) for version in TESTED_NUMBA),
     )
     return _Plain()
 

@@ -15,7 +15,7 @@ from ngramkit.kernels.sorting import best_first
 # row's score per further token. They decide which nodes a small budget keeps. Chosen on recorded
 # answers to MT-Bench; half or twice the values cost less than 1 % of tokens/step.
 ESCAPE = 4.0
-DECAY = 0.8
+DECAY_PER_RANK = 0.8
 
 
 def probabilities_by_bits() -> Array:
@@ -216,7 +216,7 @@ def context_then_bigram_tree(
         lengths[r], owners[r] = ends[r], sources[0]
         for depth in range(ends[r]):
             rows[r, depth] = copied[r, depth]
-            gains[r, depth] = counts[r] / mass * DECAY**depth
+            gains[r, depth] = counts[r] / mass * DECAY_PER_RANK**depth
             if copied[r, depth] == eos:
                 lengths[r] = depth + 1
                 break

@@ -1,6 +1,6 @@
 """Token Recycling's matrix (arXiv:2408.08696): the model's latest top-k after each token.
 
-The matrix is int32[V, K], indexed by token; -1 marks missing entries.
+The matrix is int32[V, CANDIDATES_PER_TOKEN], indexed by token; -1 marks missing entries.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, entry
 
-K = 8  # candidates kept per token, as published
+CANDIDATES_PER_TOKEN = 8  # candidates kept per token, as published
 
 
 def fixed_tree(chances: Array, nodes: int) -> tuple[Array, Array, Array]:
     """Return the `nodes` best paths: parents int32[n] (-1 the root), ranks int32[n], scores.
 
-    Scores float32[n] are products of `chances` float[K], by rank. Parents precede children, and a
-    smaller shape is a prefix of a larger one.
+    Scores float32[n] are products of `chances` float[CANDIDATES_PER_TOKEN], by rank. Parents
+    precede children, and a smaller shape is a prefix of a larger one.
     """
     parents, ranks = np.empty(nodes, np.int32), np.empty(nodes, np.int32)
     scores = np.empty(nodes, np.float32)

@@ -19,10 +19,12 @@ from ngramkit.kernels.suffix.draft_tree import (
 )
 from ngramkit.kernels.suffix.search import find_all, longest_match
 
-LENGTHS = 24  # match lengths with a record; longer ones count as the last
-PRIOR = 4.0  # weight of a trust's prior, in drafts
-FORGET = 0.99  # factor of older drafts' weight, per draft
-RELENT = 0.999  # factor after trust was too low to draft, so that it is retried, but rarely
+RECORDED_LENGTHS = 24  # match lengths with a record; longer ones count as the last
+PRIOR_DRAFTS = 4.0  # weight of a trust's prior, in drafts
+DECAY_PER_DRAFT = 0.99  # factor of older drafts' weight, per draft
+DECAY_WHILE_SILENT = (
+    0.999  # factor after trust was too low to draft, so that it is retried, but rarely
+)
 HITS, PREDICTED = range(2)
 
 
@@ -33,8 +35,8 @@ def draft(
     """Return token_ids, parents, scores, shares, and the match's length, 0 if nothing matches.
 
     `context` int32[n]. `rules` int64[3]: the longest query, the deepest node, eos (-1 for none).
-    Nodes below the score `least` are omitted. `record` float64[LENGTHS, 2]. `table` must have a
-    row.
+    Nodes below the score `least` are omitted. `record` float64[RECORDED_LENGTHS, 2]. `table` must
+    have a row.
     """
     longest, deepest, eos = rules[0], rules[1], rules[2]
     intervals = np.zeros((len(table), 2), np.int64)
@@ -43,7 +45,7 @@ def draft(
     while match > 0:
         if trust(record, match) < least:
             for column in range(2):
-                record[min(match, LENGTHS - 1), column] *= RELENT
+                record[min(match, RECORDED_LENGTHS - 1), column] *= DECAY_WHILE_SILENT
             break
         nodes, total = most_frequent_continuations(table, intervals, match, budget, deepest, eos)
         if len(nodes) or budget == 0:
@@ -63,7 +65,7 @@ def _score(
     token_ids, parents = np.empty(size, np.int32), np.empty(size, np.int32)
     scores, shares = np.empty(size, np.float32), np.empty(size, np.float32)
     place = np.full(size, -1, np.int64)
-    reach = np.empty(LENGTHS + 32, np.float64)  # the product of trusts down to a depth
+    reach = np.empty(RECORDED_LENGTHS + 32, np.float64)  # the product of trusts down to a depth
     reach[0] = 1.0
     for depth in range(1, len(reach)):
         reach[depth] = reach[depth - 1] * trust(record, match + depth - 1)
@@ -84,9 +86,11 @@ def _score(
 @part
 def trust(record: Array, length: int) -> float:
     """Return the probability that one more token agrees, l / (l + 3) at first."""
-    at = min(length, LENGTHS - 1)
+    at = min(length, RECORDED_LENGTHS - 1)
     guess = at / (at + 3.0)
-    probability: float = (record[at, HITS] + PRIOR * guess) / (record[at, PREDICTED] + PRIOR)
+    probability: float = (record[at, HITS] + PRIOR_DRAFTS * guess) / (
+        record[at, PREDICTED] + PRIOR_DRAFTS
+    )
     return min(probability, 1.0)
 
 
@@ -105,9 +109,9 @@ def learn(
                     child = i
         if mass == 0.0:
             return
-        at = min(match + depth, LENGTHS - 1)
-        record[at, HITS] *= FORGET
-        record[at, PREDICTED] = record[at, PREDICTED] * FORGET + mass
+        at = min(match + depth, RECORDED_LENGTHS - 1)
+        record[at, HITS] *= DECAY_PER_DRAFT
+        record[at, PREDICTED] = record[at, PREDICTED] * DECAY_PER_DRAFT + mass
         if child < 0:
             return
         record[at, HITS] += 1.0

@@ -26,7 +26,7 @@ from ngramkit.logs.request import (
     skip_bad,
 )
 
-COPY = "an answer that an earlier session holds"
+COPIED_ANSWER = "an answer that an earlier session holds"
 __all__ = ["is_session", "read_sessions", "started", "without_earlier_answers"]
 
 
@@ -88,7 +88,7 @@ class _Reader:
         try:
             for answer in answers:
                 if self._copies.holds(answer):
-                    yield COPY
+                    yield COPIED_ANSWER
                     continue
                 if not len(answer.before):
                     where.count_unread(NO_PROMPT)

@@ -29,7 +29,7 @@ from ngramkit.logs.request import FilePlace, Line
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj", ".log", ".txt", ".pt", ".parquet")
 # Rotation appends a number or a date: server.log.1, server.log-20261124.gz, 0.log.20261124-120000.
-NAME = re.compile(
+LOG_FILE_NAME = re.compile(
     rf"(.*(?:{'|'.join(map(re.escape, SUFFIXES))}))([.-]\d[\dTZ_.-]*?)?(?:\.gz|\.zst)?", re.DOTALL
 )
 MAX_FILES = 1 << 20
@@ -37,7 +37,7 @@ MAX_DOCUMENT_BYTES = 1 << 28
 MAX_VALUES = 1 << 23  # per document or line
 FORMAT_LINES, FORMAT_OBJECTS = 4096, 100  # inspected to recognize the format
 JSON_LIST = re.compile(rb"\[\s*(\{|\[|\]|\"|$)")  # "[2026-11-24 12:00:00] ..." is a line of text
-HINT = "Write one object per line, or one document."
+HOW_TO_WRITE = "Write one object per line, or one document."
 OnBadLine = Callable[[FilePlace, InputError], None]
 
 
@@ -109,7 +109,7 @@ class LogFile:
             try:
                 body = _parse(line, where)
                 if not isinstance(body, dict):
-                    raise BadRecordError(f"{where}: a record must be a JSON object", HINT)
+                    raise BadRecordError(f"{where}: a record must be a JSON object", HOW_TO_WRITE)
             except BadRecordError as error:
                 on_bad_line(where, error)
                 continue
@@ -135,7 +135,9 @@ class LogFile:
             if isinstance(item, dict):
                 yield where, item
             else:
-                on_bad_line(where, BadRecordError(f"{where}: a record must be a JSON object", HINT))
+                on_bad_line(
+                    where, BadRecordError(f"{where}: a record must be a JSON object", HOW_TO_WRITE)
+                )
 
     def _count_unread(self, what: str) -> None:
         if self.unread is not None:
@@ -160,7 +162,9 @@ def _raise(where: FilePlace, error: InputError) -> None:
 
 
 def _parse(text: bytes, where: FilePlace) -> Any:
-    return parse_json(text, str(where), most_values=MAX_VALUES, error=BadRecordError, hint=HINT)
+    return parse_json(
+        text, str(where), most_values=MAX_VALUES, error=BadRecordError, hint=HOW_TO_WRITE
+    )
 
 
 class Files(NamedTuple):
@@ -210,7 +214,7 @@ def _folder_files(folder: Path, skipped: Counter[str]) -> list[Path]:
             skipped["hidden files"] += 1
         elif path.is_symlink():
             skipped["links (name them to read them)"] += 1
-        elif path.is_file() and NAME.fullmatch(path.name):
+        elif path.is_file() and LOG_FILE_NAME.fullmatch(path.name):
             files.append(path)
         else:
             skipped["files of other names"] += 1
@@ -225,12 +229,12 @@ def _folder_files(folder: Path, skipped: Counter[str]) -> list[Path]:
 @lru_cache
 def unrotated_name(path: Path) -> str:
     """Return the path that rotated files share: a/server.log for a/server.log.2.gz."""
-    match = NAME.fullmatch(path.name)
+    match = LOG_FILE_NAME.fullmatch(path.name)
     return str(path.parent / (match[1] if match else path.name))
 
 
 def _order(path: Path) -> tuple[Any, ...]:
-    match = NAME.fullmatch(path.name)
+    match = LOG_FILE_NAME.fullmatch(path.name)
     assert match is not None
     rotation = match[2] or ""
     number = rotation[1:]

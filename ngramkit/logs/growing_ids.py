@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.drafters.base import NOTHING, TokenArray
+from ngramkit.drafters.base import NO_TOKENS, TokenArray
 
 
 class GrowingIds:
     """An int32 array that grows at its end; views of it keep their ids."""
 
-    def __init__(self, ids: TokenArray = NOTHING) -> None:
+    def __init__(self, ids: TokenArray = NO_TOKENS) -> None:
         self._ids = ids.copy()  # later with spare room
         self.size = len(ids)
 

@@ -22,12 +22,12 @@ from ngramkit.basics.models import named_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
-from ngramkit.corpus.agent_sessions.read import WARNING
+from ngramkit.corpus.agent_sessions.read import PRIVACY_WARNING
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.formats.eviction import drop_matching, keep_newest
 from ngramkit.formats.history import History, clear_partials, merge_histories, require_no_other
-from ngramkit.formats.manifest import NAME
+from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.agent_sessions import without_earlier_answers
 from ngramkit.logs.read import Files, read_log
@@ -143,7 +143,7 @@ def history_import(
     if tokens is not None:
         require_between("tokens", tokens, 1)
     require_no_other(Path(out))
-    if model is None and (Path(out) / NAME).exists():
+    if model is None and (Path(out) / MANIFEST_FILE).exists():
         model = History.open(out).tokenizer.id
     tokenizer = load_tokenizer(named_model(model, reporter))
     encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
@@ -158,7 +158,7 @@ def history_import(
     for request, (prompt, output, _) in encode.encoded(read):
         if request.agent and not warned:
             warned = True
-            reporter.note(f"{WARNING}: only you can read {out}, and push refuses it")
+            reporter.note(f"{PRIVACY_WARNING}: only you can read {out}, and push refuses it")
         if not imported:  # only after any error about the files
             reporter.stage("reading the log", unit="requests")
         ids = np.concatenate([prompt, output]) if prompts else output

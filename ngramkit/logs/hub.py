@@ -9,14 +9,14 @@ from typing import Any
 from ngramkit.basics.errors import InputError, hub_errors
 from ngramkit.basics.progress import SILENT, Reporter
 
-NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@:]+))?")
+DATASET_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@:]+))?")
 PARQUET_BRANCH = "refs/convert/parquet"
 # In the order of preference: what was recorded, then tables of it.
 KINDS = ((".jsonl", ".jsonl.gz", ".jsonl.zst"), (".json",), (".parquet",))
 
 
 def is_dataset(path: str | Path) -> bool:
-    return NAME.fullmatch(str(path)) is not None
+    return DATASET_NAME.fullmatch(str(path)) is not None
 
 
 def dataset_files(name: str | Path, reporter: Reporter = SILENT) -> list[Path]:
@@ -25,7 +25,7 @@ def dataset_files(name: str | Path, reporter: Reporter = SILENT) -> list[Path]:
     They are JSON lines if it has any, else JSON, else Parquet, which may be the Hub's conversion.
     Raises InputError for a dataset without such files, NetworkError if the Hub fails.
     """
-    match = NAME.fullmatch(str(name))
+    match = DATASET_NAME.fullmatch(str(name))
     assert match is not None
     repository, revision = match[1], match[2]
     from huggingface_hub import HfApi

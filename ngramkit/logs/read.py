@@ -86,7 +86,7 @@ FORMATS = {
 }
 NAMED_FORMATS = [name for name in FORMATS if name != "columns"]
 BYTES_PER_CHARACTER = 16  # of a session's file, for what was said in it
-COPY = "a request that another file holds, too (a rotated log may be a copy)"
+COPIED_REQUEST = "a request that another file holds, too (a rotated log may be a copy)"
 WHERE = ("model", "kind", "run", "name")  # fields that requests can be selected by
 
 
@@ -149,7 +149,7 @@ def read_log(
             else:
                 models[found.model] += 1
                 if len(listed.paths) > 1 and _is_elsewhere(found, places):
-                    skips.parts[COPY] += 1
+                    skips.parts[COPIED_REQUEST] += 1
                 yield found
     skips.print(reporter, models.total())
     _warn_of_several_models(models, reporter)

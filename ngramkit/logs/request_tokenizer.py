@@ -25,7 +25,7 @@ PROMPT_END_CHARS = 1024  # may influence how the output is tokenized
 PROMPT_END_MESSAGES = 64
 MAX_TEXT_CHARS = 1 << 22  # a tokenizer needs about 200 bytes of memory per character
 THINK = "<think>"
-MENDED = "a request with half a surrogate pair, which became U+FFFD"
+MENDED_TEXT = "a request with half a surrogate pair, which became U+FFFD"
 
 
 class RequestTokens(NamedTuple):
@@ -78,7 +78,7 @@ class RequestTokenizer:
                 continue
             count += 1
             if self._mended:
-                skips.parts[MENDED] += 1
+                skips.parts[MENDED_TEXT] += 1
             yield request, tokens
         skips.print(self._reporter, count)
         if skips.first and not count:

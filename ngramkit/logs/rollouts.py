@@ -301,7 +301,7 @@ def _requests_of_call(
 # slime.
 
 MAX_UNPACKED_BYTES = 1 << 34
-HINT = (
+HOW_TO_CONVERT = (
     "Write the samples as JSON lines where slime is installed: prompt, response, tokens, "
     "response_length, loss_mask."
 )
@@ -319,17 +319,17 @@ def torch_samples(path: Path) -> Iterator[Line]:
             members = file.infolist()
         limit = min(2 * path.stat().st_size, MAX_UNPACKED_BYTES)
         if sum(member.file_size for member in members) > limit:
-            raise InputError(f"{path} must not unpack to more than {limit:,} bytes", HINT)
+            raise InputError(f"{path} must not unpack to more than {limit:,} bytes", HOW_TO_CONVERT)
         with warnings.catch_warnings(action="ignore"):  # about other kinds of files
             body = torch.load(path, map_location="cpu", weights_only=True)
     except InputError:
         raise
     except Exception as error:  # pickle and torch raise many types
         why = first_line(error)[:200]
-        raise InputError(f"cannot read {path} as slime's samples: {why}", HINT) from error
+        raise InputError(f"cannot read {path} as slime's samples: {why}", HOW_TO_CONVERT) from error
     samples = body.get("samples") if isinstance(body, dict) else None
     if not isinstance(samples, list):
-        raise InputError(f"cannot read {path}: it holds no samples of slime", HINT)
+        raise InputError(f"cannot read {path}: it holds no samples of slime", HOW_TO_CONVERT)
     for number, sample in enumerate(samples, 1):
         yield FilePlace(path, "item", number), sample
 
@@ -347,7 +347,7 @@ def read_slime(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     Source: THUDM/slime@4c4adbb slime/observability/rollout_data_utils.py.
     """
     if not isinstance(body, dict):
-        raise BadRecordError("a sample must be an object", HINT)
+        raise BadRecordError("a sample must be an object", HOW_TO_CONVERT)
     name, run = str(body.get("index", "")), training_step(where.path)
     prompt, response = body.get("prompt"), body.get("response")
     ids, own = token_ids(body.get("tokens")), token_ids(body.get("loss_mask"))
@@ -361,5 +361,5 @@ def read_slime(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     if isinstance(prompt, list):
         prompt = read_messages(where, prompt)
     if not isinstance(prompt, str | list) or not isinstance(response, str):
-        raise BadRecordError("a sample must have `prompt` and `response`", HINT)
+        raise BadRecordError("a sample must have `prompt` and `response`", HOW_TO_CONVERT)
     yield LoggedRequest(prompt, response, name, "slime", run=run) if response else NO_TEXT

@@ -13,7 +13,7 @@ from ngramkit.corpus.unpacking import table_row
 from ngramkit.logs.request import FilePlace, Line
 
 MAGIC = b"PAR1"
-HINT = "Write the requests as JSON lines."
+HOW_TO_CONVERT = "Write the requests as JSON lines."
 
 
 def parquet_rows(path: Path, unread: Counter[str] | None, most: int) -> Iterator[Line]:
@@ -31,4 +31,6 @@ def parquet_rows(path: Path, unread: Counter[str] | None, most: int) -> Iterator
                 where = FilePlace(path, "row", number, unread)
                 yield where, table_row(str(where), batch, most)
     except (pa.ArrowException, OSError, UnicodeError, TypeError) as error:
-        raise InputError(f"cannot read {path} as Parquet: {first_line(error)}", HINT) from error
+        raise InputError(
+            f"cannot read {path} as Parquet: {first_line(error)}", HOW_TO_CONVERT
+        ) from error

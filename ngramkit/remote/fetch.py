@@ -17,7 +17,7 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.formats import opening
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE, short_name
 from ngramkit.formats.safetensors import WrongFileError
 from ngramkit.remote.urls import as_path, as_url, url_label
@@ -163,11 +163,11 @@ def fetch_manifest(name: HubName) -> tuple[Path, Manifest]:
     silence_client()
     with hub_errors(name.repository):
         try:
-            path = _file(name.repository, name.revision, NAME)
+            path = _file(name.repository, name.revision, MANIFEST_FILE)
         except RemoteEntryNotFoundError as error:
             raise ArtifactError(
-                f"cannot use {name.repository}: it has no {NAME}, so it is not an ngramkit "
-                "artifact",
+                f"cannot use {name.repository}: it has no {MANIFEST_FILE}, so it is not an "
+                "ngramkit artifact",
                 "check the name; `ngramkit search` lists artifacts",
             ) from error
     return path.parent, read_manifest(path.parent)

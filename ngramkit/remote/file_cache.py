@@ -29,9 +29,9 @@ from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.limits import LIMITS, SHA256
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.untrusted import AGAIN, parse_json
+from ngramkit.basics.untrusted import TRY_AGAIN, parse_json
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import NAME, Manifest, parse_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, parse_manifest
 from ngramkit.formats.opening import kind_of, open_artifact_folder
 from ngramkit.formats.outputs import CARD, RECIPE, short_name
 from ngramkit.formats.replacing import locked
@@ -40,7 +40,7 @@ from ngramkit.remote.urls import CONCURRENT_TRANSFERS, NotAsListedError, UrlFold
 
 DIR, SIZE = "NGRAMKIT_CACHE_DIR", "NGRAMKIT_CACHE_SIZE"
 MAX_DOWNLOAD_SECONDS = 24 * 3600.0  # older incoming files are abandoned
-TRIES = 2
+DOWNLOAD_TRIES = 2
 Entry = tuple[str, FileRecord]  # a file's name and its manifest record
 
 _chosen: ContextVar[tuple[Path | None, int | None]] = ContextVar("cache", default=(None, None))
@@ -198,7 +198,7 @@ def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
     ArtifactError for a missing or damaged artifact, InputError if the cache is full.
     """
     place, cache = UrlFolder.at(url), Cache.chosen()
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(DOWNLOAD_TRIES)):
         raw, manifest = read_remote(place)
         folder = staged_folder(cache, place, manifest)
         try:
@@ -227,7 +227,7 @@ def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
     remote = find_remote(place)
     if remote is None:
         raise ArtifactError(
-            f"cannot use {place}: it has no {NAME}, so it is not an ngramkit artifact",
+            f"cannot use {place}: it has no {MANIFEST_FILE}, so it is not an ngramkit artifact",
             "check the URL",
         )
     kind_of(str(place), remote[1].kind)  # before downloading anything
@@ -239,11 +239,11 @@ def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
 
 
 def find_remote(place: UrlFolder) -> tuple[bytes, Manifest] | None:
-    raw = place.read(NAME, LIMITS.json_bytes)
+    raw = place.read(MANIFEST_FILE, LIMITS.json_bytes)
     if raw is None:
         return None
-    where = f"{place}/{NAME}"
-    body = parse_json(raw, where, strict=True, error=ArtifactError, hint=AGAIN)
+    where = f"{place}/{MANIFEST_FILE}"
+    body = parse_json(raw, where, strict=True, error=ArtifactError, hint=TRY_AGAIN)
     return raw, parse_manifest(where, body)
 
 
@@ -278,13 +278,13 @@ def _fetch(place: UrlFolder, cache: Cache, manifest: Manifest, reporter: Reporte
 
 def _lay_out(place: UrlFolder, cache: Cache, folder: Path, raw: bytes, manifest: Manifest) -> None:
     link_blobs(cache, folder, manifest)
-    if (folder / NAME).exists():
+    if (folder / MANIFEST_FILE).exists():
         return
     for name in (CARD, RECIPE):
         text = place.read(name, LIMITS.text_bytes)
         if text is not None:
             put_whole(folder / name, text)
-    put_whole(folder / NAME, raw)
+    put_whole(folder / MANIFEST_FILE, raw)
 
 
 def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
@@ -320,7 +320,7 @@ def fetch_texts(place: UrlFolder, folder: Path) -> bool:
     recipe = place.read(RECIPE, LIMITS.text_bytes)
     if recipe is not None:
         put_whole(folder / RECIPE, recipe)
-    put_whole(folder / NAME, remote[0])
+    put_whole(folder / MANIFEST_FILE, remote[0])
     return True
 
 

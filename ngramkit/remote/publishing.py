@@ -22,7 +22,7 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import read_json
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
 from ngramkit.formats.proofs import write_proof_of_own_files
@@ -42,7 +42,7 @@ from ngramkit.remote.file_cache import (  # fmt: skip
 from ngramkit.remote.urls import UrlFolder, as_path, as_url, require_whole_writes
 
 Made = TypeVar("Made", bound=Artifact)
-UPLOADS = "uploads.json"  # lists the uploaded files, next to the work folder
+UPLOADS_FILE = "uploads.json"  # lists the uploaded files, next to the work folder
 
 
 def require_out(out: str | Path | None, kind: str | None = None, *, force: bool = False) -> None:
@@ -61,7 +61,11 @@ def manifest_at(place: str | Path) -> Manifest | None:
     url = as_url(place)
     with suppress(ArtifactError):
         if url is None:
-            return read_manifest(as_path(place)) if (as_path(place) / NAME).is_file() else None
+            return (
+                read_manifest(as_path(place))
+                if (as_path(place) / MANIFEST_FILE).is_file()
+                else None
+            )
         found = find_remote(UrlFolder.at(url, "out"))
         return None if found is None else found[1]
     return None
@@ -111,7 +115,7 @@ def build_at(
             try:
                 made = build(work, reporter=relabelled, force=force)
             except ArtifactError:
-                if not stood_in or not (work / NAME).exists():
+                if not stood_in or not (work / MANIFEST_FILE).exists():
                     raise
                 # The remote manifest is of this plan; its files are only remote.
                 folder, _ = stage(place.url, reporter=reporter)
@@ -148,7 +152,7 @@ def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) 
     other = remote is not None and remote[1] != manifest
     if other and not force:
         raise exists(place)
-    uploads, contents = _Uploads(work.with_name(UPLOADS), manifest), place.contents()
+    uploads, contents = _Uploads(work.with_name(UPLOADS_FILE), manifest), place.contents()
     if remote is None:
         _require_ours_only(place, contents)
     missing = [entry for entry in manifest.files.items() if not uploads.arrived(entry[0], contents)]
@@ -156,7 +160,7 @@ def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) 
         upload_texts(place, work, CARD, RECIPE)
         return
     if other:
-        place.remove(NAME)
+        place.remove(MANIFEST_FILE)
     if manifest.private:
         reporter.note(f"uploading private texts to {place}")
     reporter.stage(f"uploading {place}", sum(record.bytes for _, record in missing), "bytes")
@@ -168,7 +172,7 @@ def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) 
     with ThreadPoolExecutor(place.uploads) as pool:
         list(pool.map(upload, missing))  # stops at the first error
     upload_texts(place, work, CARD, RECIPE)
-    place.put(work / NAME, NAME)
+    place.put(work / MANIFEST_FILE, MANIFEST_FILE)
     _require_ours(place, manifest, uploads)
     if remote is not None:
         for name in remote[1].files.keys() - manifest.files.keys():
@@ -234,12 +238,12 @@ def _move_to_cache(
     for sha256, (name, _) in missing.items():
         cache.adopt(sha256, done / name)
     link_blobs(cache, folder, manifest)
-    for name in (CARD, RECIPE, NAME):
+    for name in (CARD, RECIPE, MANIFEST_FILE):
         if (done / name).is_file():
             put_whole(folder / name, (done / name).read_bytes())
     write_proof_of_own_files(folder, manifest)  # opening `made` has checked it
     remove(ours_in(done))
-    (work.with_name(UPLOADS)).unlink(missing_ok=True)
+    (work.with_name(UPLOADS_FILE)).unlink(missing_ok=True)
     return folder
 
 

@@ -34,9 +34,9 @@ from ngramkit.formats.safetensors import FileRecord
 URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 COLLAPSED = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)", re.IGNORECASE)  # pathlib.Path drops a slash
 HUB_STORAGE = re.compile(r"hf://(datasets|buckets)/[^/]", re.IGNORECASE)
-CLOUD = "pip install 'ngramkit[cloud]'"
+INSTALL_CLOUD = "pip install 'ngramkit[cloud]'"
 PACKAGES = {
-    **dict.fromkeys(("s3", "s3a", "gs", "gcs", "http", "https"), CLOUD),
+    **dict.fromkeys(("s3", "s3a", "gs", "gcs", "http", "https"), INSTALL_CLOUD),
     "az": "pip install adlfs", "abfs": "pip install adlfs",
 }  # fmt: skip
 # Protocols of fsspec that access the local machine.
@@ -51,7 +51,7 @@ S3_MAX_PARTS = 9000  # S3 allows 10,000
 ATOMIC = {"s3", "s3a", "gs", "gcs", "az", "abfs", "memory"}
 # Storages whose clients retry by themselves, except after a wrong checksum.
 RETRYING = {"s3", "s3a", "gs", "gcs", "hf"}
-TRIES = 3
+BLOCK_TRIES = 3
 CONCURRENT_TRANSFERS = 8
 # Fields of a storage's listing that depend only on a file's content.
 CONTENT_KEYS = ("ETag", "md5Hash", "crc32c", "content_md5", "xet_hash", "blob_id")
@@ -244,7 +244,7 @@ class UrlFolder:
         )
 
     def _range(self, name: str, begin: int, end: int) -> bytes:
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(BLOCK_TRIES)):
             try:
                 return bytes(self.storage.cat_file(f"{self.path}/{name}", start=begin, end=end))
             except (FileNotFoundError, PermissionError):

@@ -26,7 +26,7 @@ from ngramkit.corpus.chat import find_template, render_confined
 from ngramkit.corpus.open import open_corpus
 from ngramkit.evaluate.bench_runs import Runs
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 from . import tally
@@ -56,7 +56,7 @@ def test_a_manifest_of_many_values(folder, monkeypatch, what):
     manifest = Manifest("datastore", "b", TokenizerRecord("x", 10, "f")).to_json()
     body = manifest.replace('"corpus": {}', '"corpus": {"merged": MANY}').encode()
     Path("art").mkdir()
-    Path("art", NAME).write_bytes(body.replace(b"MANY", text))
+    Path("art", MANIFEST_FILE).write_bytes(body.replace(b"MANY", text))
 
     def never(*_, **__):
         raise AssertionError("read value by value")
@@ -74,7 +74,7 @@ def test_a_manifest_of_many_shards_is_read(folder):
     files = {f"shard-{i:05d}.safetensors": json_text_record(i) for i in range(70_000)}
     manifest = Manifest("datastore", "b", TokenizerRecord("x", 10, "f"), files=files)
     Path("art").mkdir()
-    Path("art", NAME).write_text(manifest.to_json())
+    Path("art", MANIFEST_FILE).write_text(manifest.to_json())
     assert read_manifest(Path("art")) == manifest
     tally("manifests of 70,000 shards", "read")
 

@@ -10,7 +10,7 @@ from command_lines import run_here
 
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.formats.history import DAMAGED, INDEX, LOCK, LOG, History
-from ngramkit.formats.manifest import NAME
+from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.formats.replacing import replace_text
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -29,7 +29,7 @@ def mine(tmp_path):
 
 
 @pytest.mark.parametrize("name", [LOG, INDEX, LOCK, DAMAGED, f"{LOG}.tmp", f"{INDEX}.tmp",
-                                  f"{NAME}.tmp"])  # fmt: skip
+                                  f"{MANIFEST_FILE}.tmp"])  # fmt: skip
 @pytest.mark.parametrize("new", [False, True])
 def test_a_history_whose_file_is_a_link(tmp_path, mine, name, new):
     folder = tmp_path / "history"

@@ -16,7 +16,7 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
-from ngramkit.formats.opening import CLASSES, open_artifact_folder
+from ngramkit.formats.opening import CLASS_OF_KIND, open_artifact_folder
 from ngramkit.formats.query import ask, most_frequent
 from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -25,7 +25,7 @@ from ngramkit.kernels.suffix.sort import sort_shard
 
 VOCABULARY, EOS = 24, 3
 RECORD = TokenizerRecord("small", VOCABULARY, "5" * 64, EOS)
-KINDS = tuple(CLASSES)
+KINDS = tuple(CLASS_OF_KIND)
 PROMPTS = ([5, 6, 7, 5, 6], [1], [VOCABULARY - 1, 0, 2])
 
 

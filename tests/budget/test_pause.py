@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ngramkit.budget.pause import CREDIT, TRIAL_SHARE, Pause
+from ngramkit.budget.pause import INITIAL_CREDIT, TRIAL_SHARE, Pause
 
 
 def passes(pause, outcome, count):
@@ -22,13 +22,13 @@ def passes(pause, outcome, count):
 @pytest.mark.parametrize("spent", [0.001, 0.05, 0.5, 5.0])
 def test_drafting_for_nothing_costs_little(spent):
     lost, drafted = passes(Pause(), lambda i: (0, spent), 3000)
-    assert lost <= CREDIT + spent + TRIAL_SHARE * 3000
+    assert lost <= INITIAL_CREDIT + spent + TRIAL_SHARE * 3000
     assert len(drafted) > 10
 
 
 def test_a_dearer_trial_is_followed_by_a_longer_pause():
     _, drafted = passes(Pause(), lambda i: (0, 3.0), 400)
-    assert drafted[1] == 1 + int((3.0 - CREDIT) / TRIAL_SHARE)
+    assert drafted[1] == 1 + int((3.0 - INITIAL_CREDIT) / TRIAL_SHARE)
     assert drafted[2] - drafted[1] == 1 + int(3.0 / TRIAL_SHARE)
 
 
@@ -38,7 +38,7 @@ def test_a_drafter_that_helps_always_drafts():
 
 
 def test_earned_credit_outlasts_a_bad_spell_but_not_a_long_one():
-    spell = int(4 * CREDIT / 0.5)
+    spell = int(4 * INITIAL_CREDIT / 0.5)
     _, drafted = passes(Pause(), lambda i: (5.0 if i < 10 else 0.0, 0.5), 10 + 3 * spell)
     assert drafted[: 10 + spell] == list(range(10 + spell))
     assert len(drafted) < 10 + 2 * spell

@@ -100,7 +100,7 @@ def test_budgets_are_checked(model):
 def test_a_calibration_is_kept_and_used(model, monkeypatch):
     from ngramkit.decode import calibrate
 
-    monkeypatch.setattr(calibrate, "NOISY", 1e9)  # whatever else this machine does
+    monkeypatch.setattr(calibrate, "MAX_SPREAD", 1e9)  # whatever else this machine does
     few = partial(calibrate.measure, sizes=(0, 4), contexts=(32,))
     monkeypatch.setattr(calibrate, "measure", few)
     found = ngramkit.calibrate(model, seconds=0)

@@ -12,7 +12,7 @@ from ngramkit.decode.loop import decode
 from ngramkit.decode.request import Request
 from ngramkit.decode.sampling import Sampling, best_and_tops
 from ngramkit.decode.verify_tree import TreeVerifier
-from ngramkit.drafters.base import TOPS
+from ngramkit.drafters.base import MAX_EVIDENCE_TOKENS
 
 VOCABULARY = 50
 PROMPT = np.array([3, 1, 4, 1, 5], np.int32)
@@ -62,7 +62,11 @@ def test_every_node_comes_with_what_the_model_held_likely_after_it(model, sampli
         nodes = 0 if tree is None else len(tree)
         assert len(evidence.token_ids) == len(evidence.parents) == nodes + 1
         assert (evidence.token_ids[0], evidence.parents[0]) == (context[-1], -1)
-        assert evidence.top_ids.shape == evidence.top_log_probs.shape == (nodes + 1, TOPS)
+        assert (
+            evidence.top_ids.shape
+            == evidence.top_log_probs.shape
+            == (nodes + 1, MAX_EVIDENCE_TOKENS)
+        )
         for row in range(nodes + 1):
             path, at = [], row
             while at > 0:
@@ -70,7 +74,7 @@ def test_every_node_comes_with_what_the_model_held_likely_after_it(model, sampli
                 at = evidence.parents[at]
             with torch.inference_mode():
                 logits = model(torch.tensor([context + path])).logits[0, -1]
-            best = logits.log_softmax(-1).topk(TOPS)
+            best = logits.log_softmax(-1).topk(MAX_EVIDENCE_TOKENS)
             np.testing.assert_array_equal(evidence.top_ids[row], best.indices)
             np.testing.assert_allclose(evidence.top_log_probs[row], best.values, atol=1e-3)
 

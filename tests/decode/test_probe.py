@@ -12,7 +12,7 @@ from tiny_models import ARCHITECTURES, ROWS_ONLY, tiny_model
 
 import ngramkit
 from ngramkit.decode.probe import (
-    CACHE,
+    PROBE_CACHE,
     FakeCache,
     agrees_with_plain_passes,
     is_probed,
@@ -118,7 +118,7 @@ GREEDY = {"do_sample": False}
 def cache(tmp_path, monkeypatch):
     """The folder that answers are remembered in, empty."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "ngramkit" / CACHE.name
+    return tmp_path / "ngramkit" / PROBE_CACHE.name
 
 
 @pytest.fixture

@@ -14,7 +14,14 @@ from ngramkit.decode import decoder
 from ngramkit.decode.compare import compare
 from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.threads import LEAST_PAUSE, MOST_PAUSE, SHARE, SLOW, Threads, seconds_with
+from ngramkit.decode.threads import (
+    LEAST_PAUSE,
+    MAX_SHARE_FOR_TRIALS,
+    MOST_PAUSE,
+    SLOW_PASS,
+    Threads,
+    seconds_with,
+)
 from ngramkit.drafters.registry import NoDraft
 
 QUIET, BUSY = {1: 2.0, 2: 1.0, 3: 0.7, 4: 0.5}, {1: 2.0, 2: 1.0, 3: 9.0, 4: 9.0}
@@ -66,12 +73,12 @@ def test_a_slow_pass_is_time_for_a_look(four):
     four.at = LEAST_PAUSE
     four.threads.adapt(0.05)
     four.machine, four.at = BUSY, LEAST_PAUSE * 1.9
-    four.threads.adapt(0.05 * SLOW * 1.5)  # the last one was a moment ago
+    four.threads.adapt(0.05 * SLOW_PASS * 1.5)  # the last one was a moment ago
     assert torch.get_num_threads() == 4
     four.at = LEAST_PAUSE * 2
     four.threads.adapt(0.05)
     assert torch.get_num_threads() == 4
-    four.threads.adapt(0.05 * SLOW * 2)
+    four.threads.adapt(0.05 * SLOW_PASS * 2)
     assert torch.get_num_threads() == 2
 
 
@@ -86,7 +93,7 @@ def test_looks_become_rare_while_nothing_changes(four):
 def test_dear_looks_are_rarer_still(four):
     four.takes = 0.1
     four.threads.begin()
-    four.at += 0.3 / SHARE - 0.1
+    four.at += 0.3 / MAX_SHARE_FOR_TRIALS - 0.1
     four.threads.adapt(0.05)
     assert len(four.trials) == 3
     four.at += 0.2

@@ -12,7 +12,7 @@ from requests_served import EOS, RECORD, VOCABULARY, contents, ids, remembering,
 
 from ngramkit.drafters import past_requests
 from ngramkit.drafters.create import load_drafter
-from ngramkit.drafters.past_requests import MOST, PastRequests
+from ngramkit.drafters.past_requests import MAX_ARRAYS_AT_REST, PastRequests
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.formats.eviction import keep_newest
 from ngramkit.formats.history import INDEX, History
@@ -137,7 +137,7 @@ def test_the_shards_are_the_end_of_the_stream(requests, capacity, rebuild, newes
             assert sorted(shard.suffix_array.tolist()) == list(range(len(text)))
             assert all(one <= other for one, other in pairwise(found))
         at_start, since, newer = (len(part) for part in past.shards)
-        assert (at_start, since <= MOST + 1, newer <= 2) == (0, True, True)
+        assert (at_start, since <= MAX_ARRAYS_AT_REST + 1, newer <= 2) == (0, True, True)
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -148,7 +148,7 @@ def test_of_many_requests_there_are_few_shards(background):
         past.remember(random.integers(0, EOS, 12).astype(np.int32), 1)
     past.wait()
     sizes = [len(shard.tokens) for shard in past.shards.since]
-    assert len(sizes) <= MOST
+    assert len(sizes) <= MAX_ARRAYS_AT_REST
     assert sum(sizes) > 13 * 1000
     assert len(contents(past)) == 1500
 

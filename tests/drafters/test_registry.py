@@ -7,11 +7,11 @@ import pytest
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.create import load_drafter
-from ngramkit.drafters.options import MAX_DEPTH, MAX_OCCURRENCES, OPTIONS
+from ngramkit.drafters.options import DRAFTER_OPTIONS, MAX_DEPTH, MAX_OCCURRENCES
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options
 from ngramkit.drafters.rest import Rest
-from ngramkit.kernels.blend.counts import BUFFER
-from ngramkit.kernels.suffix.draft_tree import DEPTHS
+from ngramkit.kernels.blend.counts import MAX_READ_OCCURRENCES
+from ngramkit.kernels.suffix.draft_tree import MAX_DEPTHS
 
 
 def test_every_entry_names_a_class():
@@ -86,8 +86,8 @@ def test_options_are_the_constructors_own():
     assert drafter_options("cacheback")[2].bounds == "1 to 1,073,741,824"
     assert (rest["max_match"].type, rest["max_match"].default) == (int, 16)
     assert drafter_options("none") == []
-    assert (MAX_DEPTH, MAX_OCCURRENCES) == (DEPTHS - 1, BUFFER)
-    assert set(OPTIONS) < set(DRAFTERS)
+    assert (MAX_DEPTH, MAX_OCCURRENCES) == (MAX_DEPTHS - 1, MAX_READ_OCCURRENCES)
+    assert set(DRAFTER_OPTIONS) < set(DRAFTERS)
 
 
 def test_an_options_text_is_read_as_its_type():

@@ -145,7 +145,12 @@ def test_the_twin_agrees_through_the_whole_drafter(
         past = PastRequests(history, rebuild_tokens=rebuild, newest_tokens=newest, background=False)
         drafter = Ssd(past, least_score=least)
         rules = (10, 24, VOCABULARY, EOS)
-        constants = (ssd.LENGTHS, ssd.PRIOR, ssd.FORGET, ssd.RELENT)
+        constants = (
+            ssd.RECORDED_LENGTHS,
+            ssd.PRIOR_DRAFTS,
+            ssd.DECAY_PER_DRAFT,
+            ssd.DECAY_WHILE_SILENT,
+        )
         twins = [reference_ssd.Origin(rules, least, constants) for _ in range(3)]
         stream = [t for tokens in earlier for t in (*tokens, VOCABULARY)]
         opened = len(stream)

@@ -129,8 +129,8 @@ step = st.lists(
 )
 @given(steps=st.lists(step, max_size=8), budget=st.integers(1, 9))
 def test_a_batch_drafts_what_single_drafters_do(makers, monkeypatch, which, steps, budget):
-    monkeypatch.setattr(batch, "SHARE", 1)  # two threads for two rows
-    monkeypatch.setattr(sessions, "LONG", 8)  # rows are compared in both ways
+    monkeypatch.setattr(batch, "MIN_NODES_PER_THREAD", 1)  # two threads for two rows
+    monkeypatch.setattr(sessions, "LONG_COPY_TOKENS", 8)  # rows are compared in both ways
     drafter = drafter_over(makers[which])
     requests = {}
     for each in steps:
@@ -248,7 +248,7 @@ def test_a_row_that_differs_anywhere_is_a_new_request(makers):
 
 
 def test_a_request_moves_between_threads_and_outgrows_its_arrays(makers, monkeypatch):
-    monkeypatch.setattr(batch, "SHARE", 1)
+    monkeypatch.setattr(batch, "MIN_NODES_PER_THREAD", 1)
     drafter = drafter_over(makers["learning"], most=4)
     rows = [[0, 1, 2], [3, 2, 1]]
     for turn in range(12):

@@ -9,7 +9,7 @@ from twins.blend import Twin
 from twins.draft_cut import best_chain
 
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.drafters.base import NOTHING, DraftTree
+from ngramkit.drafters.base import NO_TOKENS, DraftTree
 from ngramkit.drafters.blend import Blend, load_weights
 from ngramkit.drafters.blend_request import Job
 from ngramkit.drafters.registry import NoDraft
@@ -34,7 +34,7 @@ def datastore(tmp_path_factory, token_store):
 
 
 def chain_of(workspace, request, length, cost):
-    (chain,) = workspace.drafts([Job(request, NOTHING, length)], cost)
+    (chain,) = workspace.drafts([Job(request, NO_TOKENS, length)], cost)
     return chain
 
 
@@ -80,7 +80,7 @@ def test_the_greedy_chain_is_not_the_best(datastore):
     documents = [[0, 1, i] for i in range(6, 11) for _ in range(3)] + [[0, 2, 3, 4, 5]] * 12
     workspace = BlendSource(Blend([datastore(documents)])).workspace()
     request = workspace.request(ids(9, 0))
-    (tree,) = workspace.drafts([Job(request, NOTHING, 30)])
+    (tree,) = workspace.drafts([Job(request, NO_TOKENS, 30)])
     first = tree.parents < 0
     roots = dict(zip(tree.token_ids[first].tolist(), tree.scores[first].tolist(), strict=True))
     assert roots[1] > roots[2]

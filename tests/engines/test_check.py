@@ -20,7 +20,7 @@ from ngramkit.budget.model_size import ModelSize
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines import check, sglang_server_options
-from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.vllm_server_options import effects
 
 ROOT = Path(__file__).parents[2]
@@ -31,15 +31,15 @@ EXPERTS = ModelSize(dense=1e8, expert=1.5e7, experts=64, chosen=6)
 def built(token_store, tmp_path, monkeypatch):
     """A datastore of the embedded model's tokenizer, in NGRAMKIT_DRAFT."""
     tokenizer = load_tokenizer("demo")
-    text = [*tokenizer.encode(f"{check.TEXT} it depends, as ever.")] * 3
+    text = [*tokenizer.encode(f"{check.PROMPT_TEXT} it depends, as ever.")] * 3
     path = build_datastore(token_store([text], record=tokenizer.record), tmp_path / "d").path
-    monkeypatch.setenv(VARIABLE, f'{{"datastores": ["{path}"]}}')
+    monkeypatch.setenv(CONFIG_VARIABLE, f'{{"datastores": ["{path}"]}}')
     return path
 
 
 def test_an_engine_s_artifacts_tokenizer_and_draft_are_told(built):
     checked = ngramkit.check_engine("vllm", model="demo", budget=4)
-    assert (checked.engine, checked.source, checked.drafter) == ("vllm", VARIABLE, "blend")
+    assert (checked.engine, checked.source, checked.drafter) == ("vllm", CONFIG_VARIABLE, "blend")
     assert [(a.path, a.kind) for a in checked.artifacts] == [(str(built), "datastore")]
     assert checked.draft.startswith(" it depends")
     assert 0 < checked.draft_tokens <= 4
@@ -87,7 +87,7 @@ def test_the_file_of_a_running_server_s_metrics_is_left_as_it_is(built, tmp_path
 
 
 def test_without_a_model_a_datastore_s_own_text_is_drafted_for(built, monkeypatch):
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(CONFIG_VARIABLE)
     checked = ngramkit.check_engine("sglang", draft=f'{{"datastores": ["{built}"]}}')
     assert (checked.model, checked.prompt, checked.draft) == (None, None, None)
     assert checked.draft_tokens > 0
@@ -112,7 +112,7 @@ def test_what_cannot_work_is_refused(built, tmp_path, monkeypatch):
             ngramkit.check_engine(engine, draft=f'{{"history": true, "history_by": "{by}"}}')
     with pytest.raises(UsageError, match="cannot use clock"):
         ngramkit.check_engine("sglang", draft='{"clock": true}', model="demo")
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(CONFIG_VARIABLE)
     with pytest.raises(UsageError, match="configuration or a model"):
         ngramkit.check_engine("vllm")
 
@@ -149,17 +149,17 @@ def test_a_clock_is_for_the_engine_whose_passes_it_times(built):
 def test_a_server_tells_a_wrong_configuration_before_its_model_is_loaded(
     built, text, says, monkeypatch
 ):
-    monkeypatch.setenv(VARIABLE, text.replace("DATASTORE", str(built)))
+    monkeypatch.setenv(CONFIG_VARIABLE, text.replace("DATASTORE", str(built)))
     with pytest.raises((UsageError, InputError)) as caught:
         plugin()()
     assert says in str(caught.value)
-    assert str(caught.value).startswith(VARIABLE)
+    assert str(caught.value).startswith(CONFIG_VARIABLE)
     assert "\n" not in str(caught.value)
 
 
 def test_a_right_configuration_and_none_are_left_alone(built, monkeypatch):
     plugin()()
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(CONFIG_VARIABLE)
     plugin()()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.engines.batch import BatchDrafter
-from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.source import open_source
 
@@ -73,21 +73,21 @@ def test_engines_that_do_not_price_passes_refuse_a_price(key):
 def test_a_file_may_hold_it(tmp_path, monkeypatch):
     path = tmp_path / "draft.json"
     path.write_text('{"drafter": "context:query=3"}')
-    monkeypatch.setenv(VARIABLE, str(path))
+    monkeypatch.setenv(CONFIG_VARIABLE, str(path))
     config = DraftConfig.from_environment()
     assert config is not None
     assert config.drafter == "context:query=3"
     path.write_text("[1]")
     with pytest.raises(InputError, match="must be a JSON object"):
         DraftConfig.from_environment()
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(CONFIG_VARIABLE, "")
     assert DraftConfig.from_environment() is None
 
 
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "draft.json").write_text('{"datastores": ["~/d", "hf://me/x"], "metrics": "~/m"}')
-    monkeypatch.setenv(VARIABLE, "~/draft.json")
+    monkeypatch.setenv(CONFIG_VARIABLE, "~/draft.json")
     config = DraftConfig.from_environment()
     assert config is not None
     assert config.datastores == (f"{tmp_path}/d", "hf://me/x")

@@ -375,7 +375,7 @@ def test_rows_of_two_tenants_are_drafted_for_in_one_step(tmp_path):
 
 
 def test_a_tenant_that_was_let_go_begins_with_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(growing_history, "TENANTS", 2)
+    monkeypatch.setattr(growing_history, "MAX_TENANTS_IN_MEMORY", 2)
     engine = opened(tmp_path / "h", history_by="key")
     prompt, answer = text(1, 6), text(2, 30)
     serve(engine, (prompt, answer), tenant="acme")
@@ -386,7 +386,7 @@ def test_a_tenant_that_was_let_go_begins_with_nothing(tmp_path, monkeypatch):
 
 
 def test_keys_that_anybody_may_choose_do_not_fill_the_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(growing_history, "FOLDERS", 3)
+    monkeypatch.setattr(growing_history, "MAX_TENANT_FOLDERS", 3)
     engine = opened(tmp_path / "h", history_by="key")
     for tenant in map(str, range(6)):
         serve(engine, (text(1, 6), text(2, 30)), tenant=tenant)
@@ -475,7 +475,7 @@ def test_requests_of_tenants_that_send_nothing_are_dropped_too(tmp_path, monkeyp
     writer = HistoryWriter(folders(tmp_path, keyed=True), 1 << 20, 100, 1, lambda: now[0])
     until = time.monotonic() + 10
     while any(held(tmp_path / tenant_folder(key)) for key in "ab") and time.monotonic() < until:
-        now[0] += growing_history.DAY
+        now[0] += growing_history.DAY_SECONDS
         time.sleep(0.05)
     writer.flush()
     assert [held(tmp_path / tenant_folder(key)) for key in "ab"] == [[], []]
@@ -525,7 +525,7 @@ def test_a_full_disk_is_told_once_and_drafts_go_on(tmp_path, caplog, monkeypatch
 
 
 def test_a_writer_that_cannot_keep_up_stops_no_step(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(growing_history, "WAITING", 2)
+    monkeypatch.setattr(growing_history, "MAX_WAITING_REQUESTS", 2)
     engine = opened(tmp_path / "h")
     append = History.append
     monkeypatch.setattr(History, "append", lambda *each: (time.sleep(0.3), append(*each)))

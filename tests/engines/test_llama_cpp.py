@@ -18,7 +18,7 @@ from llama_standin import FORCED
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.llama_cpp import Drafter, OwnClock
 from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.formats.history import History
@@ -166,10 +166,10 @@ def test_a_wrong_reference_is_an_error_of_the_call():
 def test_the_environment_configures_it(monkeypatch, token_store, tmp_path):
     build_datastore(token_store([PERIOD * 3], 10), tmp_path / "d")
     monkeypatch.setenv(
-        VARIABLE, f'{{"datastores": ["{tmp_path}/d"], "tokens": 3, "min_probability": 0}}'
+        CONFIG_VARIABLE, f'{{"datastores": ["{tmp_path}/d"], "tokens": 3, "min_probability": 0}}'
     )
     assert Drafter(vocabulary=10)(np.array([3, 1, 4], np.intc)).tolist() == [1, 5, 9]
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(CONFIG_VARIABLE)
     with pytest.raises(UsageError, match="vocabulary must be known"):
         Drafter()
 
@@ -383,7 +383,7 @@ def test_the_real_engine_writes_the_same(opened, plain):
 
 
 def test_the_documented_first_step_drafts_a_repeated_answer(opened, plain, monkeypatch):
-    monkeypatch.setenv(VARIABLE, '{"history": true}')
+    monkeypatch.setenv(CONFIG_VARIABLE, '{"history": true}')
     drafter = Drafter(vocabulary=49152)
     drafting = opened(drafter)
     drafter.check(drafting)

@@ -12,7 +12,7 @@ from llama_standin import CABIN, FORCED, LEGS, NOTES, STRING, TRIP, TRUTH, Llama
 
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.llama_cpp import Drafter
-from ngramkit.engines.llama_grammar import MOST, Habits, LlamaGrammar, forced_text
+from ngramkit.engines.llama_grammar import MAX_FORCED_CHARACTERS, Habits, LlamaGrammar, forced_text
 
 
 class Texts:
@@ -34,7 +34,7 @@ class Texts:
 def twin(texts, last):
     """Drop the texts that break the habit, character by character; what the others begin with."""
     found = b""
-    while len(found) < MOST and texts and found not in texts:
+    while len(found) < MAX_FORCED_CHARACTERS and texts and found not in texts:
         choices = {text[len(found)] for text in texts}
         if len(choices) == 2 and ord(" ") in choices:
             spaced = last in b":,"
@@ -64,7 +64,7 @@ def test_spaces_follow_the_habit():
 
 
 def test_a_long_text_ends():
-    assert forced_text(Texts([b"a" * 500]), ord("a"), Habits()) == b"a" * MOST
+    assert forced_text(Texts([b"a" * 500]), ord("a"), Habits()) == b"a" * MAX_FORCED_CHARACTERS
 
 
 PIECES = [bytes([c]) for c in (*range(32, 127), ord("\n"))] + [

@@ -66,7 +66,7 @@ def test_other_values_are_refused(value):
 
 
 def test_texts_are_bounded_in_bytes():
-    most = request_texts.MOST_BYTES
+    most = request_texts.MAX_REFERENCE_BYTES
     assert given_texts("x" * most)
     for value in ("é" * most, ["x" * most, "x"], [1] * most):
         with pytest.raises(UsageError, match="must have at most 262,144 bytes, got"):
@@ -184,7 +184,7 @@ def test_templates_are_bounded():
     deep = {}
     for _ in range(500):
         deep = {"properties": {"a": deep, "b": deep}}
-    assert sum(map(len, templates([("f", deep)] * 100, deep))) <= tool_templates.MOST_BYTES
+    assert sum(map(len, templates([("f", deep)] * 100, deep))) <= tool_templates.MAX_TEMPLATE_BYTES
     wide = {"properties": {str(i): {} for i in range(100_000)}}
     assert templates([], wide) == []
 

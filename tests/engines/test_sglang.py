@@ -26,7 +26,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.engines import request_texts, sglang
-from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.sglang import NgramCorpus, pack_trees
 from ngramkit.engines.sglang_plugin import LateCorpus, plugin, with_text
 from ngramkit.formats.datastore import Datastore
@@ -45,7 +45,7 @@ def folder(monkeypatch, token_store, tmp_path):
     texts = [[0, 1, 2, 3, 4, 5] * 3, [5, 3, 1] * 4, [0, 1, 2, 9, 8]]
     build_datastore(token_store(texts, VOCABULARY), tmp_path / "d")
     said = {"datastores": [f"{tmp_path}/d"], "vocabulary": VOCABULARY}
-    monkeypatch.setenv(VARIABLE, json.dumps(said))
+    monkeypatch.setenv(CONFIG_VARIABLE, json.dumps(said))
     return tmp_path / "d"
 
 
@@ -219,7 +219,7 @@ class Characters:
 
 
 def test_a_json_schema_is_drafted_from(monkeypatch):
-    monkeypatch.setenv(VARIABLE, '{"vocabulary": 128}')
+    monkeypatch.setenv(CONFIG_VARIABLE, '{"vocabulary": 128}')
     corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
     schema = json.dumps({"type": "object", "properties": {"name": {"type": "string"}}})
     requests = []
@@ -245,7 +245,7 @@ def test_texts_of_requests_whose_end_is_not_reported_are_dropped(folder, monkeyp
 def growing(monkeypatch, tmp_path, **keys):
     """A history in NGRAMKIT_DRAFT, which grows."""
     said = {"history": str(tmp_path / "h"), "vocabulary": VOCABULARY, "threads": 1, **keys}
-    monkeypatch.setenv(VARIABLE, json.dumps(said))
+    monkeypatch.setenv(CONFIG_VARIABLE, json.dumps(said))
     return tmp_path / "h"
 
 
@@ -395,7 +395,7 @@ def test_the_documented_first_steps_draft(said, monkeypatch, tmp_path):
         return SimpleNamespace(backend_tokenizer=words, name_or_path=name)
 
     monkeypatch.setattr(sglang, "load_engine_tokenizer", load)
-    monkeypatch.setenv(VARIABLE, said.replace("%s", str(tmp_path)))
+    monkeypatch.setenv(CONFIG_VARIABLE, said.replace("%s", str(tmp_path)))
     serve(monkeypatch)
     one = Req("a", [7, 8, 9, 10, 7, 8])
     one.output_ids = [9]
@@ -409,7 +409,7 @@ def test_the_models_vocabulary_must_be_known(folder, monkeypatch):
     with pytest.raises(ArtifactError, match="12 tokens"):
         NgramCorpus(draft_token_num=K)
     monkeypatch.delitem(sys.modules, "sglang.srt.runtime_context")
-    monkeypatch.setenv(VARIABLE, json.dumps({"datastores": [str(folder)]}))
+    monkeypatch.setenv(CONFIG_VARIABLE, json.dumps({"datastores": [str(folder)]}))
     with pytest.raises(UsageError, match="vocabulary must be known"):
         NgramCorpus(draft_token_num=K)
 
@@ -435,10 +435,10 @@ def test_external_corpora_are_refused(folder):
 
 
 def test_installed_but_not_configured_it_changes_nothing(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
     monkeypatch.setitem(sys.modules, "sglang", None)  # importing it fails
     plugin()
-    monkeypatch.setenv(VARIABLE, "{}")
+    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
     with pytest.raises(ImportError):
         plugin()
 
@@ -449,7 +449,7 @@ def test_installed_but_not_configured_it_changes_nothing(monkeypatch):
 )
 def test_a_wrong_configuration_ends_the_server_before_it_loads_a_model(text, says, monkeypatch):
     """SGLang logs what else a plugin raises, and would serve with its own corpus."""
-    monkeypatch.setenv(VARIABLE, text)
+    monkeypatch.setenv(CONFIG_VARIABLE, text)
     monkeypatch.setitem(sys.modules, "sglang", None)  # importing it fails
     with pytest.raises(SystemExit, match=says):
         plugin()

@@ -13,11 +13,11 @@ import pytest
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.llama_cpp import Drafter
 from ngramkit.engines.sglang import NgramCorpus
 from ngramkit.engines.source import load_engine_tokenizer, require_same
-from ngramkit.engines.tensorrt_llm import BASE, make_drafter
+from ngramkit.engines.tensorrt_llm import BASE_MODULE, make_drafter
 from ngramkit.engines.vllm import Proposer
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -54,7 +54,7 @@ def built(models, token_store, tmp_path, monkeypatch):
     record = load_tokenizer(models["own"]).record
     build_datastore(token_store([TEXT], record=record), tmp_path / "d")
     said = {"datastores": [f"{tmp_path}/d"], "min_probability": 0.01, "vocabulary": 12}
-    monkeypatch.setenv(VARIABLE, json.dumps(said))
+    monkeypatch.setenv(CONFIG_VARIABLE, json.dumps(said))
     return [SimpleNamespace(path="the datastore", tokenizer=record)]
 
 
@@ -158,7 +158,7 @@ def test_llama_cpp_compares_on_request(built, models, caplog):
 
 
 def test_tensorrt_llm_compares_what_it_is_given(built, models, caplog, monkeypatch):
-    parts = BASE.split(".")
+    parts = BASE_MODULE.split(".")
     for end in range(1, len(parts) + 1):
         module = ModuleType(".".join(parts[:end]))
         monkeypatch.setitem(sys.modules, module.__name__, module)

@@ -13,9 +13,9 @@ import pytest
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.growing_history import tenant_folder
-from ngramkit.engines.tensorrt_llm import BASE, make_drafter
+from ngramkit.engines.tensorrt_llm import BASE_MODULE, make_drafter
 from ngramkit.formats.history import History
 
 VOCABULARY, MOST = 12, 5
@@ -91,7 +91,7 @@ def version(monkeypatch):
     """version(base): TensorRT-LLM is installed, and that is its Drafter."""
 
     def install(base):
-        parts = BASE.split(".")
+        parts = BASE_MODULE.split(".")
         for end in range(1, len(parts) + 1):
             module = ModuleType(".".join(parts[:end]))
             monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -107,7 +107,9 @@ def configured(monkeypatch, token_store, tmp_path, version):
     text = [0, 1, 2, 3, 4, 5, 6, 7] * 3
     build_datastore(token_store([text, text[::-1]], VOCABULARY), tmp_path / "d")
     said = {"datastores": [f"{tmp_path}/d"], "vocabulary": VOCABULARY}
-    monkeypatch.setenv(VARIABLE, json.dumps({**said, "min_probability": 0.1, "pause": False}))
+    monkeypatch.setenv(
+        CONFIG_VARIABLE, json.dumps({**said, "min_probability": 0.1, "pause": False})
+    )
 
 
 def drafted(drafter, *requests):
@@ -259,7 +261,7 @@ def test_one_rank_writes_and_tenants_are_told_apart(version, tmp_path, monkeypat
 
 
 def test_the_configuration_is_checked_at_once(monkeypatch, version):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
     drafter = make_drafter(3, DraftConfig(min_probability=0.01), vocabulary=VOCABULARY)
     assert drafted(drafter, Request(1, [0, 1, 2, 0, 1])) == [[2, 0, 1]]
     with pytest.raises(ArtifactError):

@@ -23,7 +23,7 @@ from ngramkit.budget.model_cost import FREE_TOKENS
 from ngramkit.budget.pass_times import cost_shown, pass_times
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines import vllm, vllm_requests
-from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.vllm import Proposer
 from ngramkit.formats.history import History
 
@@ -52,7 +52,7 @@ def configured(monkeypatch, token_store, tmp_path):
     text = [0, 1, 2, 3, 4, 5, 6, 7] * 3
     build_datastore(token_store([text, text[::-1]], VOCABULARY), tmp_path / "d")
     said = f'{{"datastores": ["{tmp_path}/d"], "min_probability": 0.1, "pause": false}}'
-    monkeypatch.setenv(VARIABLE, said)
+    monkeypatch.setenv(CONFIG_VARIABLE, said)
     return config()
 
 
@@ -161,7 +161,7 @@ def test_load_model_does_nothing(configured):
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_pass_costs_what_it_does_on_the_device(device, monkeypatch, caplog):
     """A fault of vLLM on a CPU is reported there."""
-    monkeypatch.setenv(VARIABLE, "{}")
+    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
     given = config()
     given.device_config = SimpleNamespace(device_type=device)
     given.model_config.hf_config = EXPERTS
@@ -173,7 +173,7 @@ def test_a_pass_costs_what_it_does_on_the_device(device, monkeypatch, caplog):
     assert made[0].free == FREE_TOKENS[device]
     assert (made[0].size.chosen, made[0].size.experts) == (2, 8)
     assert ("issue 55005" in caplog.text) == (device == "cpu")
-    monkeypatch.setenv(VARIABLE, json.dumps({"pass_cost": "1:50,9:100"}))
+    monkeypatch.setenv(CONFIG_VARIABLE, json.dumps({"pass_cost": "1:50,9:100"}))
     Proposer(given)
     assert cost_shown(made[1]) == 2
 
@@ -199,7 +199,7 @@ def test_several_ranks_refuse_a_clock():
 
 
 def test_additional_config_configures_it(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
     tokens = np.tile(np.arange(8, dtype=np.int32), (1, LONGEST // 8))
     said = {"drafter": "context", "tokens": 2, "min_probability": 0.01}
     proposer = Proposer(config(ngramkit=said))
@@ -213,7 +213,7 @@ def test_additional_config_configures_it(monkeypatch):
 def growing(monkeypatch, tmp_path, **keys):
     """A history in NGRAMKIT_DRAFT, which grows."""
     said = {"history": str(tmp_path / "h"), "min_probability": 0.05, "pause": False, **keys}
-    monkeypatch.setenv(VARIABLE, json.dumps(said))
+    monkeypatch.setenv(CONFIG_VARIABLE, json.dumps(said))
     return tmp_path / "h"
 
 
@@ -326,9 +326,9 @@ class Runner:
 def runner(monkeypatch):
     """A class as vLLM's GPUModelRunner, where `watch` looks for it."""
     made = type("GPUModelRunner", (Runner,), dict(vars(Runner)))
-    module = ModuleType(vllm.RUNNER)
+    module = ModuleType(vllm.RUNNER_MODULE)
     module.GPUModelRunner = made
-    monkeypatch.setitem(sys.modules, vllm.RUNNER, module)
+    monkeypatch.setitem(sys.modules, vllm.RUNNER_MODULE, module)
     return made
 
 
@@ -424,9 +424,9 @@ def test_a_request_brings_text_or_switches_drafts_off(configured, runner):
 
 def test_a_runner_without_these_methods_is_reported(configured, monkeypatch, caplog):
     caplog.set_level("INFO")
-    module = ModuleType(vllm.RUNNER)
+    module = ModuleType(vllm.RUNNER_MODULE)
     module.GPUModelRunner = object
-    monkeypatch.setitem(sys.modules, vllm.RUNNER, module)
+    monkeypatch.setitem(sys.modules, vllm.RUNNER_MODULE, module)
     Proposer(configured)
     assert "their own parameters have no effect" in caplog.text
 
@@ -503,6 +503,6 @@ def test_vllms_own_loader_takes_it(configured, monkeypatch):
     exec(compile(source, MODULE, "exec"), space)
     proposer = space["create_custom_proposer"](configured)
     assert isinstance(proposer, Proposer)
-    monkeypatch.setenv(VARIABLE, '{"drafer": 1}')
+    monkeypatch.setenv(CONFIG_VARIABLE, '{"drafer": 1}')
     with pytest.raises(RuntimeError, match="unknown key 'drafer'"):
         space["create_custom_proposer"](configured)

@@ -11,7 +11,7 @@ from test_vllm import released
 from test_vllm_v2 import functions, text_of
 
 from ngramkit.engines import vllm_front
-from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.config import CONFIG_VARIABLE
 
 NGRAM = SimpleNamespace(method="ngram")
 PREDICTION = {"type": "content", "content": "ab"}
@@ -74,15 +74,15 @@ def front(monkeypatch):
         "vllm.exceptions": {"VLLMValidationError": VLLMValidationError},
         "vllm.sampling_params": {"SamplingParams": SamplingParams},
         "vllm.usage": {"CompletionTokenUsageInfo": CompletionTokenUsageInfo},
-        vllm_front.PROTOCOL: {"ChatCompletionRequest": ChatCompletionRequest},
-        vllm_front.SERVING: {"OpenAIServingChat": OpenAIServingChat},
+        vllm_front.PROTOCOL_MODULE: {"ChatCompletionRequest": ChatCompletionRequest},
+        vllm_front.SERVING_MODULE: {"OpenAIServingChat": OpenAIServingChat},
     }
     for name, attributes in contents.items():
         module = ModuleType(name)
         vars(module).update(attributes)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(vllm_front.Served, "by_options", False)
-    monkeypatch.setenv(VARIABLE, "{}")
+    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
     vllm_front.carry_texts()
     vllm_front.carry_texts()
     return SimpleNamespace(
@@ -130,7 +130,7 @@ def test_texts_are_left_alone_where_ngramkit_does_not_draft(front, monkeypatch):
     ours = SimpleNamespace(method="custom_class", model="ngramkit.engines.vllm.Proposer")
     with pytest.raises(VLLMValidationError):
         checked(front, wrong, ours)
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(CONFIG_VARIABLE)
     assert checked(front, wrong) is wrong
     request = chat(front, prediction=PREDICTION, vllm_xargs={"a": 1})
     assert request.to_sampling_params(5, {}).extra_args == {"a": 1}
@@ -232,9 +232,9 @@ def test_usage_reports_nothing_that_is_not_known(front, counts, v2, given):
 
 
 def test_the_worker_answers_with_its_speculators_counts(monkeypatch):
-    module = ModuleType(vllm_front.WORKER)
+    module = ModuleType(vllm_front.WORKER_MODULE)
     module.WorkerBase = type("WorkerBase", (), {})
-    monkeypatch.setitem(sys.modules, vllm_front.WORKER, module)
+    monkeypatch.setitem(sys.modules, vllm_front.WORKER_MODULE, module)
     vllm_front.answer_counts()
     worker, requests = module.WorkerBase(), SimpleNamespace(predicted=lambda *given: given)
     worker.model_runner = SimpleNamespace(speculator=SimpleNamespace(requests=requests))

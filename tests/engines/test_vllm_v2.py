@@ -19,7 +19,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines import vllm_options, vllm_plugin
 from ngramkit.engines.batch import Asked, BatchDrafter
-from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.formats.history import History
 
 SLOTS, ROWS, LONGEST, VERSION = 4, 6, 64, "0.33.0"
@@ -164,7 +164,7 @@ def make(v2, monkeypatch, token_store, tmp_path):
 
     def made(draft=None, **given):
         said = {"datastores": [f"{tmp_path}/d"], "min_probability": 0.1, "pause": False}
-        monkeypatch.setenv(VARIABLE, json.dumps({**said, **(draft or {})}))
+        monkeypatch.setenv(CONFIG_VARIABLE, json.dumps({**said, **(draft or {})}))
         states = States()
         speculator = v2.Speculator(options(**given), torch.device("cpu"), states)
         watched = type("GPUModelRunner", (Runner,), dict(vars(Runner)))
@@ -463,7 +463,7 @@ def test_a_tenant_has_a_history_of_its_own(by, make, tmp_path):
     ("rank", "size", "engine", "writes"), [(0, 2, 0, True), (1, 2, 0, False), (0, 1, 1, False)]
 )
 def test_one_rank_of_the_first_engine_writes(rank, size, engine, writes, v2, monkeypatch, tmp_path):
-    monkeypatch.setenv(VARIABLE, json.dumps({"history": str(tmp_path / "h")}))
+    monkeypatch.setenv(CONFIG_VARIABLE, json.dumps({"history": str(tmp_path / "h")}))
     given = options()
     given.parallel_config = SimpleNamespace(
         rank=rank, tensor_parallel_size=size, data_parallel_index=engine
@@ -487,7 +487,7 @@ def test_one_rank_of_the_first_engine_writes(rank, size, engine, writes, v2, mon
     ],
 )
 def test_what_v2_cannot_run_is_refused_in_one_line(given, version, says, monkeypatch):
-    monkeypatch.setenv(VARIABLE, "{}")
+    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
     with pytest.raises(UsageError) as caught:
         vllm_options.require_supported(options(**given), version)
     assert says in str(caught.value)
@@ -516,7 +516,7 @@ def test_why_vllm_uses_v1_is_in_the_error(variable, triton, says, monkeypatch):
 
 
 def test_lora_of_the_head_is_refused_on_a_cpu(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "{}")
+    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
     given = options()
     for targets in (None, ["q_proj", "lm_head"]):
         given.lora_config = SimpleNamespace(target_modules=targets)
@@ -530,14 +530,14 @@ def test_lora_of_the_head_is_refused_on_a_cpu(monkeypatch):
 
 
 def test_additional_config_asks_for_it_too(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
     assert not vllm_options.wanted(options())
     assert vllm_options.wanted(options(ngramkit={}))
     assert not vllm_options.wanted(options(ngramkit={}, method="eagle"))
     vllm_options.require_supported(options(ngramkit={}), f"{VERSION}+cpu")
     with pytest.raises(UsageError, match="key 'drafer'"):
         vllm_options.require_supported(options(ngramkit={"drafer": "rest"}), VERSION)
-    monkeypatch.setenv(VARIABLE, "{}")
+    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
     assert vllm_options.wanted(options())
 
 
@@ -557,7 +557,7 @@ def vllm_modules(v2, monkeypatch):
         "vllm.config": {"VllmConfig": VllmConfig},
         "vllm.version": {"__version__": VERSION},
         "vllm.v1.worker.gpu.spec_decode": {"init_speculator": lambda *given: "vLLM's own"},
-        vllm_plugin.RUNNER: {"GPUModelRunner": type("R", (Runner,), dict(vars(Runner)))},
+        vllm_plugin.RUNNER_MODULE: {"GPUModelRunner": type("R", (Runner,), dict(vars(Runner)))},
     }
     for name, attributes in contents.items():
         module = ModuleType(name)
@@ -568,11 +568,11 @@ def vllm_modules(v2, monkeypatch):
 
 
 def test_the_plugin_replaces_vllms_drafter_where_it_is_asked_for(vllm_modules, monkeypatch, v2):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
     vllm_plugin.plugin()
     vllm_plugin.plugin()
     package = vllm_modules["vllm.v1.worker.gpu.spec_decode"]
-    assert vllm_modules[vllm_plugin.RUNNER].init_speculator is package.init_speculator
+    assert vllm_modules[vllm_plugin.RUNNER_MODULE].init_speculator is package.init_speculator
     device = torch.device("cpu")
     assert package.init_speculator(options(), device, None) == "vLLM's own"
     made = package.init_speculator(options(ngramkit={}), device, States())
@@ -584,7 +584,7 @@ def test_the_plugin_replaces_vllms_drafter_where_it_is_asked_for(vllm_modules, m
 
 
 def test_a_configuration_that_v2_does_not_run_fails_at_once(vllm_modules, monkeypatch):
-    monkeypatch.setenv(VARIABLE, "{}")
+    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
     vllm_plugin.plugin()
     made = vllm_modules["vllm.config"].VllmConfig
     assert made(method="eagle").begun
@@ -592,7 +592,7 @@ def test_a_configuration_that_v2_does_not_run_fails_at_once(vllm_modules, monkey
     vllm_modules["vllm.version"].__version__ = "0.35.0"
     with pytest.raises(UsageError, match="custom_class"):
         made(method="ngram_gpu")
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(CONFIG_VARIABLE)
     assert made(method="ngram_gpu").begun
 
 

@@ -18,7 +18,7 @@ from ngramkit.drafters.sources import Sources
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.evaluate.bench import Bench, Contestant, plan_of, publish
 from ngramkit.evaluate.bench_results import summarize
-from ngramkit.evaluate.bench_runs import BASELINE, NAME, Runs, TurnRun, plan_difference
+from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, RUNS_FILE, Runs, TurnRun, plan_difference
 from ngramkit.evaluate.provenance import provenance_of
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.replay_loop import replay_drafter
@@ -30,7 +30,7 @@ QUESTIONS = [
     Question(4, "classes", ["class A:\n    def __init__(self):\n"]),
 ]
 PLAIN = Template("none", KNOWN["none"])
-NAMES = [BASELINE, "ssd", "context"]
+NAMES = [BASELINE_DRAFTER, "ssd", "context"]
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_an_interrupted_benchmark_goes_on(contest, whole, folder, monkeypatch, e
     monkeypatch.setattr(Decoder, "complete", interrupted)
     with pytest.raises(KeyboardInterrupt):
         contest.run(Runs(folder, {"x": (1,)}))
-    with (folder / NAME).open("a") as file:
+    with (folder / RUNS_FILE).open("a") as file:
         file.write('{"drafter": "ssd", "quest')
     monkeypatch.setattr(Decoder, "complete", lambda *args: calls.append(2) or real(*args))
     runs = Runs(folder, {"x": [1]})
@@ -179,7 +179,7 @@ def test_other_plans_and_damaged_runs_are_refused(folder):
     Runs(folder, {"model": "a"})
     with pytest.raises(UsageError, match=r'another benchmark: model was "a", is "b"'):
         Runs(folder, {"model": "b"})
-    with (folder / NAME).open("a") as file:
+    with (folder / RUNS_FILE).open("a") as file:
         file.write("nonsense\n")
     with pytest.raises(InputError, match="line 2"):
         Runs(folder, {"model": "a"})
@@ -227,7 +227,7 @@ def test_sampling_has_a_seed_per_question_and_the_same_text_for_all(model, conte
     runs = Runs(folder, {})
     sampled.run(runs)
     assert all(result.identical for result in summarize(runs, NAMES[1:]))
-    assert not runs.found[BASELINE, "1"].same_text(runs.found[BASELINE, "2"])
+    assert not runs.found[BASELINE_DRAFTER, "1"].same_text(runs.found[BASELINE_DRAFTER, "2"])
 
 
 def test_questions_longer_than_the_context_are_left_out(model, contest):

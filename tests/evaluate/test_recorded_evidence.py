@@ -19,10 +19,10 @@ from ngramkit.basics.progress import SILENT
 from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import load_model
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.drafters.base import TOPS
+from ngramkit.drafters.base import MAX_EVIDENCE_TOKENS
 from ngramkit.drafters.blend import Blend
 from ngramkit.evaluate.bench import tokens_per_pass
-from ngramkit.evaluate.record import BUDGET as NODES, verifying_model
+from ngramkit.evaluate.record import RECORDED_BUDGET as NODES, verifying_model
 from ngramkit.evaluate.recorded_evidence import Misses, RecordedEvidence
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.replay_loop import replay_turn
@@ -144,7 +144,7 @@ def test_contexts_that_are_not_on_record_are_counted_and_give_no_evidence(make, 
     for each in given:
         assert each.parents[0] == -1
         assert np.all(each.parents[1:] < np.arange(1, len(each.parents)))
-        assert each.top_ids.shape == (len(each.token_ids), TOPS)
+        assert each.top_ids.shape == (len(each.token_ids), MAX_EVIDENCE_TOKENS)
 
 
 def test_the_model_verifies_what_is_missing_and_that_is_saved(model, make, folder, tmp_path):

@@ -181,9 +181,9 @@ def test_a_character_of_several_tokens_is_the_last_ones():
 
 
 def test_long_answers_and_many_answers_are_cut_and_that_is_said(replayed, monkeypatch):
-    monkeypatch.setattr(replay_page, "TOKENS", 40)
-    monkeypatch.setattr(replay_page, "ANSWERS", 2)
-    monkeypatch.setattr(replay_page, "PROMPT", 10)
+    monkeypatch.setattr(replay_page, "MAX_TOKENS", 40)
+    monkeypatch.setattr(replay_page, "MAX_ANSWERS", 2)
+    monkeypatch.setattr(replay_page, "MAX_PROMPT_CHARACTERS", 10)
     _, page, notes = replayed([CODE * 9, CODE * 4, CODE, CODE])
     first, second = page.data["answers"]
     view = first["views"][0]
@@ -198,7 +198,7 @@ def test_long_answers_and_many_answers_are_cut_and_that_is_said(replayed, monkey
 
 
 def test_further_drafters_are_named_as_left_out(replayed, monkeypatch):
-    monkeypatch.setattr(replay_page, "DRAFTERS", 1)
+    monkeypatch.setattr(replay_page, "MAX_DRAFTERS", 1)
     _, page, notes = replayed([CODE], drafters=["context", "prompt-lookup"])
     assert page.data["drafters"] == ["context"]
     assert notes == ["page.html has the first 1 of 2 drafters"]
@@ -212,7 +212,7 @@ def test_a_page_has_a_bounded_number_of_nodes(replayed, monkeypatch):
 
 
 def test_a_large_tree_keeps_the_accepted_path(monkeypatch):
-    monkeypatch.setattr(replay_page, "NODES", 2)
+    monkeypatch.setattr(replay_page, "MAX_NODES", 2)
     parents = np.array([-1, -1, -1, 2, 3], np.int32)
     tree = DraftTree(
         np.arange(5, dtype=np.int32), parents, np.ones(5, np.float32), np.zeros(5, np.uint8)
@@ -225,7 +225,7 @@ def test_a_large_tree_keeps_the_accepted_path(monkeypatch):
 
 
 def test_every_source_has_a_colour():
-    assert replay_page.GROUP.keys() == set(map(int, Source))
+    assert replay_page.GROUP_OF_SOURCE.keys() == set(map(int, Source))
 
 
 def test_records_of_ids_show_ids(tmp_path):

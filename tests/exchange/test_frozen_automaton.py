@@ -15,7 +15,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.automaton import Automaton
 from ngramkit.drafters.base import Source
-from ngramkit.exchange.exllamav3 import MAX_TOKENS, TOKEN_BYTES, export_automaton
+from ngramkit.exchange.exllamav3 import MAX_EXPORTED_TOKENS, TOKEN_BYTES, export_automaton
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.kernels.automaton import in_corpus, new_automaton
 from ngramkit.kernels.suffix.search import shard_table
@@ -155,7 +155,7 @@ def _expected(found, minimum):
 
 
 def test_more_than_it_reads_is_refused_before_anything_is_written(build, word_model, tmp_path):
-    assert MAX_TOKENS * 3 < 1 << 31
+    assert MAX_EXPORTED_TOKENS * 3 < 1 << 31
     store = build(DOCUMENTS)
     with pytest.raises(UsageError, match="at most 17") as caught:
         export_automaton(store, word_model, tmp_path / "x.sam", most=17)

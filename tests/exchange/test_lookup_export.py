@@ -15,7 +15,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.exchange.llama_cpp import (
-    MOST,
+    MAX_COUNT,
     NgramSelection,
     can_draft,
     cap_counts,
@@ -84,7 +84,7 @@ def test_llama_cpp_drafts_from_the_files(corpus):
     assert found["dynamic"] > 8
 
 
-often = st.one_of(st.integers(1, 9), st.integers(1, 3 * MOST), st.integers(1, 2**31 - 1))
+often = st.one_of(st.integers(1, 9), st.integers(1, 3 * MAX_COUNT), st.integers(1, 2**31 - 1))
 
 
 @settings(max_examples=60, deadline=None)
@@ -102,7 +102,7 @@ def test_no_product_of_two_counts_overflows(tmp_path_factory, data):
         write_cache(folder / name, pieces)
     static, dynamic = llama.load(folder / "static"), llama.load(folder / "dynamic")
     for cache in (static, dynamic):
-        assert all(sum(followers.values()) <= MOST for followers in cache.values())
+        assert all(sum(followers.values()) <= MAX_COUNT for followers in cache.values())
     for text in data.draw(
         st.lists(st.lists(token, min_size=4, max_size=9), min_size=1, max_size=9)
     ):
@@ -113,7 +113,7 @@ def test_the_largest_count_does_not_overflow(tmp_path):
     write_cache(tmp_path / "static", [ngrams((1, 1, 1, 10**9))])
     write_cache(tmp_path / "dynamic", [ngrams((1, 1, 10**9))])
     static, dynamic = llama.load(tmp_path / "static"), llama.load(tmp_path / "dynamic")
-    assert static == {(1, 1): {1: MOST}}
+    assert static == {(1, 1): {1: MAX_COUNT}}
     assert llama.draft([0, 0, 1, 1], 2, dynamic, static) == [1, 1]
     static[1, 1][1] += 1
     with pytest.raises(OverflowError):
@@ -134,10 +134,10 @@ def test_scaled_counts_keep_their_shares(rows):
     }
     for x, often in total.items():
         mine = {z: n for (y, z), n in found.items() if y == x}
-        assert sum(mine.values()) == min(often, MOST)
+        assert sum(mine.values()) == min(often, MAX_COUNT)
         for z in range(41):
-            wanted = exact.get((x, z), 0) * min(often, MOST) / often
-            assert abs(mine.get(z, 0) - wanted) <= (1 if often > MOST else 0)
+            wanted = exact.get((x, z), 0) * min(often, MAX_COUNT) / often
+            assert abs(mine.get(z, 0) - wanted) <= (1 if often > MAX_COUNT else 0)
     starts, _ = ready.groups()
     for part in np.split(ready.counts, starts[1:]):
         assert (np.diff(part) <= 0).all()
@@ -179,7 +179,7 @@ def test_rare_ngrams_are_left_out(corpus, tmp_path):
 
 def test_the_size_and_the_loading_time_are_reported(corpus, tmp_path, monkeypatch):
     datastore, notes = corpus[1], Notes()
-    monkeypatch.setattr("ngramkit.exchange.llama_cpp.LOADED", 100)
+    monkeypatch.setattr("ngramkit.exchange.llama_cpp.LOADED_BYTES_PER_SECOND", 100)
     done = export_cache(datastore, tmp_path / "c", dynamic=True, reporter=notes)
     before, after = notes.lines
     assert before.startswith("counting n-grams of 1, 2, 3, 4 tokens")

@@ -97,7 +97,7 @@ def test_a_frozen_table_in_blocks_is_the_same(tmp_path, token_store, monkeypatch
     documents = random_documents(vocabulary=5, documents=20, longest=15)
     table = build_frozen(token_store(documents, 5), tmp_path / "f", leader_len=2)
     write_cache(tmp_path / "whole", frozen_ngrams(table, 1))
-    monkeypatch.setattr("ngramkit.exchange.ngrams.ROWS", 3)
+    monkeypatch.setattr("ngramkit.exchange.ngrams.ROWS_PER_PIECE", 3)
     write_cache(tmp_path / "blocks", frozen_ngrams(table, 1))
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "blocks").read_bytes()
 

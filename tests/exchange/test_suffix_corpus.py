@@ -8,7 +8,7 @@ import pytest
 import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.exchange.ik_llama_cpp import MAX_TOKENS, export_corpus
+from ngramkit.exchange.ik_llama_cpp import MAX_EXPORTED_TOKENS, export_corpus
 
 DOCUMENTS = [[4, 5, 1], [], [6, 1], [7, 8, 9, 1], [3, 1]]
 
@@ -36,7 +36,7 @@ def test_the_documents_that_come_first_and_fit(store, tmp_path, most, tokens):
 
 
 def test_more_than_it_reads_is_refused(store, tmp_path):
-    assert MAX_TOKENS * 64 == 1 << 28
+    assert MAX_EXPORTED_TOKENS * 64 == 1 << 28
     with pytest.raises(UsageError, match="no document of at most 2 tokens"):
         export_corpus(store, tmp_path / "x.bin", most=2)
     assert not (tmp_path / "x.bin").exists()

@@ -41,7 +41,7 @@ def test_documents_are_json_strings_as_sglang_reads_them(tmp_path, words, word_t
 def test_the_rows_of_a_frozen_table(tmp_path, words, word_tokenizer, rows, monkeypatch):
     import pandas
 
-    monkeypatch.setattr("ngramkit.exchange.parquet.ROWS", rows)
+    monkeypatch.setattr("ngramkit.exchange.parquet.ROWS_PER_GROUP", rows)
     table = build_frozen(words, tmp_path / "f", follower_len=2)
     written = export_parquet(table, word_tokenizer, tmp_path / "x.parquet")
     frame = pandas.read_parquet(tmp_path / "x.parquet")

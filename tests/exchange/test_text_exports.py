@@ -26,7 +26,7 @@ def documents(request, tmp_path, token_store, word_tokenizer):
 
 @pytest.mark.parametrize("rows", [2, 1 << 17])
 def test_documents_are_rows_with_a_text(documents, tmp_path, word_tokenizer, monkeypatch, rows):
-    monkeypatch.setattr("ngramkit.exchange.parquet.ROWS", rows)
+    monkeypatch.setattr("ngramkit.exchange.parquet.ROWS_PER_GROUP", rows)
     path = tmp_path / "x.parquet"
     written = export_parquet(documents, word_tokenizer, path)
     table = pyarrow.parquet.read_table(path)

@@ -18,7 +18,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.formats.card import card
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.formats.opening import CLASSES, verify_artifact
+from ngramkit.formats.opening import CLASS_OF_KIND, verify_artifact
 from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
@@ -50,7 +50,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_every_kind_has_golden_bytes():
-    assert {folder.name for folder in GOLDEN.iterdir()} == CLASSES.keys() - {"history"}
+    assert {folder.name for folder in GOLDEN.iterdir()} == CLASS_OF_KIND.keys() - {"history"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

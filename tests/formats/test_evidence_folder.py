@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ngramkit.basics.errors import ArtifactError, NgramkitError, UsageError
-from ngramkit.formats.evidence import KEPT, NAME, About, EvidenceFolder, RecordedRequest
+from ngramkit.formats.evidence import KEPT_TOKENS, NAME, About, EvidenceFolder, RecordedRequest
 from ngramkit.formats.safetensors import open_arrays, write_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -24,8 +24,8 @@ def told(question="a", rows=4, seed=0):
     parents = np.arange(-1, rows - 1, dtype=np.int32)
     tokens = random.integers(0, 40, rows).astype(np.int32)
     tokens[:1] = prompt[-1]
-    ids = random.integers(0, 40, (rows, KEPT)).astype(np.int32)
-    log_probs = np.log(random.random((rows, KEPT))).astype(np.float32)
+    ids = random.integers(0, 40, (rows, KEPT_TOKENS)).astype(np.int32)
+    log_probs = np.log(random.random((rows, KEPT_TOKENS))).astype(np.float32)
     ids[:, 12:], log_probs[:, 12:] = -1, -np.inf
     answer = tokens[1:]
     return RecordedRequest(

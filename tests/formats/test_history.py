@@ -13,7 +13,7 @@ from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.eviction import drop_matching, drop_older_than, keep_newest
 from ngramkit.formats.history import DAMAGED, INDEX, LOG, History, merge_histories
-from ngramkit.formats.manifest import NAME
+from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.replacing import replace_text
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
@@ -172,14 +172,14 @@ def test_damage_is_put_aside_or_deleted_and_counted(history, caplog):
 def test_a_history_that_lost_its_manifest_is_not_begun_again(history):
     history.append(ids(1, 2), 1)
     raw = history.log.path.read_bytes()
-    manifest = (history.path / NAME).read_bytes()
-    (history.path / NAME).unlink()
-    with pytest.raises(ArtifactError, match=NAME):
+    manifest = (history.path / MANIFEST_FILE).read_bytes()
+    (history.path / MANIFEST_FILE).unlink()
+    with pytest.raises(ArtifactError, match=MANIFEST_FILE):
         History.at(history.path, RECORD)
     assert history.log.path.read_bytes() == raw
-    (history.path / NAME).write_bytes(manifest)
+    (history.path / MANIFEST_FILE).write_bytes(manifest)
     assert held(History.at(history.path, RECORD).path) == [[1, 2]]
-    (history.path / NAME).unlink()
+    (history.path / MANIFEST_FILE).unlink()
     history.log.create()  # as a killed process leaves a new one
     assert held(History.at(history.path, RECORD).path) == []
 
@@ -192,15 +192,15 @@ def test_what_is_forgotten_is_in_no_file_that_a_killed_process_left(history):
         (history.path / name).write_text("text")
     drop_matching(history, lambda request: True)
     history.save_index(shard, history.mark, complete=True)  # by who began before
-    assert sorted(path.name for path in history.path.iterdir()) == [NAME, LOG]
+    assert sorted(path.name for path in history.path.iterdir()) == [MANIFEST_FILE, LOG]
     assert list(history.check())
 
 
 def test_a_file_that_a_killed_process_left_readable_is_closed(tmp_path):
-    (tmp_path / f"{NAME}.tmp").write_text("text")
-    (tmp_path / f"{NAME}.tmp").chmod(0o644)
-    replace_text(tmp_path / NAME, "{}", owner_only)
-    assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
+    (tmp_path / f"{MANIFEST_FILE}.tmp").write_text("text")
+    (tmp_path / f"{MANIFEST_FILE}.tmp").chmod(0o644)
+    replace_text(tmp_path / MANIFEST_FILE, "{}", owner_only)
+    assert (tmp_path / MANIFEST_FILE).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_log_is_not_read_again_for_each_request_that_is_added(history, monkeypatch):

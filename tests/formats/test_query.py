@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ngramkit.formats.datastore import DatastoreShard, search_table
-from ngramkit.formats.query import MAX_TOKENS, spans_of, top_continuations
+from ngramkit.formats.query import MAX_QUERY_TOKENS, spans_of, top_continuations
 from ngramkit.kernels.rest import draft
 from ngramkit.kernels.suffix.sort import sort_shard
 
@@ -27,7 +27,7 @@ def test_the_same_as_the_drafters_kernel(held, phrase, top, eos):
     shards, phrase = shards_of(held), phrase[:3]
     spans = spans_of(shards, phrase)
     count, size = sum(high - low for low, high in spans), len(phrase)
-    rules = np.array([size, size, MAX_TOKENS, eos], np.int64)
+    rules = np.array([size, size, MAX_QUERY_TOKENS, eos], np.int64)
 
     def drafted(most):
         context = np.array(phrase, np.int32)

@@ -14,8 +14,8 @@ from ngramkit.default_artifacts import select_default_artifacts
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.outputs import Found
 from ngramkit.formats.tokenizer_record import (
-    FORM,
-    PROBES,
+    FINGERPRINT_FORM,
+    PROBE_TEXTS,
     TokenizerRecord,
     difference,
     encodes,
@@ -31,12 +31,12 @@ def spell(text):
 def test_equal_tokenizers_write_the_same_and_others_do_not():
     one = encodes(WORDS, spell)
     assert one == encodes(dict(reversed(WORDS.items())), spell)
-    assert FORM.fullmatch(one)
+    assert FINGERPRINT_FORM.fullmatch(one)
     assert difference(one, encodes({**WORDS, "c": 3}, spell)) == "their vocabularies differ"
     assert difference(one, encodes({"a": 1, "b": 0, "ab": 2}, spell)) == "their vocabularies differ"
 
 
-@given(st.sampled_from(PROBES))
+@given(st.sampled_from(PROBE_TEXTS))
 def test_the_text_that_differs_is_named(text):
     def other(each):
         return [1, 2, 3] if each == text else spell(each)
@@ -110,4 +110,4 @@ def test_a_manifest_with_nonsense_in_its_place_is_damaged(tmp_path, value):
 def test_the_embedded_tokenizer_tells():
     record = load_tokenizer("demo").record
     assert record.encodes is not None
-    assert len(record.encodes) == 16 + 4 * len(PROBES)
+    assert len(record.encodes) == 16 + 4 * len(PROBE_TEXTS)

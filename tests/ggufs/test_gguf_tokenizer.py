@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 from ngramkit.basics.errors import NgramkitError
 from ngramkit.corpus.chat import OWN, Message, find_template
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.formats.tokenizer_record import PROBES
+from ngramkit.formats.tokenizer_record import PROBE_TEXTS
 from ngramkit.gguf.header import read_header
 from ngramkit.gguf.model_folders import tokenizer_folder
 from ngramkit.gguf.tokenizer import end_ids
@@ -34,7 +34,7 @@ def test_the_embedded_model_as_a_gguf_file_has_its_tokenizer(tmp_path):
     assert found.record.vocabulary == demo.record.vocabulary
     assert found.record.eos == demo.record.eos
     assert found.special == demo.special
-    for text in PROBES:
+    for text in PROBE_TEXTS:
         assert found.encode(text).tolist() == demo.encode(text).tolist()
         assert found.decode(found.encode(text)) == text
 
@@ -70,7 +70,7 @@ def test_the_pre_tokenisers_are_their_published_expressions(tmp_path):
     )
     for pre, regex in (("llama-bpe", llama3), ("qwen2", llama3.replace("{1,3}", ""))):
         ours, split = pre_tokenizer(tmp_path, pre), pre_tokenizers.Split(Regex(regex), "isolated")
-        for text in PROBES:
+        for text in PROBE_TEXTS:
             assert pieces(ours, text) == pieces(split, text)
 
 

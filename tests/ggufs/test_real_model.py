@@ -11,7 +11,7 @@ import ngramkit
 from ngramkit.basics.models import packaged_gguf
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.load import load_model
-from ngramkit.formats.tokenizer_record import PROBES
+from ngramkit.formats.tokenizer_record import PROBE_TEXTS
 
 NAME = "smollm2-135m"
 pytestmark = [
@@ -26,7 +26,7 @@ def test_it_splits_text_as_llama_cpp_does():
     found = load_tokenizer(NAME)
     assert found.encode(":\n\n1").tolist() == [42, 1116, 33]
     assert found.eos_token == "<|im_end|>"
-    for text in PROBES:
+    for text in PROBE_TEXTS:
         assert found.decode(found.encode(text)) == text
 
 

@@ -15,7 +15,7 @@ from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.opening import open_artifact_folder, verify_artifact
 from ngramkit.formats.outputs import require_replaceable
 from ngramkit.formats.query import frequent_phrases
-from ngramkit.hub.preview import LEAST, preview_of
+from ngramkit.hub.preview import MIN_OCCURRENCES, preview_of
 
 TABLE = "preview/phrases.parquet"
 
@@ -46,7 +46,7 @@ def test_a_pushed_artifact_has_a_preview(hub, shared, artifacts, kind, tmp_path)
     assert "language" not in header
     table = pq.read_table(io.BytesIO(files_of(hub, "acme/our-data")[TABLE])).to_pylist()
     assert len(table) > 3
-    assert all(LEAST <= row["next_count"] <= row["count"] for row in table)
+    assert all(MIN_OCCURRENCES <= row["next_count"] <= row["count"] for row in table)
     assert all(row["phrase"] and row["next"] for row in table)
     assert TABLE not in read_manifest(artifacts[kind]).files
     assert pulled.code == 0, pulled.err

@@ -25,7 +25,7 @@ def misplaced(tokens, suffixes, workers=1):
 
 @pytest.fixture
 def threads_for_few(monkeypatch):
-    monkeypatch.setattr(check, "LEAST", 3)
+    monkeypatch.setattr(check, "MIN_SUFFIXES_PER_THREAD", 3)
 
 
 @pytest.mark.parametrize("workers", [1, 4])

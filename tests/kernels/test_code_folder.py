@@ -21,7 +21,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(code_folder.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "above" / "named"
-    monkeypatch.setenv(code_folder.VARIABLE, str(folder))
+    monkeypatch.setenv(code_folder.CACHE_VARIABLE, str(folder))
     code_folder.folder.cache_clear()
     yield folder
     code_folder.folder.cache_clear()
@@ -34,7 +34,7 @@ def test_the_named_folder_is_taken(place, caplog):
 
 
 def test_without_one_it_is_the_users_cache(place, tmp_path, monkeypatch):
-    monkeypatch.delenv(code_folder.VARIABLE)
+    monkeypatch.delenv(code_folder.CACHE_VARIABLE)
     assert code_folder.folder() == tmp_path / "cache" / "ngramkit" / "kernels"
 
 
@@ -49,13 +49,13 @@ def test_a_folder_that_cannot_be_written_serves_if_it_holds_the_kernels(place, m
     kernel.touch()
     monkeypatch.setattr(code_folder.tempfile, "TemporaryFile", refuse)
     assert code_folder.folder() == place
-    kernel.rename(place / f"rest.draft-0-another{code_folder.SUFFIX}")
+    kernel.rename(place / f"rest.draft-0-another{code_folder.CODE_SUFFIX}")
     code_folder.folder.cache_clear()
     assert code_folder.folder() != place
 
 
 def test_without_a_place_kernels_go_to_a_private_temporary_folder(place, monkeypatch, caplog):
-    monkeypatch.setenv(code_folder.VARIABLE, "/proc/nowhere")
+    monkeypatch.setenv(code_folder.CACHE_VARIABLE, "/proc/nowhere")
     monkeypatch.setattr(code_folder, "private_folder", lambda name: None)
     chosen = code_folder.folder()
     assert chosen == place.parents[1] / "temporary" / f"ngramkit-kernels-{os.getuid()}"
@@ -70,10 +70,10 @@ def test_without_a_place_kernels_go_to_a_private_temporary_folder(place, monkeyp
 @pytest.mark.parametrize("which", ["named", "cache", "temporary"])
 def test_a_folder_that_others_can_reach_is_not_used(place, tmp_path, monkeypatch, how, which):
     if which == "cache":
-        monkeypatch.delenv(code_folder.VARIABLE)
+        monkeypatch.delenv(code_folder.CACHE_VARIABLE)
         place = tmp_path / "cache" / "ngramkit" / "kernels"
     elif which == "temporary":
-        monkeypatch.delenv(code_folder.VARIABLE)
+        monkeypatch.delenv(code_folder.CACHE_VARIABLE)
         monkeypatch.setattr(code_folder, "private_folder", lambda name: None)
         place = tmp_path / "temporary" / f"ngramkit-kernels-{os.getuid()}"
     place.mkdir(mode=0o700, parents=True)
@@ -116,7 +116,7 @@ def test_the_working_folder_names_no_place(place, tmp_path):
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
         cwd=theirs,
-        env={**os.environ, code_folder.VARIABLE: str(place)},
+        env={**os.environ, code_folder.CACHE_VARIABLE: str(place)},
         capture_output=True,
         text=True,
         check=True,
@@ -139,7 +139,7 @@ for number in range(3):
 
 
 def test_the_oldest_machine_code_is_deleted_and_nothing_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(code_folder, "MAX_FILES", 2)
+    monkeypatch.setattr(code_folder, "MAX_CODE_FILES", 2)
     names = ["old.nbc", "mine.txt", "newer.nbc", "newest.nbc"]
     for age, name in enumerate(names):
         (tmp_path / name).touch()

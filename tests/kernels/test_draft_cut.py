@@ -2,7 +2,15 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins import draft_cut as reference_budget
 
-from ngramkit.kernels.draft_cut import LEVELS, RUNS, SURE, cells, chances, cut, update_record
+from ngramkit.kernels.draft_cut import (
+    MAX_CHANCE,
+    RUN_CLASSES,
+    SHARE_CLASSES,
+    cells,
+    chances,
+    cut,
+    update_record,
+)
 
 SCORES = st.floats(0, 1, width=32)
 
@@ -35,13 +43,16 @@ def arrays(parents, scores):
 
 def kept_of(parents, chance, seconds, rate):
     """What is kept of nodes with these chances, and the parents among them."""
-    nothing = np.zeros((LEVELS, RUNS, 2), np.float32), np.ones(RUNS, np.float32)
+    nothing = (
+        np.zeros((SHARE_CLASSES, RUN_CLASSES, 2), np.float32),
+        np.ones(RUN_CLASSES, np.float32),
+    )
     return cut(*arrays(parents, chance), *nothing, 0, np.array(seconds, np.float64), rate)
 
 
 def on_record(all_drafts, fade=1.0):
     """The record and the run after these drafts."""
-    record, run = np.zeros((LEVELS, RUNS, 2), np.float32), 0
+    record, run = np.zeros((SHARE_CLASSES, RUN_CLASSES, 2), np.float32), 0
     for tokens, parents, scores, written in all_drafts:
         ids = np.array(tokens, np.int32)
         new = np.array(written, np.int32)
@@ -93,7 +104,7 @@ def test_nothing_is_worth_more_than_what_is_kept(tree, data, rate):
     parents, scores = tree
     chance = list(scores)
     for node, parent in enumerate(parents):
-        chance[node] = min(chance[node], SURE * (chance[parent] if parent >= 0 else 1))
+        chance[node] = min(chance[node], MAX_CHANCE * (chance[parent] if parent >= 0 else 1))
     steps = [data.draw(st.floats(0, 1, width=32)) for _ in range(len(parents) + 1)]
     seconds = np.cumsum(np.array(steps, np.float64))
     kept, _ = kept_of(parents, chance, seconds, rate)
@@ -123,7 +134,10 @@ def test_kept_nodes_keep_their_parents():
 @settings(max_examples=40, deadline=None)
 @given(scored_trees())
 def test_a_cut_is_the_worthwhile_part_by_chances(tree):
-    record, trust = np.zeros((LEVELS, RUNS, 2), np.float32), np.full(RUNS, 0.5, np.float32)
+    record, trust = (
+        np.zeros((SHARE_CLASSES, RUN_CLASSES, 2), np.float32),
+        np.full(RUN_CLASSES, 0.5, np.float32),
+    )
     seconds = 1 + 0.1 * np.arange(len(tree[0]) + 1.0)
     kept, parents = cut(*arrays(*tree), record, trust, 0, seconds, 1.0)
     chance = chances(*arrays(*tree), record, trust, 0)
@@ -153,7 +167,7 @@ def test_a_second_row_is_as_long_as_the_first():
 
 
 def test_a_class_without_a_record_is_corrected_as_all_are():
-    record = np.zeros((LEVELS, RUNS, 2), np.float32)
+    record = np.zeros((SHARE_CLASSES, RUN_CLASSES, 2), np.float32)
     record[3, 0] = 30.0, 0.0  # of other shares nothing was right
-    found = chances(*arrays([-1], [0.75]), record, np.ones(RUNS, np.float32), 0)
+    found = chances(*arrays([-1], [0.75]), record, np.ones(RUN_CLASSES, np.float32), 0)
     assert found[0] < 0.05

@@ -6,17 +6,17 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins.kernels import ngram_cache
 
-from ngramkit.kernels.llama_cpp_cache import KEY, measure_records, split
+from ngramkit.kernels.llama_cpp_cache import KEY_IDS, measure_records, split
 
 token = st.integers(0, 9)
 pairs = st.lists(st.tuples(token, st.integers(1, 9)), min_size=1, max_size=3)
-record = st.tuples(st.lists(token, min_size=1, max_size=KEY), pairs)
+record = st.tuples(st.lists(token, min_size=1, max_size=KEY_IDS), pairs)
 
 
 def words_of(records):
     words = []
     for key, followers in records:
-        words += [*key, *[-1] * (KEY - len(key)), len(followers)]
+        words += [*key, *[-1] * (KEY_IDS - len(key)), len(followers)]
         words += [value for pair in followers for value in pair]
     return words
 
@@ -40,7 +40,7 @@ def test_records_are_found_as_the_naive_twin_finds_them(records, damage, cut):
     if wanted is None:
         assert ngram_cache(words[:bad]) is not None
         return
-    keys, offsets = np.empty((count, KEY), np.int32), np.zeros(count + 1, np.int64)
+    keys, offsets = np.empty((count, KEY_IDS), np.int32), np.zeros(count + 1, np.int64)
     flat = np.empty((total, 2), np.int32)
     split(array, keys, offsets, flat)
     found = [

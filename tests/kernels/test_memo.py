@@ -6,8 +6,8 @@ from hypothesis import given, strategies as st
 
 from ngramkit.kernels.blend.counts import (
     FIRST,
-    KEPT,
     LISTED,
+    MEMOIZED_SUCCESSORS,
     begin_row,
     keep,
     new_candidates,
@@ -40,19 +40,19 @@ def test_the_most_frequent_are_kept_the_lower_token_first(counts):
     kept(Packed(memo), 2, tokens, np.array(counts, np.float32), total)
     recalled(Packed(memo), 2, Packed(into))
     rows = into.state[0]
-    expected = sorted(enumerate(counts), key=lambda pair: -pair[1])[:KEPT]
+    expected = sorted(enumerate(counts), key=lambda pair: -pair[1])[:MEMOIZED_SUCCESSORS]
     found = zip(into.tokens[:rows].tolist(), into.counts[:rows, 0].tolist(), strict=True)
     assert list(found) == expected
     assert (into.totals[0], into.distinct[0]) == (sum(counts), len(counts))
     assert not memo.tokens[[0, 1, 3]].any()
 
 
-@pytest.mark.parametrize("listed", [KEPT + 1, 1 << 30])
+@pytest.mark.parametrize("listed", [MEMOIZED_SUCCESSORS + 1, 1 << 30])
 def test_a_number_that_two_threads_have_spoilt_reaches_no_other_row(listed):
     memo, into = new_memo(4), new_candidates(VOCABULARY)
     into.state[1] = 1
     tokens, counts = np.arange(1, 4, dtype=np.int32), np.full(3, 9, np.float32)
-    memo.tokens[2, FIRST:] = np.arange(KEPT) + 10
+    memo.tokens[2, FIRST:] = np.arange(MEMOIZED_SUCCESSORS) + 10
 
     @entry
     def spoilt(memo, tokens, counts):
@@ -63,4 +63,4 @@ def test_a_number_that_two_threads_have_spoilt_reaches_no_other_row(listed):
     spoilt(Packed(memo), tokens, counts)
     recalled(Packed(memo), 2, Packed(into))
     assert not memo.tokens[[0, 1, 3]].any()
-    assert into.state[0] <= KEPT
+    assert into.state[0] <= MEMOIZED_SUCCESSORS

@@ -11,8 +11,8 @@ from twins.kernels import request_order
 
 from ngramkit.kernels.suffix.check import first_misplaced
 from ngramkit.kernels.suffix.sort import (
-    PATIENCE,
-    SHORT,
+    MAX_EQUAL_TOKENS,
+    SHORT_TEXT,
     cut_suffix_array,
     first_token_of,
     merge_suffix_arrays,
@@ -74,9 +74,9 @@ def test_a_cut_array_is_the_sorted_one(held, data):
 @pytest.mark.parametrize("period", [1, 7])
 def test_text_that_repeats_itself_is_sorted_and_merged(period):
     """Too long to compare; the order of what agrees up to a separator is any."""
-    text = np.resize(np.arange(period, dtype=np.uint16), SHORT)
-    text[SHORT // 2], text[-1] = 9, 9
-    assert SHORT * SHORT // 8 > PATIENCE
+    text = np.resize(np.arange(period, dtype=np.uint16), SHORT_TEXT)
+    text[SHORT_TEXT // 2], text[-1] = 9, 9
+    assert SHORT_TEXT * SHORT_TEXT // 8 > MAX_EQUAL_TOKENS
     suffix_array = sort_requests(text, 9)
     assert misplaced(text, suffix_array, 9) == -1
     merged = merge_suffix_arrays(text, suffix_array, text, suffix_array)

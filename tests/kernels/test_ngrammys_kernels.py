@@ -8,7 +8,7 @@ from twins import kernels as reference
 
 from ngramkit.kernels.arrays import read_only
 from ngramkit.kernels.ngrammys import (
-    DECAY,
+    DECAY_PER_RANK,
     ESCAPE,
     bigram_rows,
     context_then_bigram_tree,
@@ -144,7 +144,7 @@ def test_mixed_tree(tokens, seed, most, width, eos):
     rows = []
     for row, count in reference.frequent_rows(tokens, begins, width, most):
         end = row.index(eos) + 1 if eos in row else len(row)
-        rows.append((row, [count / mass * DECAY**d for d in range(end)], 3))
+        rows.append((row, [count / mass * DECAY_PER_RANK**d for d in range(end)], 3))
     table_lists = (next_tokens.tolist(), log_probs.tolist(), extended.tolist())
     for row, chances in reference.bigram_rows(
         *table_lists, tokens[-1], most - len(rows), width, eos

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from twins import recycling as naive
 
 from ngramkit.kernels.automaton import (
-    SCANNED,
+    MAX_SCANNED,
     extend,
     in_corpus,
     longest_repeat,
@@ -124,7 +124,12 @@ def _corpus(shards):
 
 @pytest.mark.parametrize(
     ("rest", "places"),
-    [(SCANNED - 2, SCANNED), (9, SCANNED + 1), (SCANNED - 2, SCANNED + 1), (SCANNED, SCANNED + 9)],
+    [
+        (MAX_SCANNED - 2, MAX_SCANNED),
+        (9, MAX_SCANNED + 1),
+        (MAX_SCANNED - 2, MAX_SCANNED + 1),
+        (MAX_SCANNED, MAX_SCANNED + 9),
+    ],
 )
 def test_the_first_of_many_places_is_found(rest, places):
     """In order of the suffix array, the first place of `1 0` is the last."""
@@ -133,7 +138,7 @@ def test_the_first_of_many_places_is_found(rest, places):
     matched, line = in_corpus(table, np.array([1, 0], np.int32), 64, 1, 3, -1)
     assert matched == 2
     expected = naive.in_corpus([text], [1, 0], 64, 3, 4, -1)[1]
-    if rest < SCANNED:
+    if rest < MAX_SCANNED:
         assert line.tolist() == expected == [2, 1, 0]
     else:  # a later one
         assert line.tolist() in ([0], [1, 1, 0])

@@ -19,7 +19,9 @@ requests = st.lists(st.lists(st.integers(0, 5), max_size=12), min_size=1, max_si
     st.integers(1, 8),
     st.integers(1, 20),
     st.dictionaries(
-        st.integers(0, ssd.LENGTHS - 1), st.tuples(st.floats(0, 5), st.floats(5, 9)), max_size=6
+        st.integers(0, ssd.RECORDED_LENGTHS - 1),
+        st.tuples(st.floats(0, 5), st.floats(5, 9)),
+        max_size=6,
     ),
     st.sampled_from([0.0, 0.05, 0.3]),
     st.sampled_from([np.uint16, np.uint32]),
@@ -28,7 +30,7 @@ def test_draft_is_its_twins(shards, context, query, deepest, budget, known, leas
     streams = [[t for r in shard for t in (*r, SEPARATOR)] for shard in shards]
     arrays = [sort_shard(np.array(s, width), SEPARATOR) for s in streams]
     table = shard_table([tuple(a.values()) for a in arrays])
-    record = np.zeros((ssd.LENGTHS, 2))
+    record = np.zeros((ssd.RECORDED_LENGTHS, 2))
     for length, row in known.items():
         record[length] = row
     token_ids, parents, scores, shares, match = ssd.draft(
@@ -47,7 +49,9 @@ def test_draft_is_its_twins(shards, context, query, deepest, budget, known, leas
         SEPARATOR,
         EOS,
         budget,
-        lambda match: reference_ssd.trust(known, match, ssd.LENGTHS, ssd.PRIOR) >= least,
+        lambda match: (
+            reference_ssd.trust(known, match, ssd.RECORDED_LENGTHS, ssd.PRIOR_DRAFTS) >= least
+        ),
     )
     assert match == expected
     total = len(reference.matches(streams, context[-match:])) if match else 1
@@ -55,7 +59,7 @@ def test_draft_is_its_twins(shards, context, query, deepest, budget, known, leas
     for i, (token, parent, depth, count) in enumerate(rows):
         score = count / total
         for d in range(depth):
-            score *= reference_ssd.trust(known, match + d, ssd.LENGTHS, ssd.PRIOR)
+            score *= reference_ssd.trust(known, match + d, ssd.RECORDED_LENGTHS, ssd.PRIOR_DRAFTS)
         if score >= least:
             place[i] = len(kept)
             kept.append((token, place[parent], pytest.approx(count / total), pytest.approx(score)))
@@ -86,7 +90,7 @@ def test_texts_that_repeat_themselves_are_drafted_alike(periods, query, budget, 
         np.array(context, np.int32),
         budget,
         np.array([query, 12, EOS], np.int64),
-        np.zeros((ssd.LENGTHS, 2)),
+        np.zeros((ssd.RECORDED_LENGTHS, 2)),
         0.0,
     )
     match, rows = reference_ssd.draft(streams, context, query, 12, SEPARATOR, EOS, budget)
@@ -109,7 +113,7 @@ def test_learn_is_its_twin(nodes, match, answers):
             seen.add((token, parent))
             tree.append((token, parent, share * (tree[parent][2] if parent >= 0 else 1)))
     columns = list(zip(*tree, strict=True)) or [(), (), ()]
-    record, twin = np.zeros((ssd.LENGTHS, 2)), {}
+    record, twin = np.zeros((ssd.RECORDED_LENGTHS, 2)), {}
     for written in answers:
         ssd.learn(
             np.array(columns[0], np.int32),
@@ -119,8 +123,8 @@ def test_learn_is_its_twin(nodes, match, answers):
             np.array(written, np.int32),
             record,
         )
-        reference_ssd.learn(tree, match, written, twin, ssd.LENGTHS, ssd.FORGET)
-    for length in range(ssd.LENGTHS):
+        reference_ssd.learn(tree, match, written, twin, ssd.RECORDED_LENGTHS, ssd.DECAY_PER_DRAFT)
+    for length in range(ssd.RECORDED_LENGTHS):
         assert record[length].tolist() == pytest.approx(twin.get(length, (0, 0)), rel=1e-4)
 
 
@@ -155,7 +159,7 @@ def _columns(tree):
 def test_no_trust_is_not_for_ever():
     arrays = sort_shard(np.array([1, 2, 3, SEPARATOR], np.uint16), SEPARATOR)
     table = shard_table([tuple(arrays.values())])
-    record = np.zeros((ssd.LENGTHS, 2))
+    record = np.zeros((ssd.RECORDED_LENGTHS, 2))
     record[1:, 1] = 100.0  # a hundred drafts, no hit
     sizes = []
     for _ in range(4_000):

@@ -17,7 +17,7 @@ from uploads import OUT, build, puts, there
 
 import ngramkit
 from ngramkit.basics.errors import ArtifactError, InputError, NetworkError, UsageError
-from ngramkit.formats.manifest import NAME
+from ngramkit.formats.manifest import MANIFEST_FILE
 
 SHARD = r"PUT /bucket/out/phrases/shard-00001"
 
@@ -29,7 +29,7 @@ def test_the_same_bytes_as_a_folder_and_the_manifest_last(s3, tokens, cache, tmp
     assert built.manifest == local.manifest
     for file in local.path.iterdir():
         assert s3.storage.cat(f"bucket/out/phrases/{file.name}") == file.read_bytes()
-    assert puts(s3, "")[-1] == f"PUT /bucket/out/phrases/{NAME}"
+    assert puts(s3, "")[-1] == f"PUT /bucket/out/phrases/{MANIFEST_FILE}"
     assert not list((cache / "work").rglob("*.safetensors"))  # they are the cache's blobs now
     s3.requests.clear()
     assert ngramkit.open_artifact(OUT).path == built.path
@@ -60,7 +60,7 @@ def test_a_killed_processs_stand_in_is_removed(s3, tokens, cache):
     built = build(tokens)
     left = next((cache / "work").iterdir()) / "phrases"
     left.mkdir()
-    shutil.copy(built.path / NAME, left)
+    shutil.copy(built.path / MANIFEST_FILE, left)
     assert build(tokens, f"{OUT}/").manifest == built.manifest  # with a slash it is the same place
     assert not left.exists()
 
@@ -72,7 +72,7 @@ def test_another_artifact_is_replaced_only_with_force(s3, tokens, cache):
     assert "force=True" in refused.value.hint
     assert ngramkit.open_artifact(OUT).manifest.counts
     fewer = build(tokens, shard_tokens=400, force=True)
-    listed = {*fewer.manifest.files, NAME, "README.md"}
+    listed = {*fewer.manifest.files, MANIFEST_FILE, "README.md"}
     assert {*there(s3)} == listed  # the old one's third shard is gone
     assert ngramkit.verify(OUT).ok
 
@@ -104,7 +104,7 @@ def test_an_upload_that_keeps_failing_leaves_no_artifact_and_resumes(
     s3.faults.append(Fault(SHARD, kind, times=999, code=code))
     with pytest.raises(NetworkError, match=rf"shard-00001.*{said}"):
         build(tokens)
-    assert NAME not in there(s3)
+    assert MANIFEST_FILE not in there(s3)
     assert "shard-00001.safetensors" not in there(s3)
     with pytest.raises(ArtifactError, match="not an ngramkit artifact"):
         ngramkit.open_artifact(OUT)
@@ -139,7 +139,7 @@ def test_the_last_of_two_different_writers_notices(s3, tokens, cache, tmp_path, 
         with ngramkit.using_cache(tmp_path / "other"):
             build(alike)
 
-    s3.faults.append(Fault(rf"PUT /bucket/out/phrases/{NAME}", SLOW, called=other))
+    s3.faults.append(Fault(rf"PUT /bucket/out/phrases/{MANIFEST_FILE}", SLOW, called=other))
     with pytest.raises(
         InputError, match=rf"^cannot write {OUT}: another process wrote there at the same time\n"
     ):
@@ -200,7 +200,7 @@ def test_a_killed_upload_resumes(s3, tokens, cache):
     s3.faults.append(Fault(SHARD, CUT_UPLOAD, called=kill))
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(tokens.path), OUT])
     assert child.wait(60) == -signal.SIGKILL
-    assert NAME not in there(s3)
+    assert MANIFEST_FILE not in there(s3)
     assert "shard-00001.safetensors" not in there(s3)
     assert uploads() == {"shard-00000.safetensors", "shard-00002.safetensors"}
     s3.requests.clear()

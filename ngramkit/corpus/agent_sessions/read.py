@@ -14,7 +14,7 @@ from ngramkit.corpus.turns import BadTurnError, Unread
 
 # Columns of the Hub's conversion, see `trace_lines`.
 TRACE_COLUMNS = ("harness", "session_id", "sent_at", "trace", "traces")
-WARNING = "sessions of agents hold code, paths and keys"
+PRIVACY_WARNING = "sessions of agents hold code, paths and keys"
 
 
 class SessionReader(Protocol):

@@ -14,10 +14,16 @@ from ngramkit.corpus import unpacking
 from ngramkit.corpus.agent_sessions.read import holds_traces, is_session
 from ngramkit.corpus.agent_sessions.transcript import Copies
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.files import SEEN, FileSource, LocalSource, RemoteSource, reader_suffix
+from ngramkit.corpus.files import (
+    INSPECTED_FILES,
+    FileSource,
+    LocalSource,
+    RemoteSource,
+    reader_suffix,
+)
 from ngramkit.corpus.rows import MAX_VALUES
 
-LINES = 20  # inspected to recognise a file
+INSPECTED_LINES = 20  # inspected to recognise a file
 KINDS = (".jsonl", ".ndjson", ".json", ".parquet")
 JSON_HEAD_BYTES = 4096  # of a .json file; Codex writes `session` first
 
@@ -68,7 +74,7 @@ def sessions_of(files: FileSource) -> FileSource | None:
     kinds = [reader_suffix(files.path(i)) for i in range(files.parts)]
     able = [i for i, kind in enumerate(kinds) if kind in KINDS]
     if isinstance(files, RemoteSource):
-        kind = next((kinds[i] for i in able[:SEEN] if _holds_session(files, i)), None)
+        kind = next((kinds[i] for i in able[:INSPECTED_FILES] if _holds_session(files, i)), None)
         alike = [file for file, each in zip(files.files, kinds, strict=True) if each == kind]
         return replace(files, files=alike) if alike else None
     assert isinstance(files, LocalSource)
@@ -97,7 +103,7 @@ def _holds_session(files: FileSource, part: int) -> bool:
                 whole = unpacking.whole(file, unpacking.MAX_DOCUMENT, str(path), head)
                 return _is_session(whole, str(path))
             lines = unpacking.lines(file, unpacking.MAX_DOCUMENT, str(path))
-            return any(_is_session(line, str(path)) for _, line in islice(lines, LINES))
+            return any(_is_session(line, str(path)) for _, line in islice(lines, INSPECTED_LINES))
     except (InputError, *unpacking.ERRORS):
         return False  # reading reports the error
 

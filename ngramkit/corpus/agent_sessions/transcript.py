@@ -16,7 +16,7 @@ from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER, Unread
 
 MAX_PROMPT_CHARS = 1 << 20  # about 300,000 tokens, more than most servers accept
-WINDOWS = 2
+MAX_WINDOWS = 2
 MAX_SEGMENTS = 64  # of a prompt after many branches, each of which is walked
 NO_SYSTEM = "a session without its system prompt and tools"
 SUMMARY = "a compaction whose request is not recorded"
@@ -224,7 +224,7 @@ Place = tuple[Thread, int]  # of a record
 class Tree:
     """The conversations of a file whose records name their parents.
 
-    Only the newest WINDOWS prompts can be branched from; a compaction begins one.
+    Only the newest MAX_WINDOWS prompts can be branched from; a compaction begins one.
     """
 
     def __init__(self, unread: Unread) -> None:
@@ -264,7 +264,7 @@ class Tree:
         """End all answers, and return the conversation of a new prompt."""
         self._unread[SUMMARY] += 1
         self.end()
-        self._windows = [*self._windows[1 - WINDOWS :], {}]
+        self._windows = [*self._windows[1 - MAX_WINDOWS :], {}]
         return self.continued(None)
 
     def end(self) -> None:

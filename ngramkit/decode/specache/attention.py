@@ -1,4 +1,4 @@
-"""Attention over a SpeCache, registered with transformers as NAME.
+"""Attention over a SpeCache, registered with transformers as ATTENTION_NAME.
 
 Caches never see queries, attention functions never see the cache, and not every model passes
 keyword arguments on, so a context variable joins them.
@@ -21,19 +21,19 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 if TYPE_CHECKING:
     from ngramkit.decode.specache.prefetching_cache import SpeCacheRun
 
-NAME = "specache"
-RUN: ContextVar[SpeCacheRun] = ContextVar("specache run")  # the run of the current pass
-QUERIES = 256  # prompt rows at a time, if attention has a softcap or sinks
+ATTENTION_NAME = "specache"
+CURRENT_RUN: ContextVar[SpeCacheRun] = ContextVar("specache run")  # the run of the current pass
+QUERIES_AT_ONCE = 256  # prompt rows at a time, if attention has a softcap or sinks
 
 
 @contextmanager
 def attending(model: Any) -> Iterator[None]:
     """Make the model use this attention in the context; each pass sets RUN."""
-    AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    AttentionInterface.register(ATTENTION_NAME, attend)
+    AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
     config = model.config.get_text_config()
     before = config._attn_implementation
-    _set(model, NAME)
+    _set(model, ATTENTION_NAME)
     try:
         yield
     finally:
@@ -66,7 +66,7 @@ def attend(
     query [1, query heads, rows, dim]; key and value [1, heads, n, dim]. A prompt is attended in
     full precision; later passes give their weights to the run.
     """
-    specache = RUN.get()
+    specache = CURRENT_RUN.get()
     plain = softcap is None and s_aux is None
     if specache.reads_prompt and plain:
         specache.take_weights(module)
@@ -111,8 +111,8 @@ class _Call:
     ) -> torch.Tensor:
         """Attend by pieces: the weights of a whole prompt grow quadratically."""
         out = []
-        for begin in range(0, query.shape[2], QUERIES):
-            rows = query[:, :, begin : begin + QUERIES]
+        for begin in range(0, query.shape[2], QUERIES_AT_ONCE):
+            rows = query[:, :, begin : begin + QUERIES_AT_ONCE]
             end = begin + rows.shape[2]
             part = mask[:, :, begin:end] if mask is not None else None
             out.append(_weighted(self.weights(rows, key, part, end), value))

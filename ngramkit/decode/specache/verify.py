@@ -14,7 +14,7 @@ import torch
 
 from ngramkit.basics.errors import InputError
 from ngramkit.decode.cache import InPlaceCache
-from ngramkit.decode.specache.attention import RUN, attending
+from ngramkit.decode.specache.attention import CURRENT_RUN, attending
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import SpeCacheRun
 from ngramkit.decode.specache.store import copies_for
@@ -126,11 +126,11 @@ class SpeCacheVerifier:
     def _pass(self, tokens: list[int], keeps: int = 1, **inputs: Any) -> torch.Tensor:
         self.run.keeps = keeps
         ids = torch.tensor([tokens], device=self._model.device)
-        token = RUN.set(self.run)
+        token = CURRENT_RUN.set(self.run)
         try:
             output = self._model(input_ids=ids, past_key_values=self.run, use_cache=True, **inputs)
         finally:
-            RUN.reset(token)
+            CURRENT_RUN.reset(token)
         self.run.end_pass()
         logits: torch.Tensor = output.logits[0]
         return logits

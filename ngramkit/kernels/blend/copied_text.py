@@ -42,7 +42,7 @@ from ngramkit.kernels.suffix.search import (
 # Places: live context, past requests, answer, references, and the alternative in these.
 OWN, PAST, SAME, REFERENCE, ALTERNATIVE = range(5)
 PLACES = 5
-ORDER = np.array([PAST, OWN, SAME, REFERENCE, ALTERNATIVE])  # in which offers are mixed in
+MIXING_ORDER = np.array([PAST, OWN, SAME, REFERENCE, ALTERNATIVE])  # in which offers are mixed in
 # Origins of offered tokens, by place.
 ORIGINS = np.array([CONTEXT, HISTORY, HISTORY, FROM_REFERENCE, FROM_REFERENCE])
 
@@ -62,21 +62,21 @@ COLUMNS = WIDTH + 7
 # tokens.
 FROM_AT, REMOVED, INSERTED, MADE, WRITTEN = range(5)
 
-SOLID = 5  # tokens of a match that makes a new anchor
+ANCHOR_MATCH = 5  # tokens of a match that makes a new anchor
 NEAR_WORTH = 4  # tokens added to the length of a near match
-BACK = 16  # tokens from a near match to the anchor after it, at most
+MAX_ANCHOR_DISTANCE = 16  # tokens from a near match to the anchor after it, at most
 NEAR_MATCH = 8  # tokens of a near match that are counted, at most
 NEAR_BY = np.array([-1, 4, 16, 64])  # tokens from the anchor, at most, by match length
 LONG_LOST = 48  # tokens after which an anchor is dropped
 
 # Kinds of offers: matches of at least 2, 4, ... tokens; near ones of at least 1, 2, 4 tokens (from
 # NEAR_MATCH on they count as others); no match for 1, 2 or more tokens.
-FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+MATCH_CLASSES = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 NEAR_FROM = (1, 2, 4)
-LEAST_MATCH, LONGEST = FROM[0], FROM[-1]
-KIND_BY_LENGTH = np.searchsorted(FROM, np.arange(LONGEST + 1), side="right") - 1
-NEAR_KIND = np.searchsorted(NEAR_FROM, np.arange(NEAR_MATCH), side="right") - 1 + len(FROM)
-LOST_KIND = len(FROM) + len(NEAR_FROM) - 1  # plus the tokens without a match, 1 to 3
+LEAST_MATCH, LONGEST = MATCH_CLASSES[0], MATCH_CLASSES[-1]
+KIND_BY_LENGTH = np.searchsorted(MATCH_CLASSES, np.arange(LONGEST + 1), side="right") - 1
+NEAR_KIND = np.searchsorted(NEAR_FROM, np.arange(NEAR_MATCH), side="right") - 1 + len(MATCH_CLASSES)
+LOST_KIND = len(MATCH_CLASSES) + len(NEAR_FROM) - 1  # plus the tokens without a match, 1 to 3
 
 # First trust and slope by kind: for the live context and past requests as fitted; for references by
 # the share of their offers that was right in edited files.
@@ -94,7 +94,7 @@ FITTED_TRUST = np.array([
 ], np.float32)  # fmt: skip
 # By place; the last answer is like past requests.
 FIRST_TRUST = FITTED_TRUST[[OWN, PAST, PAST, 2, 3]]
-RATES = np.array([0.1, 0.1, 0.5, 0.1, 0.5])  # learning rates per token, by place
+LEARNING_RATES = np.array([0.1, 0.1, 0.5, 0.1, 0.5])  # learning rates per token, by place
 LEAST_P = np.float32(2.5e-3)  # distance of p from 0 and 1, at least
 
 
@@ -160,7 +160,7 @@ def step_places(before, places, token, edits):
         else:
             place[NEXT] += 1
             place[MATCH] += 1
-        if place[MATCH] >= SOLID:
+        if place[MATCH] >= ANCHOR_MATCH:
             place[ANCHOR], place[LOST] = place[NEXT], 0
         elif place[ANCHOR] >= 0:
             place[LOST] += 1
@@ -213,7 +213,7 @@ def find_place(place, table, longest, recent):
         place[column] = table[longest[MATCH_SHARD], column]
     place[NEXT], place[MATCH] = longest[MATCH_NEXT], longest[MATCH_LENGTH]
     place[NEAR] = 0
-    if place[MATCH] >= SOLID:
+    if place[MATCH] >= ANCHOR_MATCH:
         place[ANCHOR], place[LOST] = place[NEXT], 0
 
 
@@ -227,7 +227,7 @@ def longest_match_near(shard, anchor, recent):
     last = np.int64(recent[0])
     if last < 0 or last >= shard[VOCABULARY]:
         return best, longest
-    first = max(anchor - BACK, np.int64(1))
+    first = max(anchor - MAX_ANCHOR_DISTANCE, np.int64(1))
     behind = min(anchor + near[-1] + 1, shard[SIZE])  # ends before it have a next token
     for end in range(first, behind):
         if token_at(shard, end - 1) != last:  # most ends stop here, so the loop is fast
@@ -263,7 +263,7 @@ def mix_in_copies(copying, places, edits, into, p, written):
     """Change p float32[CANDIDATES] by offers, after learning from `written`, unless -1."""
     one = np.float32(1)
     for i in range(PLACES):
-        which = ORDER[i]
+        which = MIXING_ORDER[i]
         kind, token = offer(places[which], edits)
         if token < 0 or token >= len(into.rows) - 1:
             continue
@@ -281,7 +281,7 @@ def mix_in_copies(copying, places, edits, into, p, written):
         if after - before > before:
             into.source[row] = ORIGINS[which]
         if written >= 0 and not (which == REFERENCE and places[ALTERNATIVE, NEXT] >= 0):
-            trust[kind] += RATES[which] * (np.float64(written == token) - after)
+            trust[kind] += LEARNING_RATES[which] * (np.float64(written == token) - after)
         scale = (one - after) / max(one - p[row], LEAST_P)
         for other in range(into.state[0]):
             p[other] *= scale

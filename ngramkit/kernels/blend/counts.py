@@ -4,7 +4,8 @@ Counts have a column per level, first of corpora, then of the live context; leve
 successors of the last LEVELS[i] tokens. Intervals of corpora follow the text token by token; wide
 ones are sampled and memoized.
 
-`recent` is everywhere int32[RECENT]: the last tokens, newest first, NO_TOKEN before the first.
+`recent` is everywhere int32[MAX_MEASURED_MATCH]: the last tokens, newest first, NO_TOKEN before the
+first.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ LEVELS = np.array([1, 2, 3, 4, 6, 8], np.int64)
 N_LEVELS = 6
 COLUMNS = 2 * N_LEVELS
 PAIR = 1  # the corpora's column of two tokens
-DEPTH = 8  # tokens of the longest context that is counted
-RECENT = 32  # tokens of the longest match that is measured
-# The highest level that a match of m tokens reaches: LEVELS[REACHED[m]] <= m.
-REACHED = np.array([-1, 0, 1, 2, 3, 3, 4, 4, 5], np.int64)
+MAX_COUNTED_CONTEXT = 8  # tokens of the longest context that is counted
+MAX_MEASURED_MATCH = 32  # tokens of the longest match that is measured
+# The highest level that a match of m tokens reaches: LEVELS[HIGHEST_LEVEL[m]] <= m.
+HIGHEST_LEVEL = np.array([-1, 0, 1, 2, 3, 3, 4, 4, 5], np.int64)
 SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of Sources.limits
 
-CANDIDATES = 512
-BUFFER = 1024  # occurrences read or sampled at a time, at most
+MAX_CANDIDATES = 512
+MAX_READ_OCCURRENCES = 1024  # occurrences read or sampled at a time, at most
 NEVER = -1
 ROW, STAMP = range(2)  # columns of Candidates.rows
 MATCH_LENGTH, MATCH_SHARD, MATCH_NEXT = range(3)  # columns of Candidates.longest
 
-KEPT = 32  # successors memoized per context
+MEMOIZED_SUCCESSORS = 32  # successors memoized per context
 # Columns of a memo's tokens: the numbers of listed and of all successors, then the listed ones.
 # Column TOTAL of its counts is the count of all successors.
 LISTED, DISTINCT, FIRST = range(3)
@@ -49,7 +50,7 @@ TOTAL = 0
 MEMO_ROWS = 1 << 17
 PAIRS_BYTES = 1 << 25  # bytes of memoized intervals, at most
 # Divisor of the sample size by order: longer contexts recur less often.
-SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)
+SAMPLE_DIVISOR = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)
 
 # Columns of Frozen.where: five addresses, three item sizes, two lengths of n-grams, two of arrays.
 LEADERS, LEADER_COUNTS, OFFSETS, FOLLOWERS, FOLLOWER_COUNTS = range(5)
@@ -61,33 +62,33 @@ LEADER_LEN, FOLLOWER_LEN, SIZE, FOLLOWERS_SIZE = range(8, 12)
 
 
 class Candidates(NamedTuple):
-    tokens: Array  # int32[CANDIDATES]
-    counts: Array  # float32[CANDIDATES, COLUMNS]
-    newest: Array  # int32[CANDIDATES], newest position of the last token before it, or NEVER
-    source: Array  # uint8[CANDIDATES], drafters.base.Source of most of its probability
+    tokens: Array  # int32[MAX_CANDIDATES]
+    counts: Array  # float32[MAX_CANDIDATES, COLUMNS]
+    newest: Array  # int32[MAX_CANDIDATES], newest position of the last token before it, or NEVER
+    source: Array  # uint8[MAX_CANDIDATES], drafters.base.Source of most of its probability
     rows: Array  # int32[V + 1, 2], by token: ROW, if STAMP is the current stamp
     totals: Array  # float32[COLUMNS], of all successors, also those without a row
     distinct: Array  # float32[COLUMNS]
     state: Array  # int64[3], rows in use, current stamp, source of new rows
     # int64[2, 3], the longest match in the live context and in a corpus: length, shard, end
     longest: Array
-    positions: Array  # int64[BUFFER], scratch
-    successors: Array  # int64[BUFFER], scratch
+    positions: Array  # int64[MAX_READ_OCCURRENCES], scratch
+    successors: Array  # int64[MAX_READ_OCCURRENCES], scratch
 
 
 def new_candidates(vocabulary: int) -> Candidates:
     return Candidates(
-        tokens=np.empty(CANDIDATES, np.int32),
-        counts=np.empty((CANDIDATES, COLUMNS), np.float32),
-        newest=np.empty(CANDIDATES, np.int32),
-        source=np.empty(CANDIDATES, np.uint8),
+        tokens=np.empty(MAX_CANDIDATES, np.int32),
+        counts=np.empty((MAX_CANDIDATES, COLUMNS), np.float32),
+        newest=np.empty(MAX_CANDIDATES, np.int32),
+        source=np.empty(MAX_CANDIDATES, np.uint8),
         rows=np.zeros((vocabulary + 1, 2), np.int32),
         totals=np.zeros(COLUMNS, np.float32),
         distinct=np.zeros(COLUMNS, np.float32),
         state=np.zeros(3, np.int64),
         longest=np.zeros((2, 3), np.int64),
-        positions=np.empty(BUFFER, np.int64),
-        successors=np.empty(BUFFER, np.int64),
+        positions=np.empty(MAX_READ_OCCURRENCES, np.int64),
+        successors=np.empty(MAX_READ_OCCURRENCES, np.int64),
     )
 
 
@@ -109,7 +110,7 @@ def row_of(into, token):
     if into.rows[token, STAMP] == into.state[1]:
         return np.int64(into.rows[token, ROW])
     row = into.state[0]
-    if row == CANDIDATES:
+    if row == MAX_CANDIDATES:
         return np.int64(-1)
     into.state[0] = row + 1
     into.rows[token, STAMP], into.rows[token, ROW] = into.state[1], row
@@ -228,7 +229,7 @@ def count_live(live, size, recent, into, hops):
         match = _match_at(live, position, recent)
         if match > into.longest[0, MATCH_LENGTH]:
             into.longest[0, MATCH_LENGTH], into.longest[0, MATCH_NEXT] = match, position + 1
-        last = N_LEVELS + REACHED[min(match, DEPTH)]
+        last = N_LEVELS + HIGHEST_LEVEL[min(match, MAX_COUNTED_CONTEXT)]
         if live.tokens[position + 1] < separator:
             row = count(into, live.tokens[position + 1], N_LEVELS, last)
             if row >= 0 and into.newest[row] == NEVER:
@@ -262,7 +263,10 @@ def _newest_before(live, size, recent):
 @part
 def _match_at(live, position, recent):
     match = np.int64(1)
-    while match < min(position + 1, RECENT) and live.tokens[position - match] == recent[match]:
+    while (
+        match < min(position + 1, MAX_MEASURED_MATCH)
+        and live.tokens[position - match] == recent[match]
+    ):
         match += 1
     return match
 
@@ -274,16 +278,16 @@ class Memo(NamedTuple):
     """Successors of contexts, by a hash; newer rows overwrite older ones."""
 
     keys: Array  # uint64[rows], 0 is an empty row
-    tokens: Array  # int32[rows, FIRST + KEPT], see LISTED
-    counts: Array  # float32[rows, FIRST + KEPT], of these tokens
+    tokens: Array  # int32[rows, FIRST + MEMOIZED_SUCCESSORS], see LISTED
+    counts: Array  # float32[rows, FIRST + MEMOIZED_SUCCESSORS], of these tokens
 
 
 def new_memo(rows: int) -> Memo:
     """Return an empty memo; a row takes up to 280 bytes once used."""
     return Memo(
         keys=np.zeros(rows, np.uint64),
-        tokens=np.zeros((rows, FIRST + KEPT), np.int32),
-        counts=np.zeros((rows, FIRST + KEPT), np.float32),
+        tokens=np.zeros((rows, FIRST + MEMOIZED_SUCCESSORS), np.int32),
+        counts=np.zeros((rows, FIRST + MEMOIZED_SUCCESSORS), np.float32),
     )
 
 
@@ -304,7 +308,7 @@ def begin_row(memo, slot, key, total):
 @part
 def _listed(tokens):
     """Return a row's number of successors; concurrent writers may count too many."""
-    return min(np.int64(tokens[LISTED]), KEPT)
+    return min(np.int64(tokens[LISTED]), MEMOIZED_SUCCESSORS)
 
 
 @part
@@ -313,7 +317,7 @@ def keep(memo, slot, token, estimate):
     tokens, counts = memo.tokens[slot], memo.counts[slot]
     tokens[DISTINCT] += 1
     at = FIRST + _listed(tokens)
-    if at == FIRST + KEPT:
+    if at == FIRST + MEMOIZED_SUCCESSORS:
         if counts[at - 1] >= estimate:
             return
         at -= 1
@@ -369,11 +373,11 @@ def _pair_rows(rows: int, shards: int) -> int:
 def descend(corpus, parent, child, recent, scan):
     """Set the intervals of all orders of `recent` from those of the context one token shorter.
 
-    `parent`, `child` int64[DEPTH + 1, shards, 2]. After an order with at most `scan` occurrences
-    they are empty: `count_corpus` compares those few backwards.
+    `parent`, `child` int64[MAX_COUNTED_CONTEXT + 1, shards, 2]. After an order with at most `scan`
+    occurrences they are empty: `count_corpus` compares those few backwards.
     """
     table, token, width = corpus.table, np.int64(recent[0]), scan + 1
-    for order in range(1, DEPTH + 1):
+    for order in range(1, MAX_COUNTED_CONTEXT + 1):
         if order == 2 and width > scan:
             width = _pair(corpus, child[2], recent)
             continue
@@ -421,23 +425,23 @@ def _width(corpus, intervals):
 
 @part
 def longest_order(corpus, intervals, scan):
-    """Return how many of the last tokens occur together, at most DEPTH.
+    """Return how many of the last tokens occur together, at most MAX_COUNTED_CONTEXT.
 
     If they occur more than `scan` times, round down to a level: only levels are sampled.
     """
-    order = np.int64(DEPTH)
+    order = np.int64(MAX_COUNTED_CONTEXT)
     while order > 0 and _width(corpus, intervals[order]) == 0:
         order -= 1
     if order > 0 and _width(corpus, intervals[order]) > scan:
-        return LEVELS[REACHED[order]]
+        return LEVELS[HIGHEST_LEVEL[order]]
     return order
 
 
 @part
 def count_corpus(corpus, order, intervals, recent, into, scan, sample, most):
     """Count what followed the last `order` or more tokens; `most` tokens are compared."""
-    level = REACHED[order]
-    while order <= DEPTH:
+    level = HIGHEST_LEVEL[order]
+    while order <= MAX_COUNTED_CONTEXT:
         width = _width(corpus, intervals[order])
         if width == 0:
             return
@@ -466,7 +470,7 @@ def _read(shard, s, interval, order, recent, most, into, first):
         while match < most and before >= 0 and token_at(shard, before) == recent[match]:
             match += 1
             before -= 1
-        last = REACHED[min(match, DEPTH)]
+        last = HIGHEST_LEVEL[min(match, MAX_COUNTED_CONTEXT)]
         if tokens[i] < shard[VOCABULARY]:
             count(into, tokens[i], first, last)
             _keep_longest(into.longest[1], match, s, positions[i] + order)
@@ -489,7 +493,7 @@ def _count_sampled(corpus, order, width, intervals, recent, into, sample, level)
     slot = slot_of(key, len(memo.keys))
     if memo.keys[slot] != key:
         begin_row(memo, slot, key, np.float32(width))
-        _sample(corpus, intervals[order], order, width, sample // SPARSER[order], slot, into)
+        _sample(corpus, intervals[order], order, width, sample // SAMPLE_DIVISOR[order], slot, into)
     recall(memo, slot, into, level)
 
 

@@ -8,15 +8,15 @@ after "the big" is likely after "the large". So their top-k are summed, weighted
 the same reason evidence is kept by skip-grams.
 
 Recent top-k: a token's level is the highest log probability at which a recent node listed it, minus
-one for every FADES tokens since.
+one for every TOKENS_PER_LEVEL tokens since.
 
 Sharpening: greedy decoding always writes the likeliest token. So listed tokens are raised by the
 model's probability q, and the rest is cut, unless the text was sampled:
 
-    p'(t) = raised(t) / (sum over t of raised(t) + REST * (1 - sum over t of p(t)))
+    p'(t) = raised(t) / (sum over t of raised(t) + UNLISTED_WEIGHT * (1 - sum over t of p(t)))
     raised(t) = p(t) * product over evidence of max(q(t) / LEAST_P, 1) ^ weight
 
-RAISES and REST were fitted on SmolLM2's records, see research/drafting.md.
+SHARPENING and UNLISTED_WEIGHT were fitted on SmolLM2's records, see research/drafting.md.
 """
 
 from __future__ import annotations
@@ -26,37 +26,44 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import NO_TOKEN, Array
-from ngramkit.kernels.blend.counts import CANDIDATES, hash_recent, listed_row, slot_of
-from ngramkit.kernels.blend.mixture import PRIOR, RIGHT, SURENESS, USED, consult, sureness
+from ngramkit.kernels.blend.counts import MAX_CANDIDATES, hash_recent, listed_row, slot_of
+from ngramkit.kernels.blend.mixture import (
+    PRIOR_TOKENS,
+    RIGHT,
+    SURENESS_CLASSES,
+    USED,
+    consult,
+    sureness,
+)
 from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.ngrammys import probabilities_by_bits
 from ngramkit.kernels.packed_arguments import load_u16, unsigned_at
 
 ORDERS = 3
 EVIDENCE_ROWS = 1 << 14
-OTHERS = 2  # kinds of evidence without an order
+KINDS_WITHOUT_ORDER = 2  # kinds of evidence without an order
 SIBLINGS, SKIP_GRAM = ORDERS + 1, ORDERS + 2
 # First trust by order (0: bigrams), then of the others; lower if counts are sure.
 FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)
-TOPS = 16  # candidates kept per context, at most
+KEPT_CANDIDATES = 16  # candidates kept per context, at most
 # Weights in `sharpen`: of the last token, the last two, the skip-gram, siblings, recent top-k.
-RAISES = (0.07, 0.04, 0.06, 0.03, 0.06)
+SHARPENING = (0.07, 0.04, 0.06, 0.03, 0.06)
 # Columns of `where`: two addresses, an item size, two lengths.
 NEXT_TOKENS, LOG_PROBS, ID_BYTES, ROWS, K = range(5)
 
-AFTER = 3  # newest tokens that distinguish the root from other nodes
-NODES = 8  # siblings of the last token that are used, at most
-MOST = 64  # tokens of sibling evidence, at most
+ROOT_TOKENS = 3  # newest tokens that distinguish the root from other nodes
+MAX_SIBLINGS = 8  # siblings of the last token that are used, at most
+MAX_SIBLING_TOKENS = 64  # tokens of sibling evidence, at most
 LEAST_WEIGHT = np.float32(1e-3)  # weight of a sibling that is not in the top-k
 SALT = np.uint64(0x51ED270B76A3C9F1)
 SKIP_GRAM_LENGTH = 4  # tokens back that `hash_skip_gram` reaches
 
 TOP_K_ROWS = 1 << 12
-FADES = np.float32(2)  # tokens after which a level is one lower
+TOKENS_PER_LEVEL = np.float32(2)  # tokens after which a level is one lower
 LEAST_LEVEL = np.float32(np.log(1e-3))  # below, a token counts as never listed
 NO_LEVEL = np.float32(-np.inf)
 
-REST = np.float32(0.33)
+UNLISTED_WEIGHT = np.float32(0.33)
 LEAST_REST = np.float32(0.01)  # probability of unlisted tokens before the cut, at least
 LEAST_P = 1e-4
 LOG_LEAST_P = np.float32(np.log(LEAST_P))
@@ -71,17 +78,19 @@ class BigramTable(NamedTuple):
 
 
 class Siblings(NamedTuple):
-    after: Array  # int32[AFTER], the newest tokens, newest first
-    tokens: Array  # int32[MOST + 1], -1 ends them
-    p: Array  # float32[MOST + 1]
-    beyond: Array  # float32[MOST + 1], see `log_excess`
+    after: Array  # int32[ROOT_TOKENS], the newest tokens, newest first
+    tokens: Array  # int32[MAX_SIBLING_TOKENS + 1], -1 ends them
+    p: Array  # float32[MAX_SIBLING_TOKENS + 1]
+    beyond: Array  # float32[MAX_SIBLING_TOKENS + 1], see `log_excess`
 
 
 class RecentTopK(NamedTuple):
     """Levels of recently listed tokens, by a token's last bits."""
 
     tokens: Array  # int32[TOP_K_ROWS]
-    levels: Array  # float32[TOP_K_ROWS], log probability + clock when it was listed / FADES
+    levels: (
+        Array  # float32[TOP_K_ROWS], log probability + clock when it was listed / TOKENS_PER_LEVEL
+    )
     clock: Array  # int64[1], tokens written
 
 
@@ -89,15 +98,15 @@ class EvidenceTable(NamedTuple):
     """The model's top-k by a hash of the context; newer ones overwrite older ones."""
 
     keys: Array  # uint64[rows], 0 is an empty row
-    tokens: Array  # int32[rows + 1, TOPS], -1 ends a row; the last row is scratch
-    p: Array  # float32[rows + 1, TOPS]
-    beyond: Array  # float32[rows + 1, TOPS], see `log_excess`
+    tokens: Array  # int32[rows + 1, KEPT_CANDIDATES], -1 ends a row; the last row is scratch
+    p: Array  # float32[rows + 1, KEPT_CANDIDATES]
+    beyond: Array  # float32[rows + 1, KEPT_CANDIDATES], see `log_excess`
     siblings: Siblings
     recent_top_k: RecentTopK
     chosen: Array  # int64[2], see `count_likeliest`
-    # float64[ORDERS + 1 + OTHERS, SURENESS, 2], accounts; order 0: bigrams
+    # float64[ORDERS + 1 + KINDS_WITHOUT_ORDER, SURENESS_CLASSES, 2], accounts; order 0: bigrams
     trust: Array
-    raises: Array  # float32[CANDIDATES], scratch, 0 between any two calls
+    raises: Array  # float32[MAX_CANDIDATES], scratch, 0 between any two calls
 
 
 def new_bigram(next_tokens: Array | None = None, log_probs: Array | None = None) -> BigramTable:
@@ -112,14 +121,14 @@ def new_bigram(next_tokens: Array | None = None, log_probs: Array | None = None)
 def new_evidence(rows: int = EVIDENCE_ROWS) -> EvidenceTable:
     evidence = EvidenceTable(
         keys=np.zeros(rows, np.uint64),
-        tokens=np.zeros((rows + 1, TOPS), np.int32),
-        p=np.zeros((rows + 1, TOPS), np.float32),
-        beyond=np.zeros((rows + 1, TOPS), np.float32),
+        tokens=np.zeros((rows + 1, KEPT_CANDIDATES), np.int32),
+        p=np.zeros((rows + 1, KEPT_CANDIDATES), np.float32),
+        beyond=np.zeros((rows + 1, KEPT_CANDIDATES), np.float32),
         siblings=Siblings(
-            after=np.full(AFTER, NO_TOKEN, np.int32),
-            tokens=np.full(MOST + 1, -1, np.int32),
-            p=np.zeros(MOST + 1, np.float32),
-            beyond=np.zeros(MOST + 1, np.float32),
+            after=np.full(ROOT_TOKENS, NO_TOKEN, np.int32),
+            tokens=np.full(MAX_SIBLING_TOKENS + 1, -1, np.int32),
+            p=np.zeros(MAX_SIBLING_TOKENS + 1, np.float32),
+            beyond=np.zeros(MAX_SIBLING_TOKENS + 1, np.float32),
         ),
         recent_top_k=RecentTopK(
             tokens=np.zeros(TOP_K_ROWS, np.int32),
@@ -127,8 +136,8 @@ def new_evidence(rows: int = EVIDENCE_ROWS) -> EvidenceTable:
             clock=np.zeros(1, np.int64),
         ),
         chosen=np.zeros(2, np.int64),
-        trust=np.zeros((ORDERS + 1 + OTHERS, SURENESS, 2), np.float64),
-        raises=np.zeros(CANDIDATES, np.float32),
+        trust=np.zeros((ORDERS + 1 + KINDS_WITHOUT_ORDER, SURENESS_CLASSES, 2), np.float64),
+        raises=np.zeros(MAX_CANDIDATES, np.float32),
     )
     forget(evidence)
     return evidence
@@ -140,9 +149,9 @@ def forget(evidence: EvidenceTable) -> None:
     evidence.recent_top_k.levels[:] = NO_LEVEL
     evidence.recent_top_k.clock[:] = 0
     evidence.chosen[:] = 0
-    unsure = 1 - (np.arange(SURENESS) + 0.5) / SURENESS
-    evidence.trust[..., RIGHT] = PRIOR * np.outer(FIRST_TRUST, unsure)
-    evidence.trust[..., USED] = PRIOR
+    unsure = 1 - (np.arange(SURENESS_CLASSES) + 0.5) / SURENESS_CLASSES
+    evidence.trust[..., RIGHT] = PRIOR_TOKENS * np.outer(FIRST_TRUST, unsure)
+    evidence.trust[..., USED] = PRIOR_TOKENS
 
 
 # Learning from a pass.
@@ -188,7 +197,7 @@ def _context(recent, tokens, parents, row, newest):
 def _keep(evidence, key, ids, log_probs):
     slot = slot_of(key, len(evidence.keys))
     evidence.keys[slot] = key
-    for i in range(TOPS):
+    for i in range(KEPT_CANDIDATES):
         listed = i < len(ids)
         evidence.tokens[slot, i] = ids[i] if listed else -1
         evidence.p[slot, i] = np.exp(log_probs[i]) if listed else 0
@@ -227,7 +236,7 @@ def child(row, token, tokens, parents):
 
 @part
 def list_top_k(recent_top_k, written, top_ids, top_log_probs):
-    now = np.float32(recent_top_k.clock[0]) / FADES
+    now = np.float32(recent_top_k.clock[0]) / TOKENS_PER_LEVEL
     for node in range(len(top_ids)):
         for i in range(top_ids.shape[1]):
             token = top_ids[node, i]
@@ -245,13 +254,13 @@ def gather_siblings(siblings, now, written, tokens, parents, top_ids, top_log_pr
     siblings.tokens[0] = -1
     if len(written) == 0:
         return
-    for i in range(AFTER):
+    for i in range(ROOT_TOKENS):
         siblings.after[i] = now[i]
     row, last, nodes, count, whole = 0, written[-1], 0, 0, np.float32(0)
     for i in range(len(written) - 1):
         row = child(row, written[i], tokens, parents)
     for node in range(row + 1, len(tokens) if row >= 0 else 0):
-        if parents[node] != row or tokens[node] == last or nodes == NODES:
+        if parents[node] != row or tokens[node] == last or nodes == MAX_SIBLINGS:
             continue
         weight = LEAST_WEIGHT + _p_of(tokens[node], top_ids[row], top_log_probs[row])
         count = _add(siblings, count, weight, top_ids[node], top_log_probs[node])
@@ -279,7 +288,7 @@ def _add(siblings, count, weight, ids, log_probs):
         at = 0
         while at < count and siblings.tokens[at] != ids[i]:
             at += 1
-        if at == MOST:
+        if at == MAX_SIBLING_TOKENS:
             continue
         if at == count:
             siblings.tokens[at], siblings.p[at] = ids[i], 0
@@ -303,7 +312,7 @@ def hash_skip_gram(recent):
 
 @part
 def follows_siblings(siblings, recent):
-    for i in range(AFTER):
+    for i in range(ROOT_TOKENS):
         if recent[i] != siblings.after[i]:
             return False
     return siblings.tokens[0] >= 0
@@ -342,7 +351,7 @@ def _longest(evidence, bigram, recent):
     if token < 0 or token >= bigram.where[ROWS]:
         return np.int64(-1), np.int64(0)
     where, scratch = bigram.where, np.int64(len(evidence.keys))
-    for i in range(TOPS):
+    for i in range(KEPT_CANDIDATES):
         listed = i < where[K]
         at = token * where[K] + i
         evidence.tokens[scratch, i] = (
@@ -375,12 +384,14 @@ def sharpen(evidence, recent, into, p):
     siblings, raises = evidence.siblings, evidence.raises
     for order in range(1, 3):
         if recent[order - 1] >= 0:
-            _raise_known(evidence, hash_recent(recent, order), np.float32(RAISES[order - 1]), into)
+            _raise_known(
+                evidence, hash_recent(recent, order), np.float32(SHARPENING[order - 1]), into
+            )
     if recent[SKIP_GRAM_LENGTH - 1] >= 0:
-        _raise_known(evidence, hash_skip_gram(recent), np.float32(RAISES[2]), into)
+        _raise_known(evidence, hash_skip_gram(recent), np.float32(SHARPENING[2]), into)
     if follows_siblings(siblings, recent):
-        raise_listed(siblings.tokens, siblings.beyond, np.float32(RAISES[3]), into, raises)
-    raise_recent_top_k(evidence.recent_top_k, np.float32(RAISES[4]), into, raises)
+        raise_listed(siblings.tokens, siblings.beyond, np.float32(SHARPENING[3]), into, raises)
+    raise_recent_top_k(evidence.recent_top_k, np.float32(SHARPENING[4]), into, raises)
     apply_raises(into, p, raises)
 
 
@@ -405,7 +416,7 @@ def raise_listed(tokens, beyond, weight, into, raises):
 
 @part
 def raise_recent_top_k(recent_top_k, weight, into, raises):
-    least = np.float32(recent_top_k.clock[0]) / FADES + LEAST_LEVEL
+    least = np.float32(recent_top_k.clock[0]) / TOKENS_PER_LEVEL + LEAST_LEVEL
     for row in range(into.state[0]):
         at = into.tokens[row] & (TOP_K_ROWS - 1)
         if recent_top_k.tokens[at] == into.tokens[row] and recent_top_k.levels[at] > least:
@@ -424,6 +435,6 @@ def apply_raises(into, p, raises):
             raises[row] = 0
         p[row] = value
         total += value
-    scale = np.float32(1) / (total + REST * max(np.float32(1) - listed, LEAST_REST))
+    scale = np.float32(1) / (total + UNLISTED_WEIGHT * max(np.float32(1) - listed, LEAST_REST))
     for row in range(into.state[0]):
         p[row] *= scale

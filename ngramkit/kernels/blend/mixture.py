@@ -21,13 +21,13 @@ import numpy as np
 
 from ngramkit.kernels.arrays import CONTEXT, DATASTORE, FROZEN, Array
 from ngramkit.kernels.blend.counts import (
-    CANDIDATES,
     COLUMNS,
-    DEPTH,
     HOPS,
+    MAX_CANDIDATES,
+    MAX_COUNTED_CONTEXT,
+    MAX_MEASURED_MATCH,
     N_LEVELS,
     PAIR,
-    RECENT,
     SAMPLE,
     SCAN,
     SIZE,
@@ -46,19 +46,19 @@ GATE_FEATURES = 3 * COLUMNS + 1  # inputs of the gates
 GATES = COLUMNS + 2  # the columns, none, and none's correction
 WIDTH = 16  # gates in the kernel, padded: the processor adds eight at once
 TOKEN_FEATURES = 7  # inputs of a candidate's correction
-FLOOR = np.float32(2e-3)  # probability of a corrected candidate, at least
-MARGIN = np.float32(0.5)  # a correction hardly ever doubles a probability
+MIN_CORRECTED = np.float32(2e-3)  # probability of a corrected candidate, at least
+MAX_CORRECTION = np.float32(0.5)  # a correction hardly ever doubles a probability
 LONG_AGO = 4096  # tokens; the age of a token that never occurred
-LOGS = np.log1p(np.arange(LONG_AGO + 1)).astype(np.float32)
+LOG_OF_DISTANCE = np.log1p(np.arange(LONG_AGO + 1)).astype(np.float32)
 
 RIGHT, USED = range(2)  # columns of an account
-PRIOR = 10.0  # weight of the first trust, in tokens
-SURENESS = 4  # classes of a prediction's highest probability
-UNSEEN = np.float32(1e-6)  # the probability of a token that a prediction does not list
+PRIOR_TOKENS = 10.0  # weight of the first trust, in tokens
+SURENESS_CLASSES = 4  # classes of a prediction's highest probability
+UNSEEN_PROBABILITY = np.float32(1e-6)  # the probability of a token that a prediction does not list
 
-OFTEN = 3  # classes of occurrences: one, two or three, more
+OCCURRENCE_CLASSES = 3  # classes of occurrences: one, two or three, more
 FIRST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)  # by match length, LEVELS
-CONTINUATIONS = 32  # successors of a match that are mixed in, at most
+MAX_CONTINUATIONS = 32  # successors of a match that are mixed in, at most
 
 
 # Gates and corrections.
@@ -90,12 +90,12 @@ class Scratch(NamedTuple):
     gates: Array  # [WIDTH]
     token_features: Array  # [TOKEN_FEATURES]
     units: Array  # [R]
-    p: Array  # [CANDIDATES]
+    p: Array  # [MAX_CANDIDATES]
 
 
 def new_scratch(weights: Weights) -> Scratch:
     hidden, units = len(weights.gate_bias), len(weights.token_bias)
-    sizes = GATE_FEATURES, hidden, WIDTH, TOKEN_FEATURES, units, CANDIDATES
+    sizes = GATE_FEATURES, hidden, WIDTH, TOKEN_FEATURES, units, MAX_CANDIDATES
     return Scratch(*(np.empty(size, np.float32) for size in sizes))
 
 
@@ -104,7 +104,7 @@ def log1p(count):
     """Return log(1 + count) of a whole number, float32."""
     whole = np.int64(count)
     if np.uint64(whole) <= np.uint64(LONG_AGO):
-        return LOGS[whole]
+        return LOG_OF_DISTANCE[whole]
     return np.log1p(count)
 
 
@@ -184,7 +184,7 @@ def correct(weights, into, live, size, shares, least, none, scratch):
     for row in range(rows):
         listed += p[row]
     total = max(np.float32(1) - listed, np.float32(1e-6)) * np.exp(none)
-    floor = max(FLOOR, least * MARGIN)
+    floor = max(MIN_CORRECTED, least * MAX_CORRECTION)
     for row in range(rows):
         if p[row] >= floor:
             log_p = np.log(p[row])
@@ -233,7 +233,7 @@ def count_sources(sources, intervals, recent, size):
         into.state[2] = DATASTORE
         count_corpus(
             sources.corpus, np.int64(1), intervals, recent, into, limits[SCAN], limits[SAMPLE],
-            np.int64(DEPTH),
+            np.int64(MAX_COUNTED_CONTEXT),
         )  # fmt: skip
     if sources.frozen.where[SIZE]:
         into.state[2] = FROZEN
@@ -268,7 +268,7 @@ def sureness(into, p):
     highest = np.float32(0)
     for row in range(into.state[0]):
         highest = max(highest, p[row])
-    return max(min(np.int64(highest * SURENESS), SURENESS - 1), 0)
+    return max(min(np.int64(highest * SURENESS_CLASSES), SURENESS_CLASSES - 1), 0)
 
 
 @part
@@ -283,14 +283,14 @@ def consult(account, tokens, theirs, into, p, written):
 def _judge(account, tokens, theirs, into, p, written):
     if written >= len(into.rows) - 1:
         return
-    credit = UNSEEN
+    credit = UNSEEN_PROBABILITY
     for i in range(len(tokens)):
         if tokens[i] < 0:
             break
         if tokens[i] == written:
             credit = max(credit, theirs[i])
     row = listed_row(into, written)
-    ours = max(p[row], UNSEEN) if row >= 0 else UNSEEN
+    ours = max(p[row], UNSEEN_PROBABILITY) if row >= 0 else UNSEEN_PROBABILITY
     trust = account[RIGHT] / account[USED]
     account[RIGHT] += trust * credit / (trust * credit + (1 - trust) * ours)
     account[USED] += 1
@@ -326,18 +326,18 @@ def mix_in(account, tokens, theirs, into, p):
 
 class HistoryCorpus(NamedTuple):
     corpus: SearchedCorpus
-    tokens: Array  # int32[CONTINUATIONS], -1 ends them
-    p: Array  # float32[CONTINUATIONS]
-    trust: Array  # float64[N_LEVELS, OFTEN, 2], see `consult`
+    tokens: Array  # int32[MAX_CONTINUATIONS], -1 ends them
+    p: Array  # float32[MAX_CONTINUATIONS]
+    trust: Array  # float64[N_LEVELS, OCCURRENCE_CLASSES, 2], see `consult`
 
 
 def new_history(corpus: SearchedCorpus) -> HistoryCorpus:
-    trust = np.full((N_LEVELS, OFTEN, 2), PRIOR)
+    trust = np.full((N_LEVELS, OCCURRENCE_CLASSES, 2), PRIOR_TOKENS)
     trust[..., RIGHT] *= np.array(FIRST_TRUST)[:, None]
     return HistoryCorpus(
         corpus=corpus,
-        tokens=np.empty(CONTINUATIONS, np.int32),
-        p=np.empty(CONTINUATIONS, np.float32),
+        tokens=np.empty(MAX_CONTINUATIONS, np.int32),
+        p=np.empty(MAX_CONTINUATIONS, np.float32),
         trust=trust,
     )
 
@@ -347,7 +347,7 @@ def mix_in_history(history, intervals, recent, scan, sample, table, into, p, wri
     """Mix what followed `recent` in past requests into p; `written` as in `consult`."""
     kind = _recall_past(history, intervals, recent, scan, sample, table)
     if kind >= 0:
-        account = history.trust[kind // OFTEN, kind % OFTEN]
+        account = history.trust[kind // OCCURRENCE_CLASSES, kind % OCCURRENCE_CLASSES]
         consult(account, history.tokens, history.p, into, p, written)
 
 
@@ -358,7 +358,14 @@ def _recall_past(history, intervals, recent, scan, sample, table):
     order, level = longest_order(history.corpus, intervals, scan), np.int64(-1)
     if order > 0:
         count_corpus(
-            history.corpus, order, intervals, recent, table, scan, sample, np.int64(RECENT)
+            history.corpus,
+            order,
+            intervals,
+            recent,
+            table,
+            scan,
+            sample,
+            np.int64(MAX_MEASURED_MATCH),
         )
     for each in range(N_LEVELS):
         if table.distinct[each] > 0:
@@ -366,13 +373,13 @@ def _recall_past(history, intervals, recent, scan, sample, table):
     if level < 0:
         return np.int64(-1)
     total, size = table.totals[level], 0
-    least = total / np.float32(CONTINUATIONS)
+    least = total / np.float32(MAX_CONTINUATIONS)
     for row in range(table.state[0]):
-        if table.counts[row, level] >= least and size < CONTINUATIONS:
+        if table.counts[row, level] >= least and size < MAX_CONTINUATIONS:
             history.tokens[size] = table.tokens[row]
             history.p[size] = table.counts[row, level] / total
             size += 1
-    if size < CONTINUATIONS:
+    if size < MAX_CONTINUATIONS:
         history.tokens[size] = -1
     often = 0 if total < 2 else 1 if total < 4 else 2
-    return np.int64(level * OFTEN + often)
+    return np.int64(level * OCCURRENCE_CLASSES + often)

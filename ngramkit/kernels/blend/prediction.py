@@ -25,9 +25,9 @@ from ngramkit.kernels.blend.copied_text import (
     point_to_live,
 )
 from ngramkit.kernels.blend.counts import (
-    DEPTH,
     HOPS,
-    RECENT,
+    MAX_COUNTED_CONTEXT,
+    MAX_MEASURED_MATCH,
     SAMPLE,
     SCAN,
     Candidates,
@@ -88,18 +88,21 @@ class BlendSources(NamedTuple):
 class Place(NamedTuple):
     """The place where the draft begins; every written token advances it."""
 
-    recent: Array  # int32[RECENT]
-    root: Array  # int64[DEPTH + 1, shards, 2], the intervals of `recent` in the corpus
-    past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, at start and since
+    recent: Array  # int32[MAX_MEASURED_MATCH]
+    root: (
+        Array  # int64[MAX_COUNTED_CONTEXT + 1, shards, 2], the intervals of `recent` in the corpus
+    )
+    # int64[2, MAX_COUNTED_CONTEXT + 1, PAST_SHARDS, 2], in past requests, at start and since
+    past: Array
     root_after: Array  # scratch, as root
     past_after: Array  # scratch, as past
     copied: Array  # int64[PLACES, COLUMNS], see blend.copied_text
 
 
 def new_place(shards: int) -> Place:
-    root = np.zeros((DEPTH + 1, shards, 2), np.int64)
-    past = np.zeros((2, DEPTH + 1, PAST_SHARDS, 2), np.int64)
-    recent = np.full(RECENT, NO_TOKEN, np.int32)
+    root = np.zeros((MAX_COUNTED_CONTEXT + 1, shards, 2), np.int64)
+    past = np.zeros((2, MAX_COUNTED_CONTEXT + 1, PAST_SHARDS, 2), np.int64)
+    recent = np.full(MAX_MEASURED_MATCH, NO_TOKEN, np.int32)
     return Place(recent, root, past, np.zeros_like(root), np.zeros_like(past), new_places())
 
 
@@ -113,7 +116,7 @@ def extend(sources, place, begin, end):
             longest_in_live(live, position, place.recent, sources.limits[HOPS], longest)
             find_place(place.copied[OWN], live.table, longest, place.recent)
         move_on(sources, place, position)
-        if position >= end - DEPTH:  # older tokens are in no context
+        if position >= end - MAX_COUNTED_CONTEXT:  # older tokens are in no context
             follow(sources, place)
 
 
@@ -146,18 +149,18 @@ def rewind(sources, place, begin, end):
     live = sources.live
     unlearn(live, begin, end)
     forget_edits(sources.edits, begin)
-    for i in range(RECENT):
+    for i in range(MAX_MEASURED_MATCH):
         place.recent[i] = NO_TOKEN
-    # Intervals depend only on the last DEPTH tokens, so DEPTH steps rebuild them.
-    for order in range(DEPTH + 1):
+    # Intervals depend only on the last MAX_COUNTED_CONTEXT tokens: as many steps rebuild them.
+    for order in range(MAX_COUNTED_CONTEXT + 1):
         for s in range(place.root.shape[1]):
             place.root[order, s, 0] = place.root[order, s, 1] = 0
         for s in range(PAST_SHARDS):
             for which in range(2):
                 place.past[which, order, s, 0] = place.past[which, order, s, 1] = 0
-    for position in range(max(begin - RECENT, 0), begin):
+    for position in range(max(begin - MAX_MEASURED_MATCH, 0), begin):
         push_recent(place.recent, live.tokens[position])
-        if position >= begin - DEPTH:
+        if position >= begin - MAX_COUNTED_CONTEXT:
             follow(sources, place)
 
 
@@ -174,7 +177,7 @@ def follow(sources, place):
 
 @part
 def copy_intervals(source, target):
-    for order in range(DEPTH + 1):
+    for order in range(MAX_COUNTED_CONTEXT + 1):
         for s in range(source.shape[1]):
             target[order, s, 0], target[order, s, 1] = source[order, s, 0], source[order, s, 1]
 

@@ -17,12 +17,12 @@ from ngramkit.kernels.blend.copied_text import (
     EDIT,
     FROM_AT,
     INSERTED,
+    LEARNING_RATES,
     LOST,
     MADE,
     MATCH,
     NEAR,
     NEXT,
-    RATES,
     REFERENCE,
     REMOVED,
     STEP,
@@ -45,13 +45,13 @@ from ngramkit.kernels.suffix.search import (
     position_at,
 )
 
-EDITS = 32  # remembered edits, newer ones overwrite older ones
+REMEMBERED_EDITS = 32  # remembered edits, newer ones overwrite older ones
 LONGEST_EDIT = 16  # tokens replaced or written, at most
-BEGINNING = 2  # match length in tokens at the beginning of a reference
+BEGINNING_MATCH = 2  # match length in tokens at the beginning of a reference
 MOST_EQUAL = 64  # occurrences of a longest match that is used in references, at most
 
 
-def new_edits(rows: int = EDITS) -> Array:
+def new_edits(rows: int = REMEMBERED_EDITS) -> Array:
     """Return room for edits, int64[rows, WRITTEN + LONGEST_EDIT]; without rows none is kept."""
     edits = np.zeros((rows, WRITTEN + LONGEST_EDIT), np.int64)
     edits[:, MADE] = -1
@@ -63,7 +63,7 @@ def follow_beginning(place: Array, row: Array, at: int) -> None:
     place[:WIDTH] = row
     place[NEXT] = at
     place[ANCHOR], place[LOST], place[NEAR] = at, 0, 0
-    place[EDIT], place[MATCH] = 0, BEGINNING
+    place[EDIT], place[MATCH] = 0, BEGINNING_MATCH
 
 
 @part
@@ -207,9 +207,11 @@ def follow_references(
         q = 1 / (1 + np.exp(-trust[1, again])) if other >= 0 else 0.0
         if written:
             if other >= 0:
-                trust[1, again] += RATES[ALTERNATIVE] * (np.float64(tokens[i] == other) - q)
+                trust[1, again] += LEARNING_RATES[ALTERNATIVE] * (
+                    np.float64(tokens[i] == other) - q
+                )
             elif token >= 0:
-                trust[0, kind] += RATES[REFERENCE] * (np.float64(tokens[i] == token) - p)
+                trust[0, kind] += LEARNING_RATES[REFERENCE] * (np.float64(tokens[i] == token) - p)
             push_recent(recent, tokens[i])
             step_written(places, recent, np.int64(tokens[i]), edits, size + i + 1)
             continue

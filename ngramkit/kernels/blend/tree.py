@@ -22,7 +22,7 @@ from ngramkit.kernels.blend.copied_text import (
     point_to_live,
     step_places,
 )
-from ngramkit.kernels.blend.counts import DEPTH, EOS, RECENT
+from ngramkit.kernels.blend.counts import EOS, MAX_COUNTED_CONTEXT, MAX_MEASURED_MATCH
 from ngramkit.kernels.blend.prediction import (
     PAST_SHARDS,
     copy_intervals,
@@ -41,8 +41,10 @@ JOB = 7
 WHAT, SOURCES, PLACE, BEGIN, END, BUDGET, NODES = range(JOB)
 EXTEND, LEARN, REWIND = range(3)  # append; append and learn; remove
 
-LEAST = np.float32(1e-4)  # score of a node or of a chain's token, at least
-REACH = np.float32(0.35)  # largest share that a child is assumed to have of its parent's score
+MIN_SCORE = np.float32(1e-4)  # score of a node or of a chain's token, at least
+MAX_SHARE_OF_PARENT = np.float32(
+    0.35
+)  # largest share that a child is assumed to have of its parent's score
 
 
 class Tree(NamedTuple):
@@ -55,9 +57,9 @@ class Tree(NamedTuple):
     parents: Array  # int32[n], -1 is the root
     scores: Array  # float32[n]
     origins: Array  # uint8[n]
-    intervals: Array  # int64[n + 1, DEPTH + 1, shards, 2]
-    past: Array  # int64[n + 1, 2, DEPTH + 1, PAST_SHARDS, 2]
-    recents: Array  # int32[n + 1, RECENT]
+    intervals: Array  # int64[n + 1, MAX_COUNTED_CONTEXT + 1, shards, 2]
+    past: Array  # int64[n + 1, 2, MAX_COUNTED_CONTEXT + 1, PAST_SHARDS, 2]
+    recents: Array  # int32[n + 1, MAX_MEASURED_MATCH]
     copied: Array  # int64[n + 1, PLACES, COLUMNS], see blend.copied_text
     # Waiting candidates, the highest rank first:
     ranks: Array  # float32[n], scores, or bounds of a chain's value
@@ -78,9 +80,9 @@ def new_tree(shards: int, nodes: int, jobs: int) -> Tree:
         parents=np.empty(nodes, np.int32),
         scores=np.empty(nodes, np.float32),
         origins=np.empty(nodes, np.uint8),
-        intervals=np.empty((nodes + 1, DEPTH + 1, shards, 2), np.int64),
-        past=np.empty((nodes + 1, 2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
-        recents=np.empty((nodes + 1, RECENT), np.int32),
+        intervals=np.empty((nodes + 1, MAX_COUNTED_CONTEXT + 1, shards, 2), np.int64),
+        past=np.empty((nodes + 1, 2, MAX_COUNTED_CONTEXT + 1, PAST_SHARDS, 2), np.int64),
+        recents=np.empty((nodes + 1, MAX_MEASURED_MATCH), np.int32),
         copied=np.empty((nodes + 1, PLACES, COLUMNS), np.int64),
         ranks=np.empty(nodes, np.float32),
         waiting=np.empty((nodes, 3), np.int32),
@@ -123,10 +125,10 @@ def _draft(sources, place, size, tree, job, budget):
     score, gain, depth = np.float32(1), np.float32(0), np.int64(0)
     while nodes < room:
         # Candidates wait in waiting[nodes:end].
-        floor = max(cost, LEAST)
+        floor = max(cost, MIN_SCORE)
         if end == room and not chain:
             floor = tree.ranks[room - 1]
-        grows = score > floor and depth < budget if chain else score * REACH > floor
+        grows = score > floor and depth < budget if chain else score * MAX_SHARE_OF_PARENT > floor
         if grows and not (node < room and tree.tokens[node] == sources.limits[EOS]):
             origin = _predict_after(sources, tree, node, room, size, score, floor)
             into, p, further = sources.into, sources.scratch.p, np.float32(budget - depth)
@@ -159,7 +161,7 @@ def _enter(live, place, tree, room):
     copy_intervals(place.root, tree.intervals[room])
     copy_intervals(place.past[0], tree.past[room, 0])
     copy_intervals(place.past[1], tree.past[room, 1])
-    for i in range(RECENT):
+    for i in range(MAX_MEASURED_MATCH):
         tree.recents[room, i] = place.recent[i]
     point_to_live(place.copied, live)
     copy_places(place.copied, tree.copied[room])
@@ -179,7 +181,7 @@ def _predict_after(sources, tree, node, root, size, score, floor):
 @part
 def _step(sources, tree, node, parent):
     recent = tree.recents[node]
-    for i in range(RECENT - 1):
+    for i in range(MAX_MEASURED_MATCH - 1):
         recent[i + 1] = tree.recents[parent, i]
     recent[0] = tree.tokens[node]
     descend_all(

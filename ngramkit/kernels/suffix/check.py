@@ -12,7 +12,7 @@ import numpy as np
 from ngramkit.kernels.arrays import Array, read_only
 from ngramkit.kernels.jit import entry
 
-LEAST = 1 << 20  # suffixes per thread, at least
+MIN_SUFFIXES_PER_THREAD = 1 << 20  # suffixes per thread, at least
 
 
 def first_misplaced(
@@ -40,7 +40,7 @@ def first_misplaced(
         return first
     else:
         begins[last] += 1
-    parts = min(workers, size // LEAST)
+    parts = min(workers, size // MIN_SUFFIXES_PER_THREAD)
     parts = parts if parts > 2 else 1  # counting takes 0.7 of the check: two gain nothing
     edges = [size * part // parts for part in range(parts + 1)]
     counts = np.zeros((parts, len(begins)), np.int64)

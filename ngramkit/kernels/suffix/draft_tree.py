@@ -31,29 +31,31 @@ from ngramkit.kernels.suffix.search import (
     token_at,
 )
 
-NARROW = 64  # suffixes that are all read, at most; memory serves these in parallel
-PROBES = 4096  # grid points per node, at most; wider intervals may lose rare children
-LIKELY = 2  # children counted per budget, if PROBES limits a node in several shards
+MAX_READ_SUFFIXES = 64  # suffixes that are all read, at most; memory serves these in parallel
+MAX_GRID_POINTS = 4096  # grid points per node, at most; wider intervals may lose rare children
+CHILDREN_PER_BUDGET = (
+    2  # children counted per budget, if MAX_GRID_POINTS limits a node in several shards
+)
 ROOT = -1
 
 TOKEN, PARENT, DEPTH, COUNT, LANES = range(5)  # columns of nodes; LANES: lanes used in the span
 
-DEPTHS = 32  # one more than the deepest node
+MAX_DEPTHS = 32  # one more than the deepest node
 KEY, ORDER, SLOT = range(3)  # columns of `ready`: its two sort keys, and the node's slot
 _, RANK, BOUND = range(3)  # columns of `waiting`, after KEY: a node, the bound of its widest child
 
-TALLIES = 256  # classes of tokens by grid points; more points count as the last
-APART = 16  # lanes that are bounded one by one, at most; see `_most_of`
-RUN = 8  # equal grid points after which the end of their run is searched
+TALLY_CLASSES = 256  # classes of tokens by grid points; more points count as the last
+MAX_LANES_ALONE = 16  # lanes that are bounded one by one, at most; see `_most_of`
+SEARCHED_RUN = 8  # equal grid points after which the end of their run is searched
 
 # Rows of `work`: those of the searches (`suffix.search`); per lane the suffix where its grid
 # begins, its first grid point, the current one, the points of the token stepped over, and the end;
 # then lists: the heap of lanes by next token, lanes stepped over, a child's lanes and intervals.
 FIRST, BASE, POINT, POINTS, STOP, HEAP, MET, CHILD, BEGIN, END = range(SEARCH, SEARCH + 10)
 WORK = SEARCH + 10
-LANE = 32  # bits of a lane's number in the heap
+LANE_BITS = 32  # bits of a lane's number in the heap
 
-FEW = 4  # next tokens of an interval that are searched one after another, at most
+MAX_TOKENS_IN_TURN = 4  # next tokens of an interval that are searched one after another, at most
 
 
 @allocating_part
@@ -73,9 +75,9 @@ def most_frequent_continuations(
     nodes = np.empty((budget + 1, 5), np.int64)  # by slot; the last is the root
     spans = np.empty((budget + 1, lanes, 3), np.int64)  # by slot
     waiting = np.empty((budget + 1, 3), np.int64)  # nodes with children to find
-    tokens = np.empty(PROBES + lanes + TALLIES, np.int32)
+    tokens = np.empty(MAX_GRID_POINTS + lanes + TALLY_CLASSES, np.int32)
     work = np.empty((WORK, lanes), np.int64)
-    few = np.empty((FEW, lanes, 2), np.int64)
+    few = np.empty((MAX_TOKENS_IN_TURN, lanes, 2), np.int64)
 
     lanes = 0
     for s in range(len(table)):
@@ -88,7 +90,7 @@ def most_frequent_continuations(
     nodes[budget, DEPTH], nodes[budget, COUNT] = 0, total
     emitted = size = waits = 0
     if total and budget and deepest:
-        waits = _wait(waiting, waits, 1 - total * DEPTHS, ROOT, total)
+        waits = _wait(waiting, waits, 1 - total * MAX_DEPTHS, ROOT, total)
     while emitted < budget:
         if waits and (emitted == size or waiting[waits - 1, KEY] <= ready[emitted, KEY]):
             waits -= 1
@@ -97,13 +99,13 @@ def most_frequent_continuations(
             size, bound = _children(
                 table, depth, slot, rank, bound, ready, size, nodes, spans, tokens, work, few
             )
-            key = nodes[slot, DEPTH] + 1 - bound * DEPTHS
+            key = nodes[slot, DEPTH] + 1 - bound * MAX_DEPTHS
             if bound > 0 and _may_enter(ready, size, key):
                 waits = _wait(waiting, waits, key, rank, bound)
         elif emitted < size:
             slot = ready[emitted, SLOT]
             count = nodes[slot, COUNT]
-            key = nodes[slot, DEPTH] + 1 - count * DEPTHS
+            key = nodes[slot, DEPTH] + 1 - count * MAX_DEPTHS
             inner = nodes[slot, DEPTH] < deepest and nodes[slot, TOKEN] != eos
             if inner and _may_enter(ready, size, key):
                 waits = _wait(waiting, waits, key, emitted, count)
@@ -156,10 +158,10 @@ def _children(
     _read_grid(table, span, depth, spacing, tokens, work)
     floor = 0
     if coarse and lanes > 1:
-        floor = _points_of_likely(tokens, work, lanes, LIKELY * budget)
+        floor = _points_of_likely(tokens, work, lanes, CHILDREN_PER_BUDGET * budget)
     heap = _begin_merge(tokens, work, lanes)
     while heap:
-        token = work[HEAP, 0] >> LANE
+        token = work[HEAP, 0] >> LANE_BITS
         if token >= table[0, VOCABULARY]:
             break
         heap, points, met = _step_over(tokens, work, heap, token)
@@ -180,12 +182,12 @@ def _children(
 
 @part
 def _grid_of(width: int, lanes: int, target: int) -> tuple[int, int, bool]:
-    """Return the spacing, the smallest child surely found, and whether PROBES limits it."""
-    spacing = max(target // (2 * min(lanes, APART)), 1)
-    if width <= NARROW:
+    """Return the spacing, the smallest child surely found, and if MAX_GRID_POINTS limits it."""
+    spacing = max(target // (2 * min(lanes, MAX_LANES_ALONE)), 1)
+    if width <= MAX_READ_SUFFIXES:
         spacing = 1
-    if width > PROBES * spacing:
-        return (width + PROBES - 1) // PROBES, 1, True
+    if width > MAX_GRID_POINTS * spacing:
+        return (width + MAX_GRID_POINTS - 1) // MAX_GRID_POINTS, 1, True
     return spacing, target if spacing > 1 else 1, False
 
 
@@ -260,7 +262,7 @@ def _wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
 @part
 def _offer(ready: Array, size: int, depth: int, count: int, order: int) -> int:
     """Insert a candidate; return its index in `ready`, or -1 if it is not among the best."""
-    key = depth - count * DEPTHS
+    key = depth - count * MAX_DEPTHS
     i, slot = size, size
     if size == len(ready):
         i = size - 1
@@ -302,7 +304,11 @@ def _read_grid(
             token = token_at(shard, position_at(shard, at) + depth)
             tokens[point] = token
             point += 1
-            if spacing > 1 and point - first >= RUN and tokens[point - RUN] == token:
+            if (
+                spacing > 1
+                and point - first >= SEARCHED_RUN
+                and tokens[point - SEARCHED_RUN] == token
+            ):
                 end = _end_of_run(shard, low - first * spacing, depth, spacing, token, point, last)
                 tokens[point:end] = token
                 point = end
@@ -337,7 +343,7 @@ def _begin_merge(tokens: Array, work: Array, lanes: int) -> int:
     for i in range(lanes):
         work[POINT, i], work[POINTS, i] = work[BASE, i], 0
         if work[BASE, i] < work[STOP, i]:
-            heap[size] = tokens[work[BASE, i]] << LANE | i
+            heap[size] = tokens[work[BASE, i]] << LANE_BITS | i
             rise(heap, size)
             size += 1
     return size
@@ -348,8 +354,8 @@ def _step_over(tokens: Array, work: Array, size: int, token: int) -> tuple[int, 
     """Step over the points of the lowest token; return heap size, points and lanes."""
     heap = work[HEAP]
     points = met = 0
-    while size and heap[0] >> LANE == token:
-        i = heap[0] & ((1 << LANE) - 1)
+    while size and heap[0] >> LANE_BITS == token:
+        i = heap[0] & ((1 << LANE_BITS) - 1)
         begin = point = work[POINT, i]
         while point < work[STOP, i] and tokens[point] == token:
             point += 1
@@ -357,7 +363,7 @@ def _step_over(tokens: Array, work: Array, size: int, token: int) -> tuple[int, 
         points += point - begin
         met += 1
         if point < work[STOP, i]:
-            heap[0] = tokens[point] << LANE | i
+            heap[0] = tokens[point] << LANE_BITS | i
         else:
             size -= 1
             heap[0] = heap[size]
@@ -375,9 +381,9 @@ def _step_on(work: Array, met: int) -> None:
 def _most_of(points: int, spacing: int, lanes: int) -> int:
     """Return the most suffixes that a token with so many grid points can have.
 
-    For more than APART lanes the bound is statistical: three deviations.
+    For more than MAX_LANES_ALONE lanes the bound is statistical: three deviations.
     """
-    if lanes <= APART:
+    if lanes <= MAX_LANES_ALONE:
         return points * spacing + lanes * (spacing - 1)
     strays = min(0.5 * math.sqrt(lanes), math.sqrt(points) + 1.0)
     return math.floor((points + 3.0 * strays) * spacing)
@@ -386,14 +392,14 @@ def _most_of(points: int, spacing: int, lanes: int) -> int:
 @part
 def _points_of_likely(tokens: Array, work: Array, lanes: int, wanted: int) -> int:
     """Return the least grid points of the `wanted` tokens with the most points."""
-    tally = tokens[len(tokens) - TALLIES :]
+    tally = tokens[len(tokens) - TALLY_CLASSES :]
     tally[:] = 0
     size = _begin_merge(tokens, work, lanes)
     while size:
-        size, points, met = _step_over(tokens, work, size, work[HEAP, 0] >> LANE)
+        size, points, met = _step_over(tokens, work, size, work[HEAP, 0] >> LANE_BITS)
         _step_on(work, met)
-        tally[min(points, TALLIES - 1)] += 1
-    points = TALLIES - 1
+        tally[min(points, TALLY_CLASSES - 1)] += 1
+    points = TALLY_CLASSES - 1
     while points > 1 and tally[points] < wanted:
         tally[points - 1] += tally[points]
         points -= 1
@@ -464,11 +470,14 @@ def _begins_alike(table: Array, span: Array, depth: int) -> bool:
 def _all_of_few(
     table: Array, span: Array, depth: int, few: Array, tokens: Array, point: Array
 ) -> int:
-    """Find an interval's next tokens, ascending; return their number, or -1 if above FEW."""
+    """Find an interval's next tokens, ascending; return their number.
+
+    It is -1 if there are more than MAX_TOKENS_IN_TURN.
+    """
     lanes = len(span)
     for i in range(lanes):
         point[i] = span[i, 1]
-    for child in range(FEW + 1):
+    for child in range(MAX_TOKENS_IN_TURN + 1):
         lowest = -1
         for i in range(lanes):
             if point[i] < span[i, 2]:
@@ -478,7 +487,7 @@ def _all_of_few(
                     lowest = token
         if lowest < 0 or lowest >= table[0, VOCABULARY]:
             return child
-        if child == FEW:
+        if child == MAX_TOKENS_IN_TURN:
             break
         tokens[child] = lowest
         for i in range(lanes):

@@ -26,10 +26,10 @@ TOKENS, TOKEN_BYTES, SUFFIXES, SUFFIX_BYTES, BUCKETS, VOCABULARY, SIZE = range(7
 # Rows of int64[ROWS, lanes]: a lane is one shard and the state of its search.
 SHARD, LOW, HIGH, AT, SEEN = range(5)
 ROWS = 5
-FEW = 3  # shards that are searched one after another, at most
+MAX_SHARDS_IN_TURN = 3  # shards that are searched one after another, at most
 
 STRIDE = 3  # tokens
-LINE = 8  # suffixes that are read one by one, at most
+MAX_READ_SUFFIXES = 8  # suffixes that are read one by one, at most
 
 
 def shard_table(shards: Sequence[tuple[Array, Array, Array]]) -> Array:
@@ -100,7 +100,7 @@ def lower_bound(shard: Array, low: int, high: int, depth: int, token: int) -> in
 @part
 def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[int, int]:
     """Return the part of an interval whose next token is `token`; gallops to its near end."""
-    if high - low <= LINE:
+    if high - low <= MAX_READ_SUFFIXES:
         while low < high and token_at(shard, position_at(shard, low) + depth) < token:
             low += 1
         begin = low
@@ -181,7 +181,7 @@ def end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
 
 @part
 def lower_bounds(table: Array, lanes: Array, count: int, depth: int, token: int) -> None:
-    if count <= FEW:
+    if count <= MAX_SHARDS_IN_TURN:
         for i in range(count):
             shard, low, high = table[lanes[SHARD, i]], lanes[LOW, i], lanes[HIGH, i]
             lanes[LOW, i] = lower_bound(shard, low, high, depth, token)
@@ -213,7 +213,7 @@ def _look(table: Array, lanes: Array, count: int, depth: int) -> int:
 @part
 def find_among(table: Array, pattern: Array, intervals: Array, lanes: Array, count: int) -> int:
     """Set intervals of `pattern` in the lanes' shards; return the number of suffixes."""
-    if count <= FEW or len(pattern) == 1:
+    if count <= MAX_SHARDS_IN_TURN or len(pattern) == 1:
         total = 0
         for i in range(count):
             s = lanes[SHARD, i]

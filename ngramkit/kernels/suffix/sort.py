@@ -15,10 +15,10 @@ import numpy as np
 from ngramkit.kernels.arrays import Array, empty, read_only
 from ngramkit.kernels.jit import allocating_entry, entry, part
 
-INT32 = (1 << 31) - 1
-SHORT = 1 << 14  # tokens; pydivsufsort needs 0.7 ms for even one
-PATIENCE = 1 << 18  # equal tokens that are compared, at most (0.3 ms)
-NEAR = 8  # neighbours that are tried before the bucket is searched
+MAX_INT32 = (1 << 31) - 1
+SHORT_TEXT = 1 << 14  # tokens; pydivsufsort needs 0.7 ms for even one
+MAX_EQUAL_TOKENS = 1 << 18  # equal tokens that are compared, at most (0.3 ms)
+TRIED_NEIGHBOURS = 8  # neighbours that are tried before the bucket is searched
 
 
 def sort_shard(tokens: Array, separator: int, *, wide: bool = False) -> dict[str, Array]:
@@ -30,7 +30,7 @@ def sort_shard(tokens: Array, separator: int, *, wide: bool = False) -> dict[str
 
     width = 2 if separator <= 0xFFFF else 3
     positions = divsufsort(_big_endian(tokens, width), force64=wide)
-    dtype = np.int32 if len(tokens) <= INT32 else np.int64
+    dtype = np.int32 if len(tokens) <= MAX_INT32 else np.int64
     kept = positions.view(dtype)[: len(tokens)]
     keep_aligned(positions, kept, width)
     first_token = first_token_of(tokens, separator)
@@ -59,7 +59,7 @@ def sort_requests(tokens: Array, separator: int) -> Array:
 
     Suffixes that agree up to a separator are in any order.
     """
-    if len(tokens) <= SHORT:
+    if len(tokens) <= SHORT_TEXT:
         order = np.empty((2, len(tokens)), np.int32)
         place = sort_by_comparing(tokens, order)
         if place >= 0:
@@ -75,7 +75,7 @@ def sort_by_comparing(tokens: Array, order: Array) -> int:
 
     Returns the row of `order` i32[2, n] with the result, or -1 if it takes too long.
     """
-    size, left, row = len(tokens), PATIENCE, 0
+    size, left, row = len(tokens), MAX_EQUAL_TOKENS, 0
     separator = tokens[size - 1]
     for i in range(size):
         order[0, i] = i
@@ -166,11 +166,11 @@ def _step(tokens: Array, suffix_array: Array, ranks: Array, token: int, rank: in
     In repetitive text, a neighbour mostly answers at once.
     """
     size = len(tokens)
-    for i in range(rank, min(rank + NEAR, size)):
+    for i in range(rank, min(rank + TRIED_NEIGHBOURS, size)):
         position = suffix_array[i]
         if position > 0 and tokens[position - 1] == token:
             return int(ranks[position - 1])
-    for i in range(rank - 1, max(rank - 1 - NEAR, -1), -1):
+    for i in range(rank - 1, max(rank - 1 - TRIED_NEIGHBOURS, -1), -1):
         position = suffix_array[i]
         if position > 0 and tokens[position - 1] == token:
             return int(ranks[position - 1]) + 1
